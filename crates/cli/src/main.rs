@@ -1,0 +1,61 @@
+//! `firesteel`: run Apache Spark on Kubernetes.
+//!
+//! This file only finds the verb and turns its outcome into an exit code; each verb has a file of its own.
+
+mod crds;
+mod exit;
+mod local;
+mod node;
+mod operator;
+mod run;
+mod setup;
+mod shim;
+mod submit;
+
+use clap::{Parser, Subcommand};
+
+use crate::exit::ExitStatus;
+
+/// Run Apache Spark on Kubernetes: submit, look after, and try out on this machine.
+#[derive(Debug, Parser)]
+#[command(name = "firesteel", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Submit an application; takes the arguments of spark-submit
+    #[command(disable_help_flag = true)]
+    Submit(submit::Args),
+    /// Run an application on this machine and follow it to its end
+    Run(run::Args),
+    /// Start, stop and look at the local cluster
+    Local(local::Args),
+    /// Print or apply what drivers need in a namespace: a service account and its rights
+    Setup(setup::Args),
+    /// Run the operator for SparkApplications
+    Operator(operator::Args),
+    /// Print the custom resource definitions
+    Crds(crds::Args),
+    /// Run pods of a cluster as processes of this machine
+    Node(node::Args),
+    /// Hold the processes of one pod (started by the node agent)
+    #[command(hide = true)]
+    Shim(shim::Args),
+}
+
+fn main() -> std::process::ExitCode {
+    let outcome = match Cli::parse().verb {
+        Verb::Submit(args) => submit::main(args),
+        Verb::Run(args) => run::main(args),
+        Verb::Local(args) => local::main(args),
+        Verb::Setup(args) => setup::main(args),
+        Verb::Operator(args) => operator::main(args),
+        Verb::Crds(args) => crds::main(args),
+        Verb::Node(args) => node::main(args),
+        Verb::Shim(args) => shim::main(args),
+    };
+    exit::report(outcome).into()
+}

@@ -1,0 +1,13 @@
+//! `firesteel run`: one application on this machine, from manifest to exit code.
+
+use crate::ExitStatus;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    arguments: Vec<String>,
+}
+
+pub(crate) fn main(_args: Args) -> anyhow::Result<ExitStatus> {
+    anyhow::bail!("`firesteel run` is not built yet")
+}

@@ -1,0 +1,20 @@
+//! What Apache Spark knows about Kubernetes, without Spark and without a cluster.
+//!
+//! The way through this crate, from a command line to objects:
+//!
+//! 1. [`args`] reads `spark-submit` arguments into what was written, nothing more;
+//! 2. [`submission`] merges them with properties files, defaults and the environment into one [`Submission`];
+//! 3. [`driver`] turns a submission into a [`driver::DriverPlan`]: the driver pod and every object beside it.
+//!
+//! Everything here is a pure function of its arguments: files, clocks and randomness come in from outside
+//! ([`surroundings`]). There is no client and no async code.
+
+pub mod driver;
+pub mod names;
+pub mod submission;
+pub mod surroundings;
+pub mod version;
+
+pub use submission::{MainResource, SparkConf, Submission};
+pub use surroundings::{Files, Ids, Surroundings};
+pub use version::SparkVersion;

@@ -1,0 +1,1 @@
+//! Names that Spark and Kubernetes give meaning to. Nothing else in this crate spells them out.

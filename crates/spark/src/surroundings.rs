@@ -1,0 +1,81 @@
+//! What a plan takes from outside itself: names that must be unique, the submitter's environment and files.
+
+use std::collections::BTreeMap;
+use std::io;
+
+/// Files on the submitting side, by path or `file:` URI. The plan never touches a disk on its own.
+pub trait Files {
+    /// The whole content of one file.
+    fn read(&self, path: &str) -> io::Result<Vec<u8>>;
+    /// Names and sizes of the plain files directly inside a directory.
+    fn list(&self, dir: &str) -> io::Result<Vec<(String, u64)>>;
+}
+
+/// No files at all: for plans whose inputs are all in the configuration.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoFiles;
+
+impl Files for NoFiles {
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        Err(io::Error::new(io::ErrorKind::NotFound, format!("no file {path}")))
+    }
+    fn list(&self, dir: &str) -> io::Result<Vec<(String, u64)>> {
+        Err(io::Error::new(io::ErrorKind::NotFound, format!("no directory {dir}")))
+    }
+}
+
+/// The parts of names that must be unique. `submit` draws them at random, the operator derives them from
+/// (application uid, attempt), tests fix them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ids {
+    /// `spark-` and 32 hex digits.
+    pub app_id: String,
+    /// The unique part of the resource name prefix: 6 hex digits and the time in hex.
+    pub resources: String,
+    /// The unique part of the driver ConfigMap's name.
+    pub config_map: String,
+    /// The unique part of the service's name when the usual one would be too long.
+    pub service: String,
+    /// A UUID for the default local directory.
+    pub local_dir: String,
+    /// A UUID that upload directories are derived from.
+    pub uploads: uuid::Uuid,
+}
+
+impl Ids {
+    /// Ids made from 64 random (or hashed) bytes and the time in milliseconds since the epoch.
+    pub fn from_bytes(bytes: &[u8; 64], epoch_ms: u64) -> Self {
+        let uuid = |at: usize| {
+            let mut b = [0u8; 16];
+            b.copy_from_slice(&bytes[at..at + 16]);
+            uuid::Builder::from_random_bytes(b).into_uuid()
+        };
+        let unique = |at: usize| {
+            let [a, b, c] = [bytes[at], bytes[at + 1], bytes[at + 2]];
+            format!("{a:02x}{b:02x}{c:02x}{:x}", epoch_ms & 0xFF_FFFF_FFFF)
+        };
+        Ids {
+            app_id: format!("spark-{}", uuid(0).simple()),
+            resources: unique(48),
+            config_map: unique(51),
+            service: unique(54),
+            local_dir: uuid(16).to_string(),
+            uploads: uuid(32),
+        }
+    }
+
+    /// The UUID of the n-th upload directory.
+    pub fn upload(&self, n: usize) -> uuid::Uuid {
+        uuid::Uuid::new_v5(&self.uploads, n.to_string().as_bytes())
+    }
+}
+
+/// Everything around a submission that its plan depends on.
+pub struct Surroundings<'a> {
+    pub ids: Ids,
+    /// The submitting user, as Spark names it (`SPARK_USER`, else the login name).
+    pub user: String,
+    /// The submitter's environment.
+    pub env: BTreeMap<String, String>,
+    pub files: &'a dyn Files,
+}

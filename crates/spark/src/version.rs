@@ -1,0 +1,140 @@
+//! Which Spark a plan is made for.
+//!
+//! Behaviour depends on the feature line (3.5, 4.0, …); labels and `{{SPARK_VERSION}}` carry the full version.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A line of Spark releases that behave alike on Kubernetes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Line {
+    V3_5,
+    V4_0,
+    V4_1,
+    V4_2,
+    V4_3,
+}
+
+impl Line {
+    /// Every line Firesteel knows, oldest first.
+    pub const ALL: [Line; 5] = [Line::V3_5, Line::V4_0, Line::V4_1, Line::V4_2, Line::V4_3];
+
+    /// The newest line: what an image that does not tell its version is taken for.
+    pub const NEWEST: Line = Line::V4_3;
+
+    /// `"4.1"` and so on.
+    pub fn name(self) -> &'static str {
+        match self {
+            Line::V3_5 => "3.5",
+            Line::V4_0 => "4.0",
+            Line::V4_1 => "4.1",
+            Line::V4_2 => "4.2",
+            Line::V4_3 => "4.3",
+        }
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A full Spark version, such as `4.1.4`, and the line whose behaviour it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SparkVersion {
+    line: Line,
+    text: String,
+}
+
+/// Why a text is not a Spark version Firesteel can plan for.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum VersionError {
+    #[error("`{0}` is not a Spark version; write it as 4.1.4 or 4.1")]
+    Malformed(String),
+    #[error("Spark {0} is older than 3.5, the oldest Firesteel knows")]
+    TooOld(String),
+}
+
+impl SparkVersion {
+    /// The newest version Firesteel knows.
+    pub fn newest() -> Self {
+        SparkVersion { line: Line::NEWEST, text: "4.3.0".to_owned() }
+    }
+
+    /// The version an image reference tells in its tag: `apache/spark:4.1.4-scala2.13-java17` is 4.1.4.
+    pub fn from_image(image: &str) -> Option<Self> {
+        let last = image.split('@').next()?.rsplit('/').next()?;
+        let (_, tag) = last.split_once(':')?;
+        let tag = tag.strip_prefix('v').unwrap_or(tag);
+        let number = tag.split(['-', '_']).next()?;
+        // A bare "4" or a date tag such as 20260101 says nothing about Spark.
+        if number.split('.').count() < 2 { None } else { number.parse().ok() }
+    }
+
+    pub fn line(&self) -> Line {
+        self.line
+    }
+
+    /// The full text, as labels carry it.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl fmt::Display for SparkVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl FromStr for SparkVersion {
+    type Err = VersionError;
+
+    fn from_str(s: &str) -> Result<Self, Self::Err> {
+        let malformed = || VersionError::Malformed(s.to_owned());
+        let numeric = s.split(['-', '_']).next().unwrap_or(s);
+        let mut parts = numeric.split('.').map(str::parse::<u32>);
+        let major = parts.next().ok_or_else(malformed)?.map_err(|_| malformed())?;
+        let minor = parts.next().ok_or_else(malformed)?.map_err(|_| malformed())?;
+        if parts.any(|p| p.is_err()) || numeric.split('.').count() > 3 {
+            return Err(malformed());
+        }
+        let line = match (major, minor) {
+            (3, 5) => Line::V3_5,
+            (0..=3, _) => return Err(VersionError::TooOld(s.to_owned())),
+            (4, 0) => Line::V4_0,
+            (4, 1) => Line::V4_1,
+            (4, 2) => Line::V4_2,
+            // Newer than what we know behaves like the newest we know.
+            (4.., _) => Line::NEWEST,
+        };
+        Ok(SparkVersion { line, text: s.to_owned() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn image_tags_tell_their_version() {
+        let version = |image| SparkVersion::from_image(image).map(|v| v.to_string());
+        assert_eq!(version("apache/spark:4.1.4").as_deref(), Some("4.1.4"));
+        assert_eq!(version("docker.io/apache/spark:3.5.9-scala2.12-java17-ubuntu").as_deref(), Some("3.5.9"));
+        assert_eq!(version("host:5000/spark:v4.0.1").as_deref(), Some("4.0.1"));
+        assert_eq!(version("host:5000/spark"), None);
+        assert_eq!(version("spark:latest"), None);
+        assert_eq!(version("spark:20260101"), None);
+        assert_eq!(version("spark:4.1.4@sha256:abc").as_deref(), Some("4.1.4"));
+    }
+
+    #[test]
+    fn lines_follow_the_first_two_numbers() {
+        assert_eq!("3.5.9".parse::<SparkVersion>().unwrap().line(), Line::V3_5);
+        assert_eq!("4.2".parse::<SparkVersion>().unwrap().line(), Line::V4_2);
+        assert_eq!("4.9.0".parse::<SparkVersion>().unwrap().line(), Line::V4_3);
+        assert_eq!("3.4.1".parse::<SparkVersion>(), Err(VersionError::TooOld("3.4.1".into())));
+        assert!("four".parse::<SparkVersion>().is_err());
+    }
+}
