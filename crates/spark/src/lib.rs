@@ -11,8 +11,11 @@
 
 pub mod driver;
 pub mod names;
+pub mod properties;
+pub mod resource_name;
 pub mod submission;
 pub mod surroundings;
+pub mod value;
 pub mod version;
 
 pub use submission::{MainResource, SparkConf, Submission};

@@ -1,9 +1,27 @@
 //! A submission: one application with its effective configuration, the same whether it came from a command line,
 //! a SparkApplication or a test.
+//!
+//! [`resolve`] makes one from a command line: it merges flags, `--conf`, properties files and the environment in
+//! Spark's order, checks what `SparkSubmit` checks, and writes the keys `SparkSubmit` writes for Kubernetes in cluster
+//! mode. What the plan adds to the configuration (names, ports, uploads) is not here.
+
+mod application;
+mod error;
+mod manifest;
+mod master;
+mod merge;
+mod uri;
 
 use std::collections::BTreeMap;
+use std::fmt;
 
+use crate::args::{Action, Opt, RawArgs};
+use crate::surroundings::Files;
 use crate::version::SparkVersion;
+
+pub use error::SubmissionError;
+pub use master::MasterError;
+pub use uri::is_local_file;
 
 /// Effective Spark configuration, key to value.
 pub type SparkConf = BTreeMap<String, String>;
@@ -31,4 +49,124 @@ pub struct Submission {
     pub main_class: String,
     pub arguments: Vec<String>,
     pub proxy_user: Option<String>,
+}
+
+/// Where a setting came from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// A dedicated option such as `--driver-memory`.
+    Flag(&'static str),
+    /// `--conf`
+    Conf,
+    /// `--properties-file`, with its path.
+    PropertiesFile(String),
+    /// `spark-defaults.conf`, with its path.
+    Defaults(String),
+    /// An environment variable, by name.
+    Environment(&'static str),
+    /// Worked out from something else; says from what.
+    Derived(&'static str),
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Flag(flag) => f.write_str(flag),
+            Origin::Conf => f.write_str("--conf"),
+            Origin::PropertiesFile(path) => write!(f, "--properties-file {path}"),
+            Origin::Defaults(path) => f.write_str(path),
+            Origin::Environment(name) => write!(f, "environment variable {name}"),
+            Origin::Derived(how) => f.write_str(how),
+        }
+    }
+}
+
+/// How the Spark version was chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum VersionFrom {
+    Flag,
+    ImageTag,
+    Newest,
+}
+
+impl fmt::Display for VersionFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            VersionFrom::Flag => "--spark-version",
+            VersionFrom::ImageTag => "the tag of the driver image",
+            VersionFrom::Newest => "the newest known, because the driver image's tag does not tell",
+        })
+    }
+}
+
+/// A submission with the story of how it came about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Effective {
+    pub submission: Submission,
+    /// Where each key of the submission's configuration came from.
+    pub provenance: BTreeMap<String, Origin>,
+    pub version_from: VersionFrom,
+    /// Sentences for the user; none of them stops the submission.
+    pub warnings: Vec<String>,
+}
+
+/// `--kill` or `--status`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Control {
+    /// `NAMESPACE:POD`, `POD`, or either with a `*` at the end.
+    pub id: String,
+    pub conf: SparkConf,
+    pub warnings: Vec<String>,
+}
+
+/// What a command line comes to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Resolved {
+    /// Cluster mode: the driver runs in a pod.
+    Submit(Box<Effective>),
+    /// Client mode: only a real `spark-submit` can run the driver here.
+    Client,
+    Kill(Control),
+    Status(Control),
+    Version,
+    Help,
+    UsageError,
+}
+
+/// The world around a command line: everything [`resolve`] knows besides what was written.
+#[derive(Clone, Copy)]
+pub struct Around<'a> {
+    pub env: &'a BTreeMap<String, String>,
+    pub files: &'a dyn Files,
+    /// The working directory, absolute.
+    pub cwd: &'a str,
+    /// Milliseconds since the epoch.
+    pub now_ms: u64,
+}
+
+/// Resolves a command line.
+pub fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, SubmissionError> {
+    let control = |id: &String| -> Result<Control, SubmissionError> {
+        let mut settings = merge::merge(args, around)?;
+        let raw = settings.master(args, around).ok_or(SubmissionError::NoMaster)?;
+        let (master, warning) = master::check(&raw)?;
+        settings.warnings.extend(warning);
+        settings.conf.insert("spark.master".to_owned(), master);
+        Ok(Control { id: id.clone(), conf: settings.conf, warnings: settings.warnings })
+    };
+    match &args.action {
+        Action::Version => Ok(Resolved::Version),
+        Action::Help => Ok(Resolved::Help),
+        Action::UsageError => Ok(Resolved::UsageError),
+        Action::Kill(id) => control(id).map(Resolved::Kill),
+        Action::Status(id) => control(id).map(Resolved::Status),
+        Action::Submit => application::resolve(args, around),
+    }
+}
+
+impl RawArgs {
+    /// The class given with `--class`, unless it is empty.
+    fn class(&self) -> Option<&str> {
+        self.option(Opt::Class)
+    }
 }

@@ -79,3 +79,34 @@ pub struct Surroundings<'a> {
     pub env: BTreeMap<String, String>,
     pub files: &'a dyn Files,
 }
+
+/// The path that a plain path or a `file:` URI names.
+pub fn local_path(uri: &str) -> String {
+    let Some(rest) = uri.strip_prefix("file:") else { return uri.to_owned() };
+    // file:///path and file:/path; a host in between means nothing for files.
+    let path = match rest.strip_prefix("//") {
+        Some(with_host) => with_host.find('/').map_or("", |at| &with_host[at..]),
+        None => rest,
+    };
+    percent_encoding::percent_decode_str(path).decode_utf8_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_and_file_uris_name_the_same_file() {
+        for uri in ["/a b/c", "file:/a%20b/c", "file:///a%20b/c", "file://localhost/a%20b/c"] {
+            assert_eq!(local_path(uri), "/a b/c", "{uri}");
+        }
+    }
+
+    #[test]
+    fn the_same_bytes_make_the_same_ids() {
+        let ids = Ids::from_bytes(&[7; 64], 1_700_000_000_000);
+        assert_eq!(ids, Ids::from_bytes(&[7; 64], 1_700_000_000_000));
+        assert_eq!(ids.app_id.len(), 38);
+        assert_ne!(ids.upload(0), ids.upload(1));
+    }
+}

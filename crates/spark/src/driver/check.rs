@@ -1,0 +1,222 @@
+//! A last look at the finished objects by the rules an API server refuses them by, so that a refusal names the
+//! setting at fault and nothing has been created yet.
+
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use super::{Draft, PlanError};
+use crate::names::key;
+use crate::value;
+
+const MAX_NAME: usize = 253;
+const MAX_LABEL: usize = 63;
+
+pub(super) fn apply(draft: &Draft<'_>) -> Result<(), PlanError> {
+    namespace(draft)?;
+    pod_name(draft)?;
+    labels(draft)?;
+    annotations(draft)?;
+    quantities(draft)?;
+    volumes(draft)?;
+    environment(draft)
+}
+
+fn namespace(draft: &Draft<'_>) -> Result<(), PlanError> {
+    let name = &draft.namespace;
+    if name.len() <= MAX_LABEL && is_dns_label(name) {
+        return Ok(());
+    }
+    Err(PlanError::Value {
+        key: key::NAMESPACE.to_owned(),
+        value: name.clone(),
+        problem: "not a name a namespace can have".to_owned(),
+        remedy: "use lower case letters, digits and dashes, at most 63".to_owned(),
+    })
+}
+
+fn pod_name(draft: &Draft<'_>) -> Result<(), PlanError> {
+    let name = &draft.names.pod;
+    let problem = if name.len() > MAX_NAME {
+        format!("{} characters are too many for a pod's name", name.len())
+    } else if !name.split('.').all(is_dns_label) {
+        "not a name a pod can have".to_owned()
+    } else {
+        return Ok(());
+    };
+    let (key, remedy) = if draft.conf.get(key::DRIVER_POD_NAME).is_some() {
+        (key::DRIVER_POD_NAME, "use lower case letters, digits, dashes and dots, at most 253")
+    } else {
+        (key::APP_NAME, "use a shorter application name, or set spark.kubernetes.driver.pod.name")
+    };
+    let value = draft.conf.get(key).unwrap_or_default().to_owned();
+    Err(PlanError::Value { key: key.to_owned(), value, problem, remedy: remedy.to_owned() })
+}
+
+fn labels(draft: &Draft<'_>) -> Result<(), PlanError> {
+    for prefix in [
+        key::DRIVER_LABEL_PREFIX,
+        key::DRIVER_SERVICE_LABEL_PREFIX,
+        key::NODE_SELECTOR_PREFIX,
+        key::DRIVER_NODE_SELECTOR_PREFIX,
+    ] {
+        for (name, value) in draft.conf.with_prefix(prefix) {
+            let value = draft.substitute_ids(&value);
+            let refuse = |problem: &str, remedy: &str| PlanError::Value {
+                key: format!("{prefix}{name}"),
+                value: value.clone(),
+                problem: problem.to_owned(),
+                remedy: remedy.to_owned(),
+            };
+            if !is_qualified_name(&name) {
+                return Err(refuse("not a name a label can have", "write it as name or domain/name"));
+            }
+            if !is_label_value(&value) {
+                let remedy = "use at most 63 letters, digits, '-', '_' and '.', the first and last a letter or digit";
+                return Err(refuse("not a value a label can have", remedy));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn annotations(draft: &Draft<'_>) -> Result<(), PlanError> {
+    for prefix in [key::DRIVER_ANNOTATION_PREFIX, key::DRIVER_SERVICE_ANNOTATION_PREFIX] {
+        for (name, value) in draft.conf.with_prefix(prefix) {
+            if !is_qualified_name(&name.to_lowercase()) {
+                return Err(PlanError::Value {
+                    key: format!("{prefix}{name}"),
+                    value,
+                    problem: "not a name an annotation can have".to_owned(),
+                    remedy: "write it as name or domain/name".to_owned(),
+                });
+            }
+        }
+    }
+    Ok(())
+}
+
+fn quantities(draft: &Draft<'_>) -> Result<(), PlanError> {
+    let Some(resources) = &draft.container.resources else { return Ok(()) };
+    let parse = |quantity: &Quantity, source: &str| {
+        quantity
+            .0
+            .parse::<value::Quantity>()
+            .map_err(|problem| PlanError::Invalid { key: source.to_owned(), problem: problem.to_string() })
+    };
+    let requests = resources.requests.iter().flatten();
+    for (name, request) in requests {
+        let source = if name == "cpu" { key::DRIVER_REQUEST_CORES } else { key::DRIVER_MEMORY };
+        let wanted = parse(request, source)?;
+        let Some(limit) = resources.limits.as_ref().and_then(|l| l.get(name)) else { continue };
+        let most = parse(limit, key::DRIVER_LIMIT_CORES)?;
+        if wanted > most {
+            let cores =
+                draft.conf.get(key::DRIVER_REQUEST_CORES).map_or(key::DRIVER_CORES, |_| key::DRIVER_REQUEST_CORES);
+            let key = if name == "cpu" { cores } else { source };
+            return Err(PlanError::Value {
+                key: key.to_owned(),
+                value: request.0.clone(),
+                problem: format!("a container cannot ask for more {name} than its limit of {}", limit.0),
+                remedy: format!("lower it, or raise {}", key::DRIVER_LIMIT_CORES),
+            });
+        }
+    }
+    for limit in resources.limits.iter().flat_map(|l| l.values()) {
+        parse(limit, key::DRIVER_LIMIT_CORES)?;
+    }
+    Ok(())
+}
+
+fn volumes(draft: &Draft<'_>) -> Result<(), PlanError> {
+    let object = || format!("pod {}", draft.names.pod);
+    let mut seen = std::collections::BTreeSet::new();
+    for volume in draft.pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
+        let name = &volume.name;
+        let problem = if name.len() > MAX_LABEL || !is_dns_label(name) {
+            format!("{name} is not a name a volume can have")
+        } else if !seen.insert(name) {
+            format!("two volumes are named {name}")
+        } else {
+            continue;
+        };
+        return Err(PlanError::Object {
+            object: object(),
+            problem,
+            remedy: "rename the volume, Secret or pod template's volume that it comes from".to_owned(),
+        });
+    }
+    let mut paths = std::collections::BTreeSet::new();
+    for mount in draft.container.volume_mounts.iter().flatten() {
+        if !paths.insert(&mount.mount_path) {
+            return Err(PlanError::Object {
+                object: object(),
+                problem: format!("two volumes are mounted at {}", mount.mount_path),
+                remedy: "give each volume and Secret a path of its own".to_owned(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn environment(draft: &Draft<'_>) -> Result<(), PlanError> {
+    for variable in draft.container.env.iter().flatten() {
+        let name = &variable.name;
+        // Printable ASCII without '=': what API servers take since 1.30.
+        if name.is_empty() || !name.bytes().all(|b| (0x20..0x7f).contains(&b) && b != b'=') {
+            return Err(PlanError::Object {
+                object: format!("pod {}", draft.names.pod),
+                problem: format!("{name:?} is not a name an environment variable can have"),
+                remedy: format!("rename it in {}*", key::DRIVER_ENV_PREFIX),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn is_dns_label(text: &str) -> bool {
+    let edge = |c: Option<u8>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
+    edge(text.bytes().next())
+        && edge(text.bytes().last())
+        && text.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
+}
+
+fn is_label_value(text: &str) -> bool {
+    text.is_empty() || (text.len() <= MAX_LABEL && is_name_part(text))
+}
+
+fn is_name_part(text: &str) -> bool {
+    let edge = |c: Option<u8>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+    edge(text.bytes().next())
+        && edge(text.bytes().last())
+        && text.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))
+}
+
+/// `name` or `domain/name`.
+fn is_qualified_name(text: &str) -> bool {
+    let (domain, name) = match text.split_once('/') {
+        Some((domain, name)) => (Some(domain), name),
+        None => (None, text),
+    };
+    name.len() <= MAX_LABEL
+        && is_name_part(name)
+        && domain.is_none_or(|d| d.len() <= MAX_NAME && d.split('.').all(is_dns_label))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_follow_the_rules_of_the_api_server() {
+        assert!(is_qualified_name("app.kubernetes.io/part-of"));
+        assert!(is_qualified_name("Team_1"));
+        assert!(!is_qualified_name("a/b/c"));
+        assert!(!is_qualified_name("-a"));
+        assert!(!is_qualified_name(""));
+        assert!(is_label_value(""));
+        assert!(!is_label_value("has space"));
+        assert!(!is_label_value(&"a".repeat(64)));
+        assert!(is_dns_label("a-1"));
+        assert!(!is_dns_label("A"));
+        assert!(!is_dns_label("a-"));
+    }
+}

@@ -1,0 +1,102 @@
+//! Typed reading of a submission's configuration, with errors that name the key.
+
+use std::collections::BTreeMap;
+
+use super::PlanError;
+use crate::names::key;
+use crate::submission::SparkConf;
+use crate::value;
+
+/// A view of the effective configuration.
+#[derive(Clone, Copy)]
+pub(crate) struct Settings<'a> {
+    conf: &'a SparkConf,
+}
+
+impl<'a> Settings<'a> {
+    pub(crate) fn new(conf: &'a SparkConf) -> Self {
+        Settings { conf }
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Option<&'a str> {
+        self.conf.get(key).map(String::as_str)
+    }
+
+    pub(crate) fn app_name(&self) -> &'a str {
+        self.get(key::APP_NAME).unwrap_or("spark")
+    }
+
+    /// A comma-separated list; blanks around entries and empty entries do not count.
+    pub(crate) fn list(&self, key: &str) -> Vec<&'a str> {
+        self.get(key).unwrap_or_default().split(',').map(str::trim).filter(|e| !e.is_empty()).collect()
+    }
+
+    pub(crate) fn boolean(&self, key: &str, default: bool) -> Result<bool, PlanError> {
+        self.parsed(key, value::boolean).map(|v| v.unwrap_or(default))
+    }
+
+    pub(crate) fn int(&self, key: &str) -> Result<Option<i32>, PlanError> {
+        self.parsed(key, value::int)
+    }
+
+    pub(crate) fn double(&self, key: &str) -> Result<Option<f64>, PlanError> {
+        self.parsed(key, value::double)
+    }
+
+    /// A size in MiB, which is also the unit of a bare number.
+    pub(crate) fn mebibytes(&self, key: &str) -> Result<Option<u64>, PlanError> {
+        self.parsed(key, |text| {
+            value::memory_mib(text).map_err(|e| e.to_string()).and_then(|mib| {
+                u64::try_from(mib).map_err(|_| format!("`{text}` is negative; write a size such as 512m"))
+            })
+        })
+    }
+
+    /// A TCP port; 0 lets the system choose.
+    pub(crate) fn port(&self, key: &str) -> Result<Option<i32>, PlanError> {
+        match self.int(key)? {
+            Some(port) if !(0..=65535).contains(&port) => Err(PlanError::Value {
+                key: key.to_owned(),
+                value: port.to_string(),
+                problem: "not a port".to_owned(),
+                remedy: "write a number from 0 to 65535".to_owned(),
+            }),
+            port => Ok(port),
+        }
+    }
+
+    /// A setting that takes one of a few words.
+    pub(crate) fn one_of(&self, key: &str, words: &[&str]) -> Result<Option<&'a str>, PlanError> {
+        match self.get(key) {
+            Some(word) if !words.contains(&word) => Err(PlanError::Value {
+                key: key.to_owned(),
+                value: word.to_owned(),
+                problem: "not a value it takes".to_owned(),
+                remedy: format!("write one of {}", words.join(" | ")),
+            }),
+            word => Ok(word),
+        }
+    }
+
+    /// All settings whose key begins with `prefix`, by the rest of their key.
+    pub(crate) fn with_prefix(&self, prefix: &str) -> BTreeMap<String, String> {
+        self.conf
+            .range(prefix.to_owned()..)
+            .map_while(|(key, value)| key.strip_prefix(prefix).map(|rest| (rest.to_owned(), value.clone())))
+            .collect()
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&'a String, &'a String)> {
+        self.conf.iter()
+    }
+
+    fn parsed<T, E: std::fmt::Display>(
+        &self,
+        key: &str,
+        parse: impl Fn(&str) -> Result<T, E>,
+    ) -> Result<Option<T>, PlanError> {
+        let Some(text) = self.get(key) else { return Ok(None) };
+        let invalid = |problem: E| PlanError::Invalid { key: key.to_owned(), problem: problem.to_string() };
+        parse(text).map(Some).map_err(invalid)
+    }
+}
