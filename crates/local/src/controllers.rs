@@ -1,0 +1,58 @@
+//! The controllers of a small cluster, each a pure decision and a thin shell around it.
+//!
+//! They share one watch per kind and react to events, not to clocks. They hold no state that the API server does not
+//! have: killed at any point and started again, they go on where they were.
+
+mod affairs;
+mod collector;
+mod endpoints;
+mod inventory;
+mod namespaces;
+mod scheduler;
+mod service_accounts;
+
+use std::path::PathBuf;
+
+use kube::Client;
+use tokio::task::JoinSet;
+
+use crate::world::World;
+
+/// What the controllers need to know.
+#[derive(Clone)]
+pub struct Settings {
+    /// A client that may do everything.
+    pub client: Client,
+    /// The certificate authority of the API server, handed to every namespace as PEM.
+    pub ca_pem: String,
+    /// The directory that persistent volumes are made in.
+    pub volumes: PathBuf,
+}
+
+/// Running controllers; dropping them ends them.
+pub struct Controllers {
+    tasks: JoinSet<()>,
+}
+
+/// Starts all controllers. Gives them back once each has seen the whole cluster.
+pub async fn start(settings: Settings) -> Controllers {
+    let mut tasks = JoinSet::new();
+    let world = World::new(settings.client);
+    let inventory = inventory::start(&world, &mut tasks);
+    scheduler::start(&world, &mut tasks);
+    collector::start(&world, &inventory, &mut tasks);
+    namespaces::start(&world, &inventory, &mut tasks);
+    service_accounts::start(&world, settings.ca_pem, &mut tasks);
+    endpoints::start(&world, &mut tasks);
+    world.start(&mut tasks);
+    world.ready().await;
+    inventory.ready().await;
+    Controllers { tasks }
+}
+
+impl Controllers {
+    /// Ends all controllers at once; what they were doing is done again by the next that start.
+    pub async fn stop(mut self) {
+        self.tasks.shutdown().await;
+    }
+}

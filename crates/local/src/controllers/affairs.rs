@@ -1,0 +1,46 @@
+//! Events about objects, as `kubectl describe` shows them. Saying something never holds up a controller.
+
+use kube::runtime::events::{Event, EventType, Recorder, Reporter};
+use kube::{Client, Resource};
+
+/// Speaks for one controller.
+#[derive(Clone)]
+pub(crate) struct Speaker {
+    recorder: Recorder,
+}
+
+impl Speaker {
+    pub(crate) fn new(client: Client, controller: &str) -> Self {
+        let reporter = Reporter { controller: controller.to_owned(), instance: None };
+        Speaker { recorder: Recorder::new(client, reporter) }
+    }
+
+    pub(crate) fn normal<K>(&self, about: &K, reason: &str, action: &str, note: String)
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        self.say(EventType::Normal, about, reason, action, note);
+    }
+
+    pub(crate) fn warning<K>(&self, about: &K, reason: &str, action: &str, note: String)
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        self.say(EventType::Warning, about, reason, action, note);
+    }
+
+    fn say<K>(&self, type_: EventType, about: &K, reason: &str, action: &str, note: String)
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let recorder = self.recorder.clone();
+        let reference = about.object_ref(&());
+        let event =
+            Event { type_, reason: reason.to_owned(), note: Some(note), action: action.to_owned(), secondary: None };
+        tokio::spawn(async move {
+            if let Err(error) = recorder.publish(&event, &reference).await {
+                tracing::debug!(reason = event.reason, "event not written: {error}");
+            }
+        });
+    }
+}

@@ -1,0 +1,182 @@
+//! The garbage collector: deletes what has lost its owners, in the three ways Kubernetes knows.
+//!
+//! Background: dependents go after their owner. Foreground: an owner with the finalizer `foregroundDeletion` waits for
+//! the dependents that block it. Orphan: dependents of an owner with the finalizer `orphan` lose the reference instead.
+
+mod verdict;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Client;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use self::verdict::{FOREGROUND, ORPHAN, Owner, Verdict, judge};
+use crate::controllers::inventory::{Event, Inventory, Item, Meta};
+use crate::queue::{Next, Queue};
+use crate::world::World;
+
+const WORKERS: usize = 16;
+/// How often objects whose owner is not known are looked at again: a safety net for an owner that came and went
+/// between two lists.
+const RECHECK: Duration = Duration::from_secs(30);
+
+pub(crate) fn start(world: &Arc<World>, inventory: &Arc<Inventory>, tasks: &mut JoinSet<()>) {
+    let queue: Arc<Queue<String>> = Queue::new();
+    let (to, of) = (Arc::clone(&queue), Arc::downgrade(inventory));
+    inventory.on_change(move |event| {
+        let Some(inventory) = of.upgrade() else { return };
+        for uid in touched(event, &inventory) {
+            to.add(uid);
+        }
+    });
+    let collector = Arc::new(Collector {
+        client: world.client.clone(),
+        inventory: Arc::clone(inventory),
+        queue: Arc::clone(&queue),
+    });
+    let (again, of) = (Arc::clone(&queue), Arc::clone(inventory));
+    tasks.spawn(async move {
+        of.ready().await;
+        queue.serve("garbage collector", WORKERS, move |uid| Arc::clone(&collector).collect(uid)).await;
+    });
+    let of = Arc::clone(inventory);
+    tasks.spawn(async move {
+        loop {
+            tokio::time::sleep(RECHECK).await;
+            let uids = of.graph().with_unknown_owners();
+            uids.into_iter().for_each(|uid| again.add(uid));
+        }
+    });
+}
+
+/// The objects that have to be looked at after an event.
+fn touched(event: &Event, inventory: &Inventory) -> Vec<String> {
+    match event {
+        Event::Changed { old, new } => {
+            let same = old.as_ref().is_some_and(|old| {
+                old.owners == new.owners && old.deleting == new.deleting && old.finalizers == new.finalizers
+            });
+            if same {
+                return Vec::new();
+            }
+            let mut uids = Vec::new();
+            if !new.owners.is_empty() || (new.deleting && !new.finalizers.is_empty()) {
+                uids.push(new.uid.clone());
+            }
+            // An owner that waits for its dependents may have lost one.
+            uids.extend(old.iter().flat_map(|old| &old.owners).map(|o| o.uid.clone()));
+            uids
+        }
+        Event::Gone(item) => {
+            let dependents = inventory.graph().dependents(&item.uid);
+            dependents.iter().map(|d| d.uid.clone()).chain(item.owners.iter().map(|o| o.uid.clone())).collect()
+        }
+    }
+}
+
+struct Collector {
+    client: Client,
+    inventory: Arc<Inventory>,
+    queue: Arc<Queue<String>>,
+}
+
+impl Collector {
+    async fn collect(self: Arc<Self>, uid: String) -> anyhow::Result<Next> {
+        let Some(item) = self.inventory.graph().get(&uid) else { return Ok(Next::Wait) };
+        let dependents = self.inventory.graph().dependents(&uid);
+        if item.deleting {
+            return self.finish(&item, &dependents).await;
+        }
+        if item.owners.is_empty() {
+            return Ok(Next::Wait);
+        }
+        let mut owners = Vec::with_capacity(item.owners.len());
+        for reference in &item.owners {
+            owners.push((reference.clone(), self.look_up(&item, reference).await?));
+        }
+        match judge(&item, &owners, !dependents.is_empty()) {
+            Verdict::Keep => {}
+            Verdict::DropOwners(gone) => self.drop_owners(&item, &gone).await?,
+            Verdict::Delete(policy) => {
+                let mut how = DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() };
+                how.preconditions =
+                    Some(Preconditions { uid: Some(item.uid.clone()), resource_version: Some(item.version.clone()) });
+                let api = item.kind.api::<DynamicObject>(&self.client, &item.key.namespace);
+                unless_gone(api.delete(&item.key.name, &how).await).context("delete")?;
+            }
+        }
+        Ok(Next::Wait)
+    }
+
+    /// Does what the finalizers of an object under deletion ask of the garbage collector.
+    async fn finish(&self, item: &Item, dependents: &[Arc<Item>]) -> anyhow::Result<Next> {
+        if item.has_finalizer(ORPHAN) {
+            for dependent in dependents {
+                self.drop_owners(dependent, std::slice::from_ref(&item.uid)).await?;
+            }
+            self.drop_finalizer(item, ORPHAN).await?;
+        } else if item.has_finalizer(FOREGROUND) {
+            if dependents.iter().any(|d| verdict::blocks(d, &item.uid)) {
+                dependents.iter().filter(|d| !d.deleting).for_each(|d| self.queue.add(d.uid.clone()));
+            } else {
+                self.drop_finalizer(item, FOREGROUND).await?;
+            }
+        }
+        Ok(Next::Wait)
+    }
+
+    /// What became of an owner. The inventory is asked first, the API server only about what is not in it.
+    async fn look_up(&self, item: &Item, reference: &OwnerReference) -> anyhow::Result<Owner> {
+        if let Some(owner) = self.inventory.graph().get(&reference.uid) {
+            let reachable = owner.key.namespace.is_empty() || owner.key.namespace == item.key.namespace;
+            return Ok(match () {
+                () if !reachable || owner.key.name != reference.name => Owner::Absent,
+                () if owner.deleting && owner.has_finalizer(FOREGROUND) => Owner::WaitsForDependents,
+                () => Owner::Present,
+            });
+        }
+        let kind = self.inventory.kind_of(reference).with_context(|| {
+            format!("owner {} {} of {}: no such kind", reference.kind, reference.name, item.key.name)
+        })?;
+        if kind.namespaced && item.key.namespace.is_empty() {
+            return Ok(Owner::Absent);
+        }
+        let api = kind.api::<Meta>(&self.client, &item.key.namespace);
+        match api.get_opt(&reference.name).await.context("get owner")? {
+            Some(owner) if owner.uid().as_ref() == Some(&reference.uid) => Ok(Owner::Present),
+            Some(_) | None => Ok(Owner::Absent),
+        }
+    }
+
+    async fn drop_owners(&self, item: &Item, gone: &[String]) -> anyhow::Result<()> {
+        let left: Vec<&OwnerReference> = item.owners.iter().filter(|o| !gone.contains(&o.uid)).collect();
+        let patch = json!({"metadata": {"uid": item.uid, "resourceVersion": item.version, "ownerReferences": left}});
+        self.patch(item, &patch).await.context("drop owners")
+    }
+
+    async fn drop_finalizer(&self, item: &Item, name: &str) -> anyhow::Result<()> {
+        let left: Vec<&String> = item.finalizers.iter().filter(|f| *f != name).collect();
+        let patch = json!({"metadata": {"uid": item.uid, "resourceVersion": item.version, "finalizers": left}});
+        self.patch(item, &patch).await.context("drop finalizer")
+    }
+
+    async fn patch(&self, item: &Item, patch: &serde_json::Value) -> kube::Result<()> {
+        let api = item.kind.api::<DynamicObject>(&self.client, &item.key.namespace);
+        unless_gone(api.patch_metadata(&item.key.name, &PatchParams::default(), &Patch::Merge(patch)).await)
+    }
+}
+
+/// An object that is gone needs nothing more.
+fn unless_gone<T>(outcome: kube::Result<T>) -> kube::Result<()> {
+    match outcome {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(error) => Err(error),
+    }
+}

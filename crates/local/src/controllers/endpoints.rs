@@ -1,0 +1,148 @@
+//! Endpoints and EndpointSlices: which pods stand behind a service.
+//!
+//! A real API server refuses loopback addresses in both; that is not tried again until something changes.
+
+mod backends;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::Context;
+use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, PostParams};
+use tokio::task::JoinSet;
+
+use crate::queue::{Next, Queue};
+use crate::watched::{Change, Key};
+use crate::world::World;
+
+const WORKERS: usize = 8;
+
+pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
+    let queue: Arc<Queue<Key>> = Queue::new();
+    let to = Arc::clone(&queue);
+    world.services.on_change(move |change| to.add(Key::of(&**change.object())));
+    let (to, of) = (Arc::clone(&queue), Arc::downgrade(world));
+    world.pods.on_change(move |change| {
+        let Some(world) = of.upgrade() else { return };
+        if let Change::Applied { old: Some(old), new } = change
+            && backends::same_to_services(old, new)
+        {
+            return;
+        }
+        let states: Vec<&Pod> = match change {
+            Change::Applied { old, new } => old.as_deref().into_iter().chain([&**new]).collect(),
+            Change::Deleted(pod) => vec![pod],
+        };
+        let namespace = change.object().namespace().unwrap_or_default();
+        for service in world.services.in_namespace(&namespace) {
+            if states.iter().any(|pod| backends::selects(&service, pod)) {
+                to.add(Key::of(&*service));
+            }
+        }
+    });
+    // What others break is put right again.
+    let to = Arc::clone(&queue);
+    world.slices.on_change(move |change| {
+        if let (Change::Deleted(slice), Some(service)) = (change, backends::service_of(change.object())) {
+            to.add(Key::new(&slice.namespace().unwrap_or_default(), &service));
+        }
+    });
+    let world = Arc::clone(world);
+    tasks.spawn(async move {
+        world.ready().await;
+        queue.serve("endpoints", WORKERS, move |key| reconcile(Arc::clone(&world), key)).await;
+    });
+}
+
+async fn reconcile(world: Arc<World>, key: Key) -> anyhow::Result<Next> {
+    let service = world.services.get(&key).filter(|s| s.metadata.deletion_timestamp.is_none());
+    let Some(service) = service else {
+        // The slices are owned by the service and go with it; Endpoints only share its name.
+        let ours = |e: &Arc<Endpoints>| e.labels().get(backends::MANAGED_BY).is_some_and(|m| m == backends::MANAGER);
+        if world.endpoints.get(&key).as_ref().is_some_and(ours) {
+            let api = world.api::<Endpoints>(&key.namespace);
+            unless_gone(api.delete(&key.name, &DeleteParams::default()).await).context("delete endpoints")?;
+        }
+        return Ok(Next::Wait);
+    };
+    if !backends::has_selector(&service) {
+        return Ok(Next::Wait);
+    }
+    let pods = world.pods.in_namespace(&key.namespace);
+    let groups = backends::group(&service, pods.iter().map(|p| &**p));
+    write_endpoints(&world, &service, &groups).await?;
+    write_slices(&world, &service, &groups).await?;
+    Ok(Next::Wait)
+}
+
+async fn write_endpoints(world: &World, service: &Service, groups: &[backends::Group]) -> anyhow::Result<()> {
+    let key = Key::of(service);
+    let api = world.api::<Endpoints>(&key.namespace);
+    let mut wanted = backends::endpoints(service, groups);
+    let written = match world.endpoints.get(&key) {
+        Some(old) if old.subsets == wanted.subsets && old.metadata.labels == wanted.metadata.labels => return Ok(()),
+        Some(old) => {
+            wanted.metadata.resource_version = old.resource_version();
+            api.replace(&key.name, &PostParams::default(), &wanted).await
+        }
+        None => api.create(&PostParams::default(), &wanted).await,
+    };
+    if let Some(written) = unless_refused(written).context("write endpoints")? {
+        world.endpoints.caught_up(&written).await;
+    }
+    Ok(())
+}
+
+async fn write_slices(world: &World, service: &Service, groups: &[backends::Group]) -> anyhow::Result<()> {
+    let key = Key::of(service);
+    let api = world.api::<EndpointSlice>(&key.namespace);
+    let wanted = backends::slices(service, groups);
+    let names: BTreeSet<String> = wanted.iter().map(ResourceExt::name_any).collect();
+    for mut slice in wanted {
+        let name = slice.name_any();
+        let written = match world.slices.get(&Key::new(&key.namespace, &name)) {
+            Some(old)
+                if old.endpoints == slice.endpoints
+                    && old.ports == slice.ports
+                    && old.metadata.labels == slice.metadata.labels =>
+            {
+                continue;
+            }
+            Some(old) => {
+                slice.metadata.resource_version = old.resource_version();
+                api.replace(&name, &PostParams::default(), &slice).await
+            }
+            None => api.create(&PostParams::default(), &slice).await,
+        };
+        if let Some(written) = unless_refused(written).context("write endpoint slice")? {
+            world.slices.caught_up(&written).await;
+        }
+    }
+    let ours = world.slices.controlled_by(&service.uid().unwrap_or_default());
+    for slice in ours.iter().filter(|s| !names.contains(&s.name_any())) {
+        unless_gone(api.delete(&slice.name_any(), &DeleteParams::default()).await).context("delete endpoint slice")?;
+    }
+    Ok(())
+}
+
+fn unless_refused<T>(outcome: kube::Result<T>) -> kube::Result<Option<T>> {
+    match outcome {
+        Ok(written) => Ok(Some(written)),
+        Err(kube::Error::Api(status)) if status.is_invalid() || status.is_not_found() || status.is_forbidden() => {
+            tracing::debug!("endpoints refused: {}", status.message);
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn unless_gone<T>(outcome: kube::Result<T>) -> kube::Result<()> {
+    match outcome {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,353 @@
+//! The scheduler's whole state, and its decisions as values.
+//!
+//! Every pod with a node, and every pod just given one, is counted on that node exactly once. A pod that fits nowhere is
+//! parked and looked at again only when something changed that could help it.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
+use kube::ResourceExt;
+
+use super::fit::{self, Place, Unfit};
+use super::needs;
+use crate::watched::Key;
+
+/// Pods are looked at by priority, then by age, then by name.
+type Turn = (Reverse<i32>, Option<jiff::Timestamp>, Key);
+
+/// What is to be written.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Decision {
+    Bind { pod: Arc<Pod>, node: String },
+    Refuse { pod: Arc<Pod>, message: String },
+    Gated { pod: Arc<Pod> },
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct Desk {
+    places: BTreeMap<String, Place>,
+    /// Which node each counted pod is on, by uid.
+    homes: HashMap<String, String>,
+    /// Counted pods whose node is not known (yet).
+    homeless: HashMap<String, Arc<Pod>>,
+    waiting: BTreeMap<Turn, Arc<Pod>>,
+    parked: BTreeMap<Turn, Arc<Pod>>,
+    gated: Vec<Arc<Pod>>,
+    /// Claims, and whether they are bound.
+    claims: HashMap<Key, bool>,
+}
+
+fn uid(pod: &Pod) -> String {
+    pod.uid().unwrap_or_default()
+}
+
+fn turn(pod: &Pod) -> Turn {
+    let priority = pod.spec.as_ref().and_then(|s| s.priority).unwrap_or(0);
+    (Reverse(priority), pod.creation_timestamp().map(|t| t.0), Key::of(pod))
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).filter(|n| !n.is_empty())
+}
+
+/// Whether this scheduler looks after a pod.
+fn ours(pod: &Pod) -> bool {
+    let name = pod.spec.as_ref().and_then(|s| s.scheduler_name.as_deref()).unwrap_or_default();
+    name.is_empty() || name == "default-scheduler"
+}
+
+impl Desk {
+    pub(crate) fn pod(&mut self, pod: Arc<Pod>) {
+        if needs::ended(&pod) {
+            self.pod_gone(&pod);
+            return;
+        }
+        if let Some(node) = node_of(&pod) {
+            self.forget_waiting(&pod);
+            self.settle(&pod, node.to_owned());
+            return;
+        }
+        // Just given a node here; the memory of the watch is older than our binding.
+        if self.homes.contains_key(&uid(&pod)) {
+            return;
+        }
+        self.forget_waiting(&pod);
+        if !ours(&pod) || pod.metadata.deletion_timestamp.is_some() {
+            return;
+        }
+        let gates = pod.spec.as_ref().and_then(|s| s.scheduling_gates.as_deref()).unwrap_or_default();
+        if gates.is_empty() {
+            self.waiting.insert(turn(&pod), pod);
+        } else {
+            self.gated.push(pod);
+        }
+    }
+
+    pub(crate) fn pod_gone(&mut self, pod: &Pod) {
+        self.forget_waiting(pod);
+        let uid = uid(pod);
+        self.homeless.remove(&uid);
+        let Some(home) = self.homes.remove(&uid) else { return };
+        if self.places.get_mut(&home).is_some_and(|place| place.free(&uid)) {
+            self.unpark();
+        }
+    }
+
+    pub(crate) fn node(&mut self, node: Arc<Node>) {
+        let name = node.name_any();
+        match self.places.get_mut(&name) {
+            Some(place) => {
+                let same = place.node.spec == node.spec
+                    && place.node.metadata.labels == node.metadata.labels
+                    && allocatable(&place.node) == allocatable(&node);
+                place.update(node);
+                // Heartbeats change nothing a pod could wait for.
+                if same {
+                    return;
+                }
+            }
+            None => {
+                let mut place = Place::new(node);
+                let homes = &self.homes;
+                self.homeless.retain(|uid, pod| {
+                    let here = homes.get(uid) == Some(&name);
+                    if here {
+                        place.take(uid, pod);
+                    }
+                    !here
+                });
+                self.places.insert(name, place);
+            }
+        }
+        self.unpark();
+    }
+
+    pub(crate) fn node_gone(&mut self, name: &str) {
+        self.places.remove(name);
+        self.unpark();
+    }
+
+    pub(crate) fn claim(&mut self, claim: &PersistentVolumeClaim) {
+        let bound = claim.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound");
+        if self.claims.insert(Key::of(claim), bound) != Some(bound) {
+            self.unpark();
+        }
+    }
+
+    pub(crate) fn claim_gone(&mut self, key: &Key) {
+        self.claims.remove(key);
+    }
+
+    /// A binding failed: the pod no longer counts and waits again.
+    pub(crate) fn not_bound(&mut self, pod: Arc<Pod>) {
+        self.pod_gone(&pod);
+        self.pod(pod);
+    }
+
+    /// Decides about all pods that wait.
+    pub(crate) fn decide(&mut self) -> Vec<Decision> {
+        let mut decisions: Vec<Decision> =
+            std::mem::take(&mut self.gated).into_iter().map(|pod| Decision::Gated { pod }).collect();
+        for (turn, pod) in std::mem::take(&mut self.waiting) {
+            let choice = match self.unready_claim(&pod) {
+                Some(reason) => Err(fit::refused_everywhere(self.places.len(), &reason)),
+                None => fit::choose(&pod, self.places.values()),
+            };
+            match choice {
+                Ok(node) => {
+                    self.settle(&pod, node.clone());
+                    decisions.push(Decision::Bind { pod, node });
+                }
+                Err(Unfit(message)) => {
+                    self.parked.insert(turn, Arc::clone(&pod));
+                    decisions.push(Decision::Refuse { pod, message });
+                }
+            }
+        }
+        decisions
+    }
+
+    fn unready_claim(&self, pod: &Pod) -> Option<String> {
+        let namespace = pod.namespace().unwrap_or_default();
+        let volumes = pod.spec.as_ref().and_then(|s| s.volumes.as_deref()).unwrap_or_default();
+        for volume in volumes {
+            let (name, ephemeral) = match (&volume.persistent_volume_claim, &volume.ephemeral) {
+                (Some(source), _) => (source.claim_name.clone(), false),
+                (None, Some(_)) => (format!("{}-{}", pod.name_any(), volume.name), true),
+                (None, None) => continue,
+            };
+            match self.claims.get(&Key::new(&namespace, &name)) {
+                Some(true) => {}
+                Some(false) => return Some("pod has unbound immediate PersistentVolumeClaims".to_owned()),
+                None if ephemeral => {
+                    let claim = pod.name_any();
+                    return Some(format!(
+                        "waiting for ephemeral volume controller to create the persistentvolumeclaim \"{claim}-{}\"",
+                        volume.name
+                    ));
+                }
+                None => return Some(format!("persistentvolumeclaim \"{name}\" not found")),
+            }
+        }
+        None
+    }
+
+    fn settle(&mut self, pod: &Arc<Pod>, node: String) {
+        let uid = uid(pod);
+        if let Some(before) = self.homes.insert(uid.clone(), node.clone())
+            && before != node
+            && let Some(place) = self.places.get_mut(&before)
+        {
+            place.free(&uid);
+        }
+        match self.places.get_mut(&node) {
+            Some(place) => place.take(&uid, pod),
+            None => {
+                self.homeless.insert(uid, Arc::clone(pod));
+            }
+        }
+    }
+
+    fn forget_waiting(&mut self, pod: &Pod) {
+        let key = Key::of(pod);
+        let turn = turn(pod);
+        self.waiting.remove(&turn);
+        self.parked.remove(&turn);
+        self.gated.retain(|p| Key::of(&**p) != key);
+    }
+
+    fn unpark(&mut self) {
+        self.waiting.append(&mut self.parked);
+    }
+}
+
+fn allocatable(node: &Node) -> Option<&BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>> {
+    node.status.as_ref().and_then(|s| s.allocatable.as_ref())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn node(name: &str, cpu: &str) -> Arc<Node> {
+        let amounts = json!({"cpu": cpu, "memory": "8Gi", "pods": "110"});
+        Arc::new(
+            serde_json::from_value(json!({"metadata": {"name": name}, "status": {"allocatable": amounts}})).unwrap(),
+        )
+    }
+
+    fn pod(name: &str, cpu: &str, more: Value) -> Arc<Pod> {
+        let mut pod = json!({
+            "metadata": {"name": name, "namespace": "n", "uid": name},
+            "spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
+        });
+        for (part, fields) in more.as_object().into_iter().flatten() {
+            for (key, value) in fields.as_object().into_iter().flatten() {
+                pod[part][key] = value.clone();
+            }
+        }
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    fn words(decisions: &[Decision]) -> Vec<String> {
+        let word = |d: &Decision| match d {
+            Decision::Bind { pod, node } => format!("{} on {node}", pod.name_any()),
+            Decision::Refuse { pod, .. } => format!("{} nowhere", pod.name_any()),
+            Decision::Gated { pod } => format!("{} gated", pod.name_any()),
+        };
+        decisions.iter().map(word).collect()
+    }
+
+    #[test]
+    fn a_pod_that_does_not_fit_gets_its_turn_when_another_ends() {
+        let mut desk = Desk::default();
+        desk.node(node("a", "1"));
+        desk.pod(pod("one", "1", json!({})));
+        desk.pod(pod("two", "1", json!({})));
+        assert_eq!(words(&desk.decide()), ["one on a", "two nowhere"]);
+        assert!(desk.decide().is_empty(), "nothing changed, nothing is decided");
+        desk.pod(pod("one", "1", json!({"spec": {"nodeName": "a"}, "status": {"phase": "Succeeded"}})));
+        assert_eq!(words(&desk.decide()), ["two on a"]);
+    }
+
+    #[test]
+    fn a_pod_seen_again_before_its_binding_is_visible_is_not_bound_twice() {
+        let mut desk = Desk::default();
+        desk.node(node("a", "4"));
+        desk.pod(pod("one", "1", json!({})));
+        assert_eq!(desk.decide().len(), 1);
+        desk.pod(pod("one", "1", json!({"metadata": {"labels": {"a": "b"}}})));
+        assert!(desk.decide().is_empty());
+    }
+
+    #[test]
+    fn a_higher_priority_goes_first() {
+        let mut desk = Desk::default();
+        desk.node(node("a", "1"));
+        desk.pod(pod("low", "1", json!({})));
+        desk.pod(pod("zhigh", "1", json!({"spec": {"priority": 10}})));
+        assert_eq!(words(&desk.decide()), ["zhigh on a", "low nowhere"]);
+    }
+
+    #[test]
+    fn gates_hold_a_pod_back_until_they_are_lifted() {
+        let mut desk = Desk::default();
+        desk.node(node("a", "1"));
+        desk.pod(pod("one", "1", json!({"spec": {"schedulingGates": [{"name": "g"}]}})));
+        assert_eq!(words(&desk.decide()), ["one gated"]);
+        desk.pod(pod("one", "1", json!({})));
+        assert_eq!(words(&desk.decide()), ["one on a"]);
+    }
+
+    #[test]
+    fn pods_that_were_there_before_their_node_count() {
+        let mut desk = Desk::default();
+        desk.pod(pod("old", "1", json!({"spec": {"nodeName": "a"}})));
+        desk.node(node("a", "1"));
+        desk.pod(pod("new", "1", json!({})));
+        assert_eq!(words(&desk.decide()), ["new nowhere"]);
+    }
+
+    #[test]
+    fn a_refused_binding_frees_the_node_and_is_tried_again() {
+        let mut desk = Desk::default();
+        desk.node(node("a", "1"));
+        desk.pod(pod("one", "1", json!({})));
+        desk.decide();
+        desk.not_bound(pod("one", "1", json!({})));
+        assert_eq!(words(&desk.decide()), ["one on a"]);
+        desk.not_bound(pod("one", "1", json!({"spec": {"nodeName": "elsewhere"}})));
+        desk.pod(pod("two", "1", json!({})));
+        assert_eq!(words(&desk.decide()), ["two on a"], "another scheduler's binding stands");
+    }
+
+    #[test]
+    fn a_pod_waits_for_its_claim() {
+        let mut desk = Desk::default();
+        desk.node(node("a", "1"));
+        let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
+        desk.pod(pod("one", "1", json!({"spec": {"volumes": volumes}})));
+        let Decision::Refuse { message, .. } = &desk.decide()[0] else { panic!("must wait") };
+        assert!(message.starts_with("0/1 nodes are available: persistentvolumeclaim \"c\" not found. "), "{message}");
+        let claim = |phase: &str| {
+            serde_json::from_value(json!({"metadata": {"name": "c", "namespace": "n"}, "status": {"phase": phase}}))
+                .unwrap()
+        };
+        desk.claim(&claim("Pending"));
+        assert_eq!(words(&desk.decide()), ["one nowhere"]);
+        desk.claim(&claim("Bound"));
+        assert_eq!(words(&desk.decide()), ["one on a"]);
+    }
+
+    #[test]
+    fn other_schedulers_pods_are_left_alone() {
+        let mut desk = Desk::default();
+        desk.node(node("a", "1"));
+        desk.pod(pod("one", "1", json!({"spec": {"schedulerName": "volcano"}})));
+        assert!(desk.decide().is_empty());
+    }
+}

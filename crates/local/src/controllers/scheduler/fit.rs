@@ -1,0 +1,278 @@
+//! Where a pod goes: a pure choice among nodes, with the words of kube-scheduler when there is none.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Pod, Taint};
+
+use super::{affinity, needs};
+use crate::quantity::{self, Amounts};
+
+/// A node and what is taken of it.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    pub(crate) node: Arc<Node>,
+    allocatable: Amounts,
+    taken: Amounts,
+    pods: BTreeMap<String, Taken>,
+}
+
+#[derive(Debug, Clone)]
+struct Taken {
+    requests: Amounts,
+    ports: Vec<(String, String, i32)>,
+}
+
+impl Place {
+    pub(crate) fn new(node: Arc<Node>) -> Self {
+        let mut place = Place {
+            node: Arc::clone(&node),
+            allocatable: Amounts::new(),
+            taken: Amounts::new(),
+            pods: BTreeMap::new(),
+        };
+        place.update(node);
+        place
+    }
+
+    /// Takes over a new state of the node.
+    pub(crate) fn update(&mut self, node: Arc<Node>) {
+        let status = node.status.as_ref();
+        self.allocatable = quantity::amounts(status.and_then(|s| s.allocatable.as_ref().or(s.capacity.as_ref())));
+        self.node = node;
+    }
+
+    /// Counts a pod as being on this node. Counting it twice changes nothing.
+    pub(crate) fn take(&mut self, uid: &str, pod: &Pod) {
+        let Some(spec) = &pod.spec else { return };
+        if self.pods.contains_key(uid) {
+            return;
+        }
+        let taken = Taken { requests: needs::requests(spec), ports: needs::host_ports(spec) };
+        quantity::add(&mut self.taken, &taken.requests);
+        self.pods.insert(uid.to_owned(), taken);
+    }
+
+    /// Frees what a pod took; false if it took nothing here.
+    pub(crate) fn free(&mut self, uid: &str) -> bool {
+        let Some(taken) = self.pods.remove(uid) else { return false };
+        quantity::subtract(&mut self.taken, &taken.requests);
+        true
+    }
+}
+
+/// Why a node does not take a pod.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Refusal {
+    reasons: Vec<String>,
+    /// Whether taking other pods away could help.
+    preemption_could_help: bool,
+}
+
+/// Why no node takes a pod, in kube-scheduler's words.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Unfit(pub(crate) String);
+
+/// Chooses the node for a pod: among those that can take it the most preferred, then the emptiest.
+pub(crate) fn choose<'a>(pod: &Pod, places: impl Iterator<Item = &'a Place>) -> Result<String, Unfit> {
+    let Some(spec) = &pod.spec else { return Err(Unfit("pod has no specification".to_owned())) };
+    let requests = needs::requests(spec);
+    let ports = needs::host_ports(spec);
+    let mut refusals = Vec::new();
+    let mut best: Option<(i64, i64, &str)> = None;
+    for place in places {
+        match refuse(pod, &requests, &ports, place) {
+            Some(refusal) => refusals.push(refusal),
+            None => {
+                let name = place.node.metadata.name.as_deref().unwrap_or_default();
+                let score = (affinity::preference(spec, &place.node), room(place, &requests));
+                if best.is_none_or(|(p, r, _)| score > (p, r)) {
+                    best = Some((score.0, score.1, name));
+                }
+            }
+        }
+    }
+    match best {
+        Some((_, _, name)) => Ok(name.to_owned()),
+        None => Err(explain(&refusals)),
+    }
+}
+
+/// Refuses a pod whatever the nodes are, for a reason found before looking at them.
+pub(crate) fn refused_everywhere(nodes: usize, reason: &str) -> Unfit {
+    Unfit(format!(
+        "0/{nodes} nodes are available: {reason}. no new claims to deallocate, preemption: 0/{nodes} nodes are available: \
+         {nodes} Preemption is not helpful for scheduling."
+    ))
+}
+
+/// The smallest share, in percent, of cpu and memory that stays free.
+fn room(place: &Place, requests: &Amounts) -> i64 {
+    let share = |name: &str| {
+        let all = place.allocatable.get(name).copied().unwrap_or(0);
+        let taken = place.taken.get(name).copied().unwrap_or(0) + requests.get(name).copied().unwrap_or(0);
+        if all <= 0 { 0 } else { i64::try_from((all - taken) * 100 / all).unwrap_or(0) }
+    };
+    share("cpu").min(share("memory"))
+}
+
+fn refuse(pod: &Pod, requests: &Amounts, ports: &[(String, String, i32)], place: &Place) -> Option<Refusal> {
+    let spec = pod.spec.as_ref()?;
+    let final_word = |reason: &str| Some(Refusal { reasons: vec![reason.to_owned()], preemption_could_help: false });
+    let tolerations = spec.tolerations.as_deref().unwrap_or_default();
+    let cordon = Taint {
+        key: "node.kubernetes.io/unschedulable".to_owned(),
+        effect: "NoSchedule".to_owned(),
+        ..Taint::default()
+    };
+    let cordoned = place.node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false);
+    if cordoned && !affinity::tolerated(tolerations, &cordon) {
+        return final_word("node(s) were unschedulable");
+    }
+    let hard = |t: &&Taint| matches!(t.effect.as_str(), "NoSchedule" | "NoExecute");
+    if affinity::taints(&place.node).iter().filter(hard).any(|t| !affinity::tolerated(tolerations, t)) {
+        return final_word("node(s) had untolerated taint(s)");
+    }
+    if !affinity::allows(spec, &place.node) {
+        return final_word("node(s) didn't match Pod's node affinity/selector");
+    }
+    let open = |port| place.pods.values().flat_map(|t| &t.ports).any(|other| needs::ports_clash(port, other));
+    if ports.iter().any(open) {
+        let reasons = vec!["node(s) didn't have free ports for the requested pod ports".to_owned()];
+        return Some(Refusal { reasons, preemption_could_help: true });
+    }
+    lacking(requests, place)
+}
+
+fn lacking(requests: &Amounts, place: &Place) -> Option<Refusal> {
+    let mut reasons = Vec::new();
+    let mut preemption_could_help = true;
+    let pods = place.allocatable.get("pods").copied().unwrap_or(0);
+    if (place.pods.len() as i128 + 1) * 1000 > pods {
+        reasons.push("Too many pods".to_owned());
+    }
+    for (name, amount) in requests {
+        let all = place.allocatable.get(name).copied().unwrap_or(0);
+        let taken = place.taken.get(name).copied().unwrap_or(0);
+        if *amount > all - taken {
+            reasons.push(format!("Insufficient {name}"));
+            preemption_could_help &= *amount <= all;
+        }
+    }
+    (!reasons.is_empty()).then_some(Refusal { reasons, preemption_could_help })
+}
+
+/// kube-scheduler's sentence: reasons counted over the nodes, then what preemption could do.
+fn explain(refusals: &[Refusal]) -> Unfit {
+    let count = refusals.len();
+    if count == 0 {
+        return Unfit("no nodes available to schedule pods".to_owned());
+    }
+    let list = |reasons: &mut dyn Iterator<Item = &str>| {
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for reason in reasons {
+            *counts.entry(reason).or_default() += 1;
+        }
+        let mut words: Vec<String> = counts.into_iter().map(|(reason, n)| format!("{n} {reason}")).collect();
+        words.sort();
+        words.join(", ")
+    };
+    let why = list(&mut refusals.iter().flat_map(|r| r.reasons.iter().map(String::as_str)));
+    let preemption = list(&mut refusals.iter().map(|r| match r.preemption_could_help {
+        true => "No preemption victims found for incoming pod",
+        false => "Preemption is not helpful for scheduling",
+    }));
+    Unfit(format!(
+        "0/{count} nodes are available: {why}. no new claims to deallocate, preemption: 0/{count} nodes are available: \
+         {preemption}."
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn place(name: &str, cpu: &str, memory: &str) -> Place {
+        let amounts = json!({"cpu": cpu, "memory": memory, "pods": "110"});
+        let node = json!({"metadata": {"name": name, "labels": {"name": name}}, "status": {"allocatable": amounts}});
+        Place::new(Arc::new(serde_json::from_value(node).unwrap()))
+    }
+
+    fn pod(requests: serde_json::Value) -> Pod {
+        let container = json!({"name": "c", "resources": {"requests": requests}});
+        serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": {"containers": [container]}})).unwrap()
+    }
+
+    #[test]
+    fn the_emptiest_node_is_chosen() {
+        let mut a = place("a", "4", "8Gi");
+        let b = place("b", "4", "8Gi");
+        a.take("1", &pod(json!({"cpu": "1"})));
+        assert_eq!(choose(&pod(json!({"cpu": "1"})), [&a, &b].into_iter()), Ok("b".to_owned()));
+    }
+
+    #[test]
+    fn a_preferred_node_wins_over_an_emptier_one() {
+        let mut a = place("a", "4", "8Gi");
+        let b = place("b", "4", "8Gi");
+        a.take("1", &pod(json!({"cpu": "1"})));
+        let mut wanted = pod(json!({"cpu": "1"}));
+        let preferred = json!([{"weight": 1, "preference": {"matchExpressions": [{"key": "name", "operator": "In", "values": ["a"]}]}}]);
+        let affinity = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}});
+        wanted.spec.as_mut().unwrap().affinity = serde_json::from_value(affinity).unwrap();
+        assert_eq!(choose(&wanted, [&a, &b].into_iter()), Ok("a".to_owned()));
+    }
+
+    #[test]
+    fn what_is_freed_can_be_taken_again() {
+        let mut a = place("a", "1", "1Gi");
+        let one = pod(json!({"cpu": "1"}));
+        a.take("1", &one);
+        a.take("1", &one);
+        assert!(choose(&one, [&a].into_iter()).is_err());
+        assert!(a.free("1"));
+        assert!(!a.free("1"));
+        assert!(choose(&one, [&a].into_iter()).is_ok());
+    }
+
+    #[test]
+    fn refusals_use_the_words_of_kube_scheduler() {
+        let mut full = place("a", "2", "4Gi");
+        full.take("1", &pod(json!({"cpu": "2"})));
+        let small = place("b", "1", "1Gi");
+        let Err(Unfit(words)) = choose(&pod(json!({"cpu": "2", "memory": "2Gi"})), [&full, &small].into_iter()) else {
+            panic!("must not fit")
+        };
+        assert_eq!(
+            words,
+            "0/2 nodes are available: 1 Insufficient memory, 2 Insufficient cpu. no new claims to deallocate, \
+             preemption: 0/2 nodes are available: 1 No preemption victims found for incoming pod, 1 Preemption is not \
+             helpful for scheduling."
+        );
+    }
+
+    #[test]
+    fn cordoned_and_tainted_nodes_are_named_as_such() {
+        let mut cordoned = place("a", "2", "4Gi");
+        let mut node = (*cordoned.node).clone();
+        node.spec = serde_json::from_value(json!({"unschedulable": true})).unwrap();
+        cordoned.update(Arc::new(node.clone()));
+        let p = pod(json!({}));
+        let Err(Unfit(words)) = choose(&p, [&cordoned].into_iter()) else { panic!("cordoned") };
+        assert!(words.starts_with("0/1 nodes are available: 1 node(s) were unschedulable. "), "{words}");
+        node.spec = serde_json::from_value(json!({"taints": [{"key": "k", "effect": "NoSchedule"}]})).unwrap();
+        cordoned.update(Arc::new(node));
+        let Err(Unfit(words)) = choose(&p, [&cordoned].into_iter()) else { panic!("tainted") };
+        assert!(words.starts_with("0/1 nodes are available: 1 node(s) had untolerated taint(s). "), "{words}");
+    }
+
+    #[test]
+    fn without_nodes_the_sentence_says_so() {
+        assert_eq!(
+            choose(&pod(json!({})), std::iter::empty()),
+            Err(Unfit("no nodes available to schedule pods".to_owned()))
+        );
+    }
+}
