@@ -1,1 +1,9 @@
-//! placeholder
+//! The node agent: runs the pods of a Kubernetes node as sandboxed processes of this machine.
+//!
+//! It speaks nothing but the Kubernetes API, so it joins a real control plane as well as the local cluster. Decisions
+//! ([`lifecycle`], [`environment`], [`volumes`], [`hosts`]) are functions of values; the rim performs them. The processes of a pod belong to a [`shim`],
+//! not to the agent, so that an agent that dies or is replaced loses nothing.
+
+mod launch;
+mod names;
+pub mod shim;

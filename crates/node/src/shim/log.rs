@@ -1,0 +1,169 @@
+//! Log files of containers, in the line format of the Container Runtime Interface:
+//! `<time> <stdout|stderr> <F|P> <text>`, where `P` marks a part of a line that goes on in the next entry.
+//!
+//! A file that has grown to [`MAX_BYTES`] is renamed to `<name>.1` and a new one begun; [`MAX_FILES`] are kept, as a kubelet does.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+
+pub(crate) const MAX_BYTES: u64 = 10 << 20;
+pub(crate) const MAX_FILES: u32 = 5;
+/// Longest text of one entry.
+const MAX_TEXT: usize = 16 << 10;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stream {
+    Stdout,
+    Stderr,
+}
+
+#[derive(Debug)]
+pub(crate) struct LogWriter {
+    path: PathBuf,
+    file: File,
+    size: u64,
+    stdout: Vec<u8>,
+    stderr: Vec<u8>,
+}
+
+impl LogWriter {
+    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+        let file = open(path)?;
+        let size = file.metadata()?.len();
+        Ok(Self { path: path.to_owned(), file, size, stdout: Vec::new(), stderr: Vec::new() })
+    }
+
+    /// Takes what a container has written. Lines are kept back until they are whole or too long.
+    pub(crate) fn write(&mut self, stream: Stream, data: &[u8], now: Timestamp) -> io::Result<()> {
+        let pending = match stream {
+            Stream::Stdout => &mut self.stdout,
+            Stream::Stderr => &mut self.stderr,
+        };
+        pending.extend_from_slice(data);
+        let entries = take_entries(pending, stream, now);
+        self.append(&entries)
+    }
+
+    /// Writes what is kept back; the container has ended.
+    pub(crate) fn finish(&mut self, now: Timestamp) -> io::Result<()> {
+        for stream in [Stream::Stdout, Stream::Stderr] {
+            let pending = match stream {
+                Stream::Stdout => std::mem::take(&mut self.stdout),
+                Stream::Stderr => std::mem::take(&mut self.stderr),
+            };
+            if !pending.is_empty() {
+                let mut entry = Vec::new();
+                push_entry(&mut entry, stream, now, b'P', &pending);
+                self.append(&entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn append(&mut self, entries: &[u8]) -> io::Result<()> {
+        if entries.is_empty() {
+            return Ok(());
+        }
+        if self.size > 0 && self.size + entries.len() as u64 > MAX_BYTES {
+            for n in (1..MAX_FILES - 1).rev() {
+                let _ = fs::rename(rotated(&self.path, n), rotated(&self.path, n + 1));
+            }
+            fs::rename(&self.path, rotated(&self.path, 1))?;
+            self.file = open(&self.path)?;
+            self.size = 0;
+        }
+        self.file.write_all(entries)?;
+        self.size += entries.len() as u64;
+        Ok(())
+    }
+}
+
+/// The name of the `n`th older file.
+pub(crate) fn rotated(path: &Path, n: u32) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{n}"));
+    PathBuf::from(name)
+}
+
+fn open(path: &Path) -> io::Result<File> {
+    OpenOptions::new().create(true).append(true).open(path)
+}
+
+fn take_entries(pending: &mut Vec<u8>, stream: Stream, now: Timestamp) -> Vec<u8> {
+    let mut out = Vec::with_capacity(pending.len() + 64);
+    let mut rest = pending.as_slice();
+    loop {
+        match rest.iter().position(|b| *b == b'\n') {
+            Some(end) if end <= MAX_TEXT => {
+                push_entry(&mut out, stream, now, b'F', &rest[..end]);
+                rest = &rest[end + 1..];
+            }
+            _ if rest.len() > MAX_TEXT => {
+                push_entry(&mut out, stream, now, b'P', &rest[..MAX_TEXT]);
+                rest = &rest[MAX_TEXT..];
+            }
+            _ => break,
+        }
+    }
+    let kept = rest.to_vec();
+    *pending = kept;
+    out
+}
+
+fn push_entry(out: &mut Vec<u8>, stream: Stream, now: Timestamp, tag: u8, text: &[u8]) {
+    let name = match stream {
+        Stream::Stdout => "stdout",
+        Stream::Stderr => "stderr",
+    };
+    // Nine digits always, so that entries sort and cut alike.
+    out.extend_from_slice(format!("{now:.9} {name} ").as_bytes());
+    out.push(tag);
+    out.push(b' ');
+    out.extend_from_slice(text);
+    out.push(b'\n');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn now() -> Timestamp {
+        "2026-11-15T20:00:00.5Z".parse().expect("a time")
+    }
+
+    #[test]
+    fn lines_are_kept_back_until_whole() {
+        let mut pending = b"one\ntw".to_vec();
+        let out = take_entries(&mut pending, Stream::Stdout, now());
+        assert_eq!(String::from_utf8_lossy(&out), "2026-11-15T20:00:00.500000000Z stdout F one\n");
+        assert_eq!(pending, b"tw");
+    }
+
+    #[test]
+    fn long_lines_are_cut_into_parts() {
+        let mut pending = vec![b'x'; MAX_TEXT + 3];
+        pending.push(b'\n');
+        let out = take_entries(&mut pending, Stream::Stderr, now());
+        let text = String::from_utf8_lossy(&out);
+        let tags: Vec<&str> = text.lines().map(|l| l.split(' ').nth(2).unwrap_or_default()).collect();
+        assert_eq!(tags, ["P", "F"]);
+        assert!(pending.is_empty());
+    }
+
+    #[test]
+    fn a_full_file_is_rotated_and_few_are_kept() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let path = dir.path().join("0.log");
+        let mut log = LogWriter::create(&path).expect("a log");
+        let line = [vec![b'y'; 15_000], b"\n".to_vec()].concat();
+        for _ in 0..(6 * MAX_BYTES / 15_000) {
+            log.write(Stream::Stdout, &line, now()).expect("a write");
+        }
+        assert!(rotated(&path, MAX_FILES - 1).exists());
+        assert!(!rotated(&path, MAX_FILES).exists());
+        assert!(fs::metadata(&path).expect("the log").len() <= MAX_BYTES);
+    }
+}
