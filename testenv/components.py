@@ -48,9 +48,9 @@ class Plane:
         })
         self.write("kwok.json", {
             "apiVersion": "config.kwok.x-k8s.io/v1alpha1", "kind": "KwokConfiguration",
-            "options": {"manageNodesWithAnnotationSelector": "kwok.x-k8s.io/node=fake", "nodeLeaseDurationSeconds": 40,
-                        "podPlayStageParallelism": 64, "nodePlayStageParallelism": 32, "nodeLeaseParallelism": 32,
-                        "podsOnNodeSyncParallelism": 16},
+            "options": {"manageNodesWithAnnotationSelector": "kwok.x-k8s.io/node=fake", "cidr": "10.128.0.1/10", "nodeIP": "10.0.0.1",
+                        "nodeLeaseDurationSeconds": 40, "podPlayStageParallelism": 64, "nodePlayStageParallelism": 32,
+                        "nodeLeaseParallelism": 32, "podsOnNodeSyncParallelism": 16},
         })
         for user in ("kube-controller-manager", "kube-scheduler"):
             self.kubeconfig(f"{user}.kubeconfig", user)

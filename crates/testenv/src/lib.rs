@@ -1,0 +1,151 @@
+//! The real Kubernetes that tests run against, and the one way for a test to get it.
+//!
+//! [`TestEnv::get`] gives the control plane of this test process. In this order it is
+//! 1. the cluster of `FIRESTEEL_TEST_KUBECONFIG`,
+//! 2. the control plane that `testenv/testenv start` started in `FIRESTEEL_TESTENV_DIR` (what `./test` does, so that all
+//!    test binaries share one),
+//! 3. the cluster of `KUBECONFIG`,
+//! 4. one that is started now and ends with this process, however that ends.
+//!
+//! A machine that cannot have one makes `get` return `None`, and the test ends early; `./test` says so in its last lines.
+//! Everything else that goes wrong panics: this crate is for tests only.
+
+mod limited;
+mod namespace;
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::OnceLock;
+
+use kube::config::{KubeConfigOptions, Kubeconfig};
+
+pub use limited::LimitedKubeconfig;
+pub use namespace::TestNamespace;
+
+/// A kubeconfig of any cluster, for tests only.
+pub const KUBECONFIG: &str = "FIRESTEEL_TEST_KUBECONFIG";
+/// The directory of a control plane that runs already.
+pub const DIR: &str = "FIRESTEEL_TESTENV_DIR";
+/// If set: do not start anything; the value is the reason.
+pub const SKIP: &str = "FIRESTEEL_TESTENV_SKIP";
+/// Exit code of `testenv` when this machine cannot have a control plane.
+const UNAVAILABLE: i32 = 77;
+/// Fake nodes of a control plane started here: pods are scheduled and run, drivers finish after a second.
+const KWOK_NODES: &str = "2";
+
+/// A running control plane with cluster-admin rights.
+#[derive(Debug)]
+pub struct TestEnv {
+    kubeconfig: PathBuf,
+    /// Of a control plane made by `testenv/testenv`; `None` for a cluster given from outside.
+    dir: Option<PathBuf>,
+}
+
+impl TestEnv {
+    /// The control plane of this process, or `None` (and a line on stderr) if this machine cannot have one.
+    pub fn get() -> Option<&'static TestEnv> {
+        static ENV: OnceLock<Result<TestEnv, String>> = OnceLock::new();
+        match ENV.get_or_init(TestEnv::find) {
+            Ok(env) => Some(env),
+            Err(reason) => {
+                eprintln!("SKIPPED, no Kubernetes: {reason}");
+                None
+            }
+        }
+    }
+
+    fn find() -> Result<TestEnv, String> {
+        if let Some(kubeconfig) = given(KUBECONFIG) {
+            return Ok(TestEnv::outside(kubeconfig));
+        }
+        if let Some(dir) = given(DIR) {
+            return Ok(TestEnv::started(dir));
+        }
+        if let Some(kubeconfig) = given("KUBECONFIG") {
+            return Ok(TestEnv::outside(kubeconfig));
+        }
+        if let Some(reason) = env::var_os(SKIP) {
+            return Err(reason.to_string_lossy().into_owned());
+        }
+        start().map(TestEnv::started)
+    }
+
+    fn outside(kubeconfig: PathBuf) -> TestEnv {
+        TestEnv { kubeconfig, dir: None }
+    }
+
+    fn started(dir: PathBuf) -> TestEnv {
+        TestEnv { kubeconfig: dir.join("kubeconfig"), dir: Some(dir) }
+    }
+
+    /// Path of the admin kubeconfig.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// Path of kubectl: the one of the same version, or for a cluster given from outside the one on `PATH`.
+    pub fn kubectl(&self) -> PathBuf {
+        self.dir.as_ref().map_or_else(|| "kubectl".into(), |dir| dir.join("bin/kubectl"))
+    }
+
+    /// The API server's audit log (JSON lines; bodies of writes included), if it can be read here.
+    pub fn audit_log(&self) -> Option<PathBuf> {
+        self.dir.as_ref().map(|dir| dir.join("audit.log"))
+    }
+
+    /// Whether the cluster was given from outside and outlives the tests.
+    pub fn is_outside(&self) -> bool {
+        self.dir.is_none()
+    }
+
+    /// URL of the API server, as after `k8s://` in a Spark master.
+    pub fn server(&self) -> String {
+        let config = self.read();
+        let name = config.current_context.as_deref();
+        let context = config
+            .contexts
+            .iter()
+            .find(|named| Some(named.name.as_str()) == name)
+            .and_then(|named| named.context.clone());
+        let cluster = context.and_then(|context| config.clusters.iter().find(|named| named.name == context.cluster));
+        cluster
+            .and_then(|named| named.cluster.clone()?.server)
+            .expect("the current context of the kubeconfig names a server")
+    }
+
+    /// A client with all rights. It belongs to the runtime it is made in: make one per test.
+    pub async fn client(&self) -> kube::Client {
+        let config = kube::Config::from_custom_kubeconfig(self.read(), &KubeConfigOptions::default()).await;
+        kube::Client::try_from(config.expect("a usable kubeconfig")).expect("a client from the kubeconfig")
+    }
+
+    fn read(&self) -> Kubeconfig {
+        let path = self.kubeconfig.display();
+        Kubeconfig::read_from(&self.kubeconfig).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+}
+
+fn given(variable: &str) -> Option<PathBuf> {
+    env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// Starts a control plane that ends with this process; the error is the reason why this machine cannot have one.
+fn start() -> Result<PathBuf, String> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testenv/testenv");
+    // Building can take minutes and says so on stderr, which the test harness does not capture for child processes.
+    let child = Command::new(&script)
+        .args(["start", "--kwok-nodes", KWOK_NODES, "--owner-pid", &std::process::id().to_string()])
+        .stdin(Stdio::null())
+        .stderr(Stdio::inherit())
+        .output();
+    let output = match child {
+        Ok(output) => output,
+        Err(error) => return Err(format!("{} does not run: {error}", script.display())),
+    };
+    match output.status.code() {
+        Some(0) => Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())),
+        Some(UNAVAILABLE) => Err("testenv cannot be built or started on this machine, see its words above".into()),
+        _ => panic!("testenv start failed ({}); its words stand above", output.status),
+    }
+}
