@@ -9,10 +9,12 @@
 //! Everything here is a pure function of its arguments: files, clocks and randomness come in from outside
 //! ([`surroundings`]). There is no client and no async code.
 
+pub mod args;
 pub mod driver;
 pub mod names;
 pub mod properties;
 pub mod resource_name;
+pub mod registry;
 pub mod submission;
 pub mod surroundings;
 pub mod value;

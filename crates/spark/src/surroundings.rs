@@ -9,6 +9,11 @@ pub trait Files {
     fn read(&self, path: &str) -> io::Result<Vec<u8>>;
     /// Names and sizes of the plain files directly inside a directory.
     fn list(&self, dir: &str) -> io::Result<Vec<(String, u64)>>;
+    /// Names of the directories directly inside a directory, for globs such as `/jars/*/a.jar`.
+    fn directories(&self, dir: &str) -> io::Result<Vec<String>> {
+        let _ = dir;
+        Ok(Vec::new())
+    }
 }
 
 /// No files at all: for plans whose inputs are all in the configuration.

@@ -1,0 +1,442 @@
+//! Reads a `spark-submit` command line into what was written, nothing more.
+//!
+//! Real `spark-submit` parses twice: the launcher reads every option, rewrites some of them as `--conf`, and hands a
+//! reordered line to `SparkSubmit`. [`parse`] has the effect of both. Two consequences are worth knowing: the four
+//! `--driver-*` options that set JVM properties compete with `--conf` by position (the last one wins), and an unknown
+//! option is an error wherever it stands before the primary resource.
+//!
+//! Firesteel's own options may stand anywhere before the primary resource. Nothing here looks at files, the
+//! environment or Spark versions; [`crate::submission`] does.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::version::{SparkVersion, VersionError};
+
+/// An option of `spark-submit` that takes a value and stays an option (it is not rewritten as `--conf`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Opt {
+    Archives,
+    Class,
+    DeployMode,
+    DriverCores,
+    ExcludePackages,
+    ExecutorCores,
+    ExecutorMemory,
+    Files,
+    Jars,
+    Keytab,
+    Master,
+    Name,
+    NumExecutors,
+    Packages,
+    Principal,
+    PropertiesFile,
+    ProxyUser,
+    PyFiles,
+    Queue,
+    Remote,
+    Repositories,
+    TotalExecutorCores,
+}
+
+impl Opt {
+    const ALL: [Opt; 22] = [
+        Opt::Archives,
+        Opt::Class,
+        Opt::DeployMode,
+        Opt::DriverCores,
+        Opt::ExcludePackages,
+        Opt::ExecutorCores,
+        Opt::ExecutorMemory,
+        Opt::Files,
+        Opt::Jars,
+        Opt::Keytab,
+        Opt::Master,
+        Opt::Name,
+        Opt::NumExecutors,
+        Opt::Packages,
+        Opt::Principal,
+        Opt::PropertiesFile,
+        Opt::ProxyUser,
+        Opt::PyFiles,
+        Opt::Queue,
+        Opt::Remote,
+        Opt::Repositories,
+        Opt::TotalExecutorCores,
+    ];
+
+    /// The option as it is written.
+    pub fn flag(self) -> &'static str {
+        match self {
+            Opt::Archives => "--archives",
+            Opt::Class => "--class",
+            Opt::DeployMode => "--deploy-mode",
+            Opt::DriverCores => "--driver-cores",
+            Opt::ExcludePackages => "--exclude-packages",
+            Opt::ExecutorCores => "--executor-cores",
+            Opt::ExecutorMemory => "--executor-memory",
+            Opt::Files => "--files",
+            Opt::Jars => "--jars",
+            Opt::Keytab => "--keytab",
+            Opt::Master => "--master",
+            Opt::Name => "--name",
+            Opt::NumExecutors => "--num-executors",
+            Opt::Packages => "--packages",
+            Opt::Principal => "--principal",
+            Opt::PropertiesFile => "--properties-file",
+            Opt::ProxyUser => "--proxy-user",
+            Opt::PyFiles => "--py-files",
+            Opt::Queue => "--queue",
+            Opt::Remote => "--remote",
+            Opt::Repositories => "--repositories",
+            Opt::TotalExecutorCores => "--total-executor-cores",
+        }
+    }
+}
+
+impl fmt::Display for Opt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.flag())
+    }
+}
+
+/// Options the launcher turns into `--conf KEY=VALUE`.
+const CONF_OPTIONS: [(&str, &str); 5] = [
+    ("--driver-class-path", "spark.driver.extraClassPath"),
+    ("--driver-default-class-path", "spark.driver.defaultExtraClassPath"),
+    ("--driver-java-options", "spark.driver.extraJavaOptions"),
+    ("--driver-library-path", "spark.driver.extraLibraryPath"),
+    ("--driver-memory", "spark.driver.memory"),
+];
+
+const OTHER_WITH_VALUE: [&str; 3] = ["--conf", "--kill", "--status"];
+const SWITCHES: [&str; 6] =
+    ["--help", "--supervise", "--usage-error", "--verbose", "--version", "--load-spark-defaults"];
+const OWN_WITH_VALUE: [&str; 2] = ["--output", "--spark-version"];
+const OWN_SWITCHES: [&str; 3] = ["--dry-run", "--explain", "--exit-zero"];
+
+/// Main classes whose own options may be mixed with `spark-submit`'s, and the resource they stand for.
+const SPECIAL_CLASSES: [(&str, &str); 4] = [
+    ("org.apache.spark.repl.Main", "spark-shell"),
+    ("org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver", "spark-internal"),
+    ("org.apache.spark.sql.hive.thriftserver.HiveThriftServer2", "spark-internal"),
+    ("org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"),
+];
+
+const EXAMPLE_PREFIX: &str = "org.apache.spark.examples.";
+
+/// What the command line asks for.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum Action {
+    #[default]
+    Submit,
+    /// `--kill ID`
+    Kill(String),
+    /// `--status ID`
+    Status(String),
+    /// `--version`
+    Version,
+    /// `--help`, with exit code 0.
+    Help,
+    /// `--usage-error` or no argument at all: the same text, with an exit code other than 0.
+    UsageError,
+}
+
+/// How `--dry-run` and the reading forms print.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Output {
+    #[default]
+    Yaml,
+    Json,
+}
+
+/// Firesteel's own options.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct OwnOptions {
+    /// `--dry-run`: print the objects, create nothing.
+    pub dry_run: bool,
+    /// `-o`, `--output`.
+    pub output: Option<Output>,
+    /// `--spark-version`.
+    pub spark_version: Option<SparkVersion>,
+    /// `--explain`: say where each setting came from.
+    pub explain: bool,
+    /// `--exit-zero`: exit 0 whatever becomes of the driver, as `spark-submit` does.
+    pub exit_zero: bool,
+}
+
+/// One `KEY=VALUE` from the command line.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Setting {
+    pub key: String,
+    pub value: String,
+    /// The option it was written with: `--conf`, or one that the launcher rewrites, such as `--driver-memory`.
+    pub flag: &'static str,
+}
+
+/// What was written on the command line.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct RawArgs {
+    pub action: Action,
+    pub own: OwnOptions,
+    /// Options with a value; the last of each counts.
+    pub options: BTreeMap<Opt, String>,
+    /// `--conf` and the options that are nothing else, in order; the last of each key counts.
+    pub settings: Vec<Setting>,
+    pub supervise: bool,
+    pub verbose: bool,
+    pub load_spark_defaults: bool,
+    /// `run-example`: the examples jar of the image is added.
+    pub example: bool,
+    /// The primary resource, as written.
+    pub resource: Option<String>,
+    /// Everything after it, untouched.
+    pub arguments: Vec<String>,
+}
+
+impl RawArgs {
+    pub fn option(&self, opt: Opt) -> Option<&str> {
+        self.options.get(&opt).map(String::as_str)
+    }
+}
+
+/// Why a command line cannot be read. Each message names the option and says what to write.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ArgsError {
+    #[error("option {0} needs a value after it")]
+    MissingValue(String),
+    #[error("unknown option {option}{}; `--help` lists them all", did_you_mean(.suggestion.as_ref()))]
+    UnknownOption { option: String, suggestion: Option<&'static str> },
+    #[error("--conf {0} has no `=`; write --conf KEY=VALUE")]
+    ConfWithoutEquals(String),
+    #[error(
+        "--deploy-mode {0} is neither `client` nor `cluster`; write --deploy-mode cluster to run the driver in a pod"
+    )]
+    DeployMode(String),
+    #[error("{0} and {1} cannot be given together; run them one after the other")]
+    TwoActions(&'static str, &'static str),
+    #[error("--output {0} is not a format; write -o json or -o yaml")]
+    Output(String),
+    #[error("--spark-version: {0}")]
+    SparkVersion(#[from] VersionError),
+    #[error("{0} takes no value; write it on its own")]
+    SwitchWithValue(&'static str),
+}
+
+fn did_you_mean(suggestion: Option<&&'static str>) -> String {
+    suggestion.map(|s| format!(" (did you mean {s}?)")).unwrap_or_default()
+}
+
+/// Reads a command line, without the program's name.
+pub fn parse(argv: &[String]) -> Result<RawArgs, ArgsError> {
+    if argv.is_empty() {
+        return Ok(RawArgs { action: Action::UsageError, ..RawArgs::default() });
+    }
+    let mut parser = Parser::default();
+    let rest = match argv[0].as_str() {
+        "run-example" => {
+            parser.args.example = true;
+            &argv[1..]
+        }
+        _ => argv,
+    };
+    let mut at = 0;
+    while at < rest.len() {
+        let (name, inline) = split(&rest[at]);
+        let used = match Word::of(name) {
+            Some(word @ (Word::Switch(_) | Word::OwnSwitch(_))) => {
+                parser.switch(word, inline)?;
+                1
+            }
+            Some(word) => {
+                let (value, used) = match inline {
+                    Some(value) => (value, 1),
+                    None => {
+                        let value = rest.get(at + 1).ok_or_else(|| ArgsError::MissingValue(name.to_owned()))?;
+                        (value.as_str(), 2)
+                    }
+                };
+                parser.option(word, value)?;
+                used
+            }
+            None => {
+                if parser.unknown(name)? {
+                    parser.args.arguments.extend_from_slice(&rest[at + 1..]);
+                    break;
+                }
+                1
+            }
+        };
+        at += used;
+    }
+    Ok(parser.finish())
+}
+
+/// `--opt=value` is split as the launcher does: both sides non-empty, at the first `=`. `-o=json` is our own.
+fn split(word: &str) -> (&str, Option<&str>) {
+    match word.split_once('=') {
+        // The launcher's pattern wants at least one character between the dashes and the `=`, and does not match a
+        // value with a line break in it.
+        Some((name, value))
+            if (name.starts_with("--")
+                && name.len() > 2
+                && !value.contains(['\n', '\r', '\u{85}', '\u{2028}', '\u{2029}'])
+                || name == "-o")
+                && !value.is_empty() =>
+        {
+            (name, Some(value))
+        }
+        _ => (word, None),
+    }
+}
+
+/// A word the parser knows.
+#[derive(Debug, Clone, Copy)]
+enum Word {
+    Opt(Opt),
+    /// Flag and the key it sets.
+    Conf(&'static str, &'static str),
+    Other(&'static str),
+    Own(&'static str),
+    Switch(&'static str),
+    OwnSwitch(&'static str),
+}
+
+impl Word {
+    fn of(name: &str) -> Option<Word> {
+        let name = match name {
+            "-c" => "--conf",
+            "-h" => "--help",
+            "-v" => "--verbose",
+            "-o" => "--output",
+            other => other,
+        };
+        let find = |list: &[&'static str]| list.iter().copied().find(|w| *w == name);
+        Opt::ALL
+            .into_iter()
+            .find(|o| o.flag() == name)
+            .map(Word::Opt)
+            .or_else(|| CONF_OPTIONS.iter().find(|(flag, _)| *flag == name).map(|(flag, key)| Word::Conf(flag, key)))
+            .or_else(|| find(&OTHER_WITH_VALUE).map(Word::Other))
+            .or_else(|| find(&OWN_WITH_VALUE).map(Word::Own))
+            .or_else(|| find(&SWITCHES).map(Word::Switch))
+            .or_else(|| find(&OWN_SWITCHES).map(Word::OwnSwitch))
+    }
+
+    fn all() -> impl Iterator<Item = &'static str> {
+        (Opt::ALL.into_iter().map(Opt::flag))
+            .chain(CONF_OPTIONS.into_iter().map(|(flag, _)| flag))
+            .chain(OTHER_WITH_VALUE)
+            .chain(OWN_WITH_VALUE)
+            .chain(SWITCHES)
+            .chain(OWN_SWITCHES)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Parser {
+    args: RawArgs,
+    /// A special class was named: unknown words are its arguments and parsing goes on.
+    mixed: bool,
+    /// `--help`, `--usage-error` or `--version`, whichever came first.
+    terminal: Option<Action>,
+}
+
+impl Parser {
+    fn option(&mut self, word: Word, value: &str) -> Result<(), ArgsError> {
+        let args = &mut self.args;
+        match word {
+            Word::Opt(opt) => {
+                if opt == Opt::DeployMode && !matches!(value, "client" | "cluster") {
+                    return Err(ArgsError::DeployMode(value.to_owned()));
+                }
+                if opt == Opt::Class
+                    && let Some((_, resource)) = SPECIAL_CLASSES.iter().find(|(class, _)| *class == value)
+                {
+                    self.mixed = true;
+                    args.resource = Some((*resource).to_owned());
+                }
+                args.options.insert(opt, value.to_owned());
+            }
+            Word::Conf(flag, key) => {
+                args.settings.push(Setting { key: key.to_owned(), value: value.to_owned(), flag });
+            }
+            Word::Other("--conf") => {
+                let (key, value) =
+                    value.split_once('=').ok_or_else(|| ArgsError::ConfWithoutEquals(value.to_owned()))?;
+                args.settings.push(Setting { key: key.to_owned(), value: value.to_owned(), flag: "--conf" });
+            }
+            Word::Other(flag) => {
+                let new = if flag == "--kill" { Action::Kill(value.into()) } else { Action::Status(value.into()) };
+                match &args.action {
+                    Action::Submit => args.action = new,
+                    Action::Kill(_) => return Err(ArgsError::TwoActions("--kill", flag)),
+                    _ => return Err(ArgsError::TwoActions("--status", flag)),
+                }
+            }
+            Word::Own("--output") => {
+                args.own.output = Some(match value {
+                    "json" => Output::Json,
+                    "yaml" => Output::Yaml,
+                    other => return Err(ArgsError::Output(other.to_owned())),
+                });
+            }
+            Word::Own(_) => args.own.spark_version = Some(value.parse()?),
+            Word::Switch(_) | Word::OwnSwitch(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Spark drops the value of a switch written with `=`; ours refuse it, because `--dry-run=false` means something.
+    fn switch(&mut self, word: Word, value: Option<&str>) -> Result<(), ArgsError> {
+        match word {
+            Word::OwnSwitch(name) if value.is_some() => return Err(ArgsError::SwitchWithValue(name)),
+            Word::OwnSwitch("--dry-run") => self.args.own.dry_run = true,
+            Word::OwnSwitch("--explain") => self.args.own.explain = true,
+            Word::OwnSwitch(_) => self.args.own.exit_zero = true,
+            Word::Switch("--supervise") => self.args.supervise = true,
+            Word::Switch("--verbose") => self.args.verbose = true,
+            Word::Switch("--load-spark-defaults") => self.args.load_spark_defaults = true,
+            Word::Switch("--help") => {
+                self.terminal.get_or_insert(Action::Help);
+            }
+            Word::Switch("--version") => {
+                self.terminal.get_or_insert(Action::Version);
+            }
+            Word::Switch(_) => {
+                self.terminal.get_or_insert(Action::UsageError);
+            }
+            Word::Opt(_) | Word::Conf(..) | Word::Other(_) | Word::Own(_) => {}
+        }
+        Ok(())
+    }
+
+    /// A word that is no option. True if parsing ends here and the rest are application arguments.
+    fn unknown(&mut self, word: &str) -> Result<bool, ArgsError> {
+        if self.mixed {
+            self.args.arguments.push(word.to_owned());
+            return Ok(false);
+        }
+        if self.args.example && !word.starts_with('-') {
+            let class =
+                if word.starts_with(EXAMPLE_PREFIX) { word.to_owned() } else { format!("{EXAMPLE_PREFIX}{word}") };
+            self.args.options.insert(Opt::Class, class);
+            self.args.resource = Some("spark-internal".to_owned());
+            return Ok(true);
+        }
+        if word.starts_with('-') {
+            let suggestion = crate::registry::nearest(word, Word::all(), 3);
+            return Err(ArgsError::UnknownOption { option: word.to_owned(), suggestion });
+        }
+        self.args.resource = Some(word.to_owned());
+        Ok(true)
+    }
+
+    fn finish(mut self) -> RawArgs {
+        if let Some(terminal) = self.terminal {
+            self.args.action = terminal;
+        }
+        self.args
+    }
+}

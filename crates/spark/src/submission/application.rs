@@ -1,0 +1,385 @@
+//! From merged settings to a submission: `SparkSubmit`'s checks, and the keys it writes for Kubernetes in cluster mode.
+
+use crate::args::{Opt, RawArgs};
+use crate::names::{NO_RESOURCE, key};
+use crate::registry;
+use crate::value::{int, java_trim, list, size_bytes, substitute};
+use crate::version::{Line, SparkVersion};
+
+use super::merge::{Settings, absolute, merge, reason};
+use super::uri::Resolver;
+use super::{Around, Effective, MainResource, Origin, Resolved, Submission, SubmissionError, VersionFrom};
+use super::{manifest, master};
+
+const DEPLOY_MODE: &str = "spark.submit.deployMode";
+const EXECUTOR_CORES: &str = "spark.executor.cores";
+const EXECUTOR_INSTANCES: &str = "spark.executor.instances";
+const EXECUTOR_MEMORY: &str = "spark.executor.memory";
+const MASTER: &str = "spark.master";
+const REMOTE: &str = "spark.remote";
+const SUBMIT_TIME: &str = "spark.app.submitTime";
+const TOTAL_CORES: &str = "spark.cores.max";
+
+const SHELLS: [&str; 6] =
+    ["spark-shell", "pyspark-shell", "sparkr-shell", "connect-shell", "pyspark-shell-main", "sparkr-shell-main"];
+
+/// Main classes that are servers or shells, and what people call them.
+const NOT_IN_CLUSTER: [(&str, &str); 3] = [
+    ("org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver", "the Spark SQL shell"),
+    ("org.apache.spark.sql.hive.thriftserver.HiveThriftServer2", "the Spark Thrift server"),
+    ("org.apache.spark.sql.connect.service.SparkConnectServer", "the Spark Connect server"),
+];
+
+const PYTHON_RUNNER: &str = "org.apache.spark.deploy.PythonRunner";
+const R_RUNNER: &str = "org.apache.spark.deploy.RRunner";
+
+/// Where the stock image keeps its examples.
+const EXAMPLES_IN_IMAGE: &str = "local:///opt/spark/examples/jars/spark-examples.jar";
+
+pub(super) fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, SubmissionError> {
+    let resource = args.resource.as_deref().ok_or(SubmissionError::NoResource)?;
+    let mut settings = merge(args, around)?;
+    settings.fold(args, Opt::DeployMode, DEPLOY_MODE, Some(("DEPLOY_MODE", around)));
+    check_remote(args, &settings, around)?;
+    match settings.get(DEPLOY_MODE) {
+        Some("cluster") => {}
+        Some("client") | None => return Ok(Resolved::Client),
+        Some(other) => {
+            return Err(SubmissionError::DeployMode { from: settings.from(DEPLOY_MODE), value: other.to_owned() });
+        }
+    }
+
+    fold_options(args, &mut settings, around);
+    check_settings(args, &settings)?;
+    let raw_master = settings.master(args, around).ok_or(SubmissionError::NoMaster)?;
+    let (master, warning) = master::check(&raw_master)?;
+    settings.warnings.extend(warning);
+    set_master(args, &mut settings, &master);
+    check_kind(args, resource)?;
+
+    let (version, version_from) = choose_version(args, &settings, around);
+    check_version(args, &version)?;
+
+    let resolver = Resolver { files: around.files, cwd: around.cwd };
+    let main = main_resource(resource, resolver);
+    set_name(args, &mut settings, &main);
+    check_keytab(&settings, around)?;
+    resolve_lists(args, &mut settings, resolver, around)?;
+    let main_class = main_class(args, &main, around)?;
+    append_primary_jar(&mut settings, &main);
+    settings.remove(key::DRIVER_HOST);
+    for list in [key::JARS, key::FILES, key::ARCHIVES] {
+        if let Some(value) = settings.get(list) {
+            let resolved = resolver.uris(value);
+            settings.rewrite(list, resolved);
+        }
+    }
+    finish_py_files(&mut settings, resolver);
+    if settings.get(SUBMIT_TIME).is_none() {
+        settings.set(SUBMIT_TIME, around.now_ms.to_string(), Origin::Derived("the time of this submission"));
+    }
+    warn_ignored(args, &mut settings);
+    let found = registry::check(&settings.conf, &version);
+    settings.warnings.extend(found.iter().map(ToString::to_string));
+
+    let submission = Submission {
+        conf: settings.conf,
+        version,
+        main,
+        main_class,
+        arguments: args.arguments.clone(),
+        proxy_user: args.option(Opt::ProxyUser).map(str::to_owned),
+    };
+    Ok(Resolved::Submit(Box::new(Effective {
+        submission,
+        provenance: settings.origins,
+        version_from,
+        warnings: settings.warnings,
+    })))
+}
+
+fn check_remote(args: &RawArgs, settings: &Settings, around: Around<'_>) -> Result<(), SubmissionError> {
+    let remote =
+        args.option(Opt::Remote).is_some() || settings.get(REMOTE).is_some() || around.env.contains_key("SPARK_REMOTE");
+    let local = settings.get("spark.local.connect").is_some();
+    let other = settings.master(args, around).is_some() || settings.get(DEPLOY_MODE).is_some();
+    if remote && !local && other { Err(SubmissionError::Remote) } else { Ok(()) }
+}
+
+/// Options that stand for a key, and the environment variables behind some of them.
+fn fold_options(args: &RawArgs, settings: &mut Settings, around: Around<'_>) {
+    settings.default_from_env(key::DRIVER_MEMORY, "SPARK_DRIVER_MEMORY", around);
+    settings.fold(args, Opt::DriverCores, key::DRIVER_CORES, None);
+    settings.fold(args, Opt::ExecutorMemory, EXECUTOR_MEMORY, Some(("SPARK_EXECUTOR_MEMORY", around)));
+    settings.fold(args, Opt::ExecutorCores, EXECUTOR_CORES, Some(("SPARK_EXECUTOR_CORES", around)));
+    settings.fold(args, Opt::NumExecutors, EXECUTOR_INSTANCES, None);
+    settings.fold(args, Opt::Packages, "spark.jars.packages", None);
+    settings.fold(args, Opt::ExcludePackages, "spark.jars.excludes", None);
+    settings.fold(args, Opt::Repositories, "spark.jars.repositories", None);
+    settings.fold(args, Opt::Principal, key::PRINCIPAL, None);
+    settings.fold(args, Opt::Keytab, key::KEYTAB, None);
+    for (modern, old) in [(key::PRINCIPAL, "spark.yarn.principal"), (key::KEYTAB, "spark.yarn.keytab")] {
+        if settings.get(modern).is_none()
+            && let Some(value) = settings.get(old).map(str::to_owned)
+        {
+            settings.set(modern, value, Origin::Derived("the older key under spark.yarn."));
+        }
+    }
+}
+
+fn set_master(args: &RawArgs, settings: &mut Settings, master: &str) {
+    if args.option(Opt::Master).is_some() {
+        settings.set(MASTER, master, Origin::Flag("--master"));
+    } else if settings.get(MASTER).is_some() {
+        settings.rewrite(MASTER, master);
+    } else {
+        settings.set(MASTER, master, Origin::Environment("MASTER"));
+    }
+}
+
+/// What `SparkSubmit` checks before it looks at the master.
+fn check_settings(args: &RawArgs, settings: &Settings) -> Result<(), SubmissionError> {
+    for key in ["spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"] {
+        if let Some(value) = settings.get(key).filter(|v| v.contains("Xmx")) {
+            return Err(SubmissionError::HeapOption { key, from: settings.from(key), value: value.to_owned() });
+        }
+    }
+    for key in [key::DRIVER_MEMORY, EXECUTOR_MEMORY] {
+        let Some(value) = settings.get(key) else { continue };
+        let from = settings.from(key);
+        match size_bytes(value) {
+            Ok(bytes) if bytes > 0 => {}
+            Ok(_) => return Err(SubmissionError::NoMemory { key, from, value: value.to_owned() }),
+            Err(problem) => return Err(SubmissionError::Memory { key, from, problem }),
+        }
+    }
+    let dynamic = settings.get("spark.dynamicAllocation.enabled").is_some_and(|v| v.eq_ignore_ascii_case("true"));
+    let total = args.option(Opt::TotalExecutorCores).or_else(|| settings.get(TOTAL_CORES));
+    let counts = [
+        (key::DRIVER_CORES, settings.get(key::DRIVER_CORES), ""),
+        (EXECUTOR_CORES, settings.get(EXECUTOR_CORES), ""),
+        (TOTAL_CORES, total, ""),
+        (
+            EXECUTOR_INSTANCES,
+            settings.get(EXECUTOR_INSTANCES).filter(|_| !dynamic),
+            ", or set spark.dynamicAllocation.enabled=true",
+        ),
+    ];
+    for (key, value, hint) in counts {
+        // Spark's check takes no blanks around the number.
+        if let Some(value) = value
+            && !int(value).is_ok_and(|n| n > 0 && java_trim(value) == value)
+        {
+            let from = if key == TOTAL_CORES && args.option(Opt::TotalExecutorCores).is_some() {
+                format!("from {}", Opt::TotalExecutorCores)
+            } else {
+                settings.from(key)
+            };
+            return Err(SubmissionError::Count { key, from, value: value.to_owned(), hint });
+        }
+    }
+    if args.option(Opt::ProxyUser).is_some() && settings.get(key::PRINCIPAL).is_some() {
+        return Err(SubmissionError::ProxyAndPrincipal);
+    }
+    const STEPS: &str = key::DRIVER_FEATURE_STEPS;
+    if let Some(value) = settings.get(STEPS).filter(|v| !list(v).is_empty()) {
+        return Err(SubmissionError::FeatureSteps { key: STEPS, value: value.to_owned() });
+    }
+    Ok(())
+}
+
+/// Shells and servers stay on the submitting side.
+fn check_kind(args: &RawArgs, resource: &str) -> Result<(), SubmissionError> {
+    if SHELLS.contains(&resource) {
+        return Err(SubmissionError::NotInCluster { what: format!("a shell ({resource})") });
+    }
+    if let Some((_, what)) = NOT_IN_CLUSTER.iter().find(|(class, _)| args.class() == Some(*class)) {
+        return Err(SubmissionError::NotInCluster { what: (*what).to_owned() });
+    }
+    Ok(())
+}
+
+fn choose_version(args: &RawArgs, settings: &Settings, around: Around<'_>) -> (SparkVersion, VersionFrom) {
+    if let Some(version) = &args.own.spark_version {
+        return (version.clone(), VersionFrom::Flag);
+    }
+    let image = settings.get(key::DRIVER_IMAGE).or_else(|| settings.get(key::IMAGE));
+    let image = image.map(|image| substitute(image, &settings.conf, around.env));
+    match image.as_deref().and_then(SparkVersion::from_image) {
+        Some(version) => (version, VersionFrom::ImageTag),
+        None => (SparkVersion::newest(), VersionFrom::Newest),
+    }
+}
+
+/// Options that this version of Spark does not know.
+fn check_version(args: &RawArgs, version: &SparkVersion) -> Result<(), SubmissionError> {
+    let class_path = "--driver-default-class-path";
+    let used = [
+        ("--load-spark-defaults", args.load_spark_defaults),
+        (class_path, args.settings.iter().any(|s| s.flag == class_path)),
+    ];
+    match used.into_iter().find(|(_, used)| *used && version.line() < Line::V4_0) {
+        Some((flag, _)) => Err(SubmissionError::FlagTooNew { flag, version: version.to_string(), since: "4.0" }),
+        None => Ok(()),
+    }
+}
+
+fn main_resource(resource: &str, resolver: Resolver<'_>) -> MainResource {
+    if resource == NO_RESOURCE {
+        MainResource::None
+    } else if resource.ends_with(".py") {
+        MainResource::Python(resolver.uri(resource))
+    } else if resource.ends_with(".R") || resource.ends_with(".r") {
+        MainResource::R(resolver.uri(resource))
+    } else {
+        MainResource::Jar(resolver.uri(resource))
+    }
+}
+
+/// `--name`, `spark.app.name`, `--class`, or the file name of the primary resource. A class found in a manifest does
+/// not count.
+fn set_name(args: &RawArgs, settings: &mut Settings, main: &MainResource) {
+    if let Some(name) = args.option(Opt::Name) {
+        settings.set(key::APP_NAME, name, Origin::Flag("--name"));
+    } else if settings.get(key::APP_NAME).is_some() {
+    } else if let Some(class) = args.class() {
+        settings.set(key::APP_NAME, class, Origin::Derived("the main class"));
+    } else {
+        let uri = match main {
+            MainResource::Jar(uri) | MainResource::Python(uri) | MainResource::R(uri) => uri,
+            MainResource::None => NO_RESOURCE,
+        };
+        let name = uri.trim_end_matches('/').rsplit('/').next().unwrap_or(uri);
+        settings.set(key::APP_NAME, name, Origin::Derived("the file name of the application"));
+    }
+}
+
+fn check_keytab(settings: &Settings, around: Around<'_>) -> Result<(), SubmissionError> {
+    match (settings.get(key::PRINCIPAL), settings.get(key::KEYTAB)) {
+        (Some(_), Some(keytab)) if !keytab.starts_with("local:") => {
+            let path = absolute(keytab, around.cwd);
+            around.files.read(&path).map(drop).map_err(|_| SubmissionError::NoKeytab(keytab.to_owned()))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// `--jars`, `--files`, `--archives`, `--py-files` or their keys: URIs, globs expanded.
+fn resolve_lists(
+    args: &RawArgs,
+    settings: &mut Settings,
+    resolver: Resolver<'_>,
+    around: Around<'_>,
+) -> Result<(), SubmissionError> {
+    let lists = [
+        (Opt::Jars, key::JARS),
+        (Opt::Files, key::FILES),
+        (Opt::PyFiles, key::PY_FILES),
+        (Opt::Archives, key::ARCHIVES),
+    ];
+    for (opt, key) in lists {
+        if let Some(value) = args.option(opt) {
+            settings.set(key, resolver.uris(value), Origin::Flag(opt.flag()));
+        }
+        if args.example && opt == Opt::Jars {
+            let jars = [example_jars(around), settings.get(key).unwrap_or_default().to_owned()];
+            settings.set(key, jars.join(",").trim_end_matches(','), Origin::Derived("run-example"));
+        }
+        let Some(value) = settings.get(key).map(str::to_owned) else { continue };
+        let from = settings.from(key);
+        let mut dropped = Vec::new();
+        let expanded = resolver.globs(&value, &mut |uri| dropped.push(uri.to_owned())).map_err(|ambiguous| {
+            SubmissionError::AmbiguousGlob {
+                key,
+                from: from.clone(),
+                uri: ambiguous.uri,
+                matches: ambiguous.matches.join(", "),
+            }
+        })?;
+        settings.warnings.extend(
+            dropped.iter().map(|uri| format!("{key} ({from}): {uri} is ignored: no plain file is found there")),
+        );
+        settings.rewrite(key, expanded);
+    }
+    Ok(())
+}
+
+/// The examples of a Spark on this machine, as Spark takes them, else those in the image.
+fn example_jars(around: Around<'_>) -> String {
+    let found = around.env.get("SPARK_HOME").and_then(|home| {
+        let dir = format!("{}/examples/jars", absolute(home, around.cwd).trim_end_matches('/'));
+        let mut names: Vec<String> = around.files.list(&dir).ok()?.into_iter().map(|(name, _)| name).collect();
+        names.sort();
+        let jars: Vec<String> = names.iter().map(|name| format!("{dir}/{name}")).collect();
+        (!jars.is_empty()).then(|| jars.join(","))
+    });
+    found.unwrap_or_else(|| EXAMPLES_IN_IMAGE.to_owned())
+}
+
+fn main_class(args: &RawArgs, main: &MainResource, around: Around<'_>) -> Result<String, SubmissionError> {
+    let jar = match main {
+        MainResource::Python(_) => return Ok(PYTHON_RUNNER.to_owned()),
+        MainResource::R(_) => return Ok(R_RUNNER.to_owned()),
+        MainResource::Jar(uri) => uri.as_str(),
+        MainResource::None => NO_RESOURCE,
+    };
+    if let Some(class) = args.class() {
+        return Ok(class.to_owned());
+    }
+    let unknown = |reason: String| SubmissionError::NoMainClass { resource: jar.to_owned(), reason };
+    if !jar.starts_with("file:") {
+        let why = if jar == NO_RESOURCE {
+            "there is no jar to look into"
+        } else if jar.starts_with("local:") {
+            "the jar is inside the image"
+        } else {
+            "the jar is not on this machine"
+        };
+        return Err(unknown(why.to_owned()));
+    }
+    let bytes = around.files.read(jar).map_err(|e| unknown(reason(&e)))?;
+    manifest::main_class(&bytes).map_err(|why| unknown(why.to_owned()))
+}
+
+/// For Java and Scala the key is always there, and the primary jar stands last.
+fn append_primary_jar(settings: &mut Settings, main: &MainResource) {
+    let mut jars: Vec<String> = match settings.get(key::JARS) {
+        Some(jars) => list(jars).into_iter().map(str::to_owned).collect(),
+        None => vec![],
+    };
+    match main {
+        MainResource::Python(_) | MainResource::R(_) => return,
+        MainResource::Jar(uri) => jars.push(uri.clone()),
+        MainResource::None => {}
+    }
+    let jars = jars.join(",");
+    if settings.get(key::JARS).is_some() {
+        settings.rewrite(key::JARS, jars);
+    } else {
+        settings.set(key::JARS, jars, Origin::Derived("the application's jar"));
+    }
+}
+
+/// `spark.submit.pyFiles` is always written, possibly empty.
+fn finish_py_files(settings: &mut Settings, resolver: Resolver<'_>) {
+    match settings.get(key::PY_FILES) {
+        Some(value) => {
+            let resolved = resolver.uris(&list(value).join(","));
+            settings.rewrite(key::PY_FILES, resolved);
+        }
+        None => settings.set(key::PY_FILES, "", Origin::Derived("always written by spark-submit")),
+    }
+}
+
+fn warn_ignored(args: &RawArgs, settings: &mut Settings) {
+    let mut ignored = Vec::new();
+    if args.supervise {
+        ignored.push("--supervise");
+    }
+    for opt in [Opt::Queue, Opt::TotalExecutorCores] {
+        if args.option(opt).is_some() {
+            ignored.push(opt.flag());
+        }
+    }
+    settings.warnings.extend(ignored.iter().map(|flag| format!("{flag} has no effect on Kubernetes")));
+}

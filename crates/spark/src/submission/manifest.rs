@@ -1,0 +1,93 @@
+//! The `Main-Class` of a jar, read from its manifest.
+
+use std::io::Read;
+
+use flate2::read::DeflateDecoder;
+
+const MANIFEST: &[u8] = b"META-INF/MANIFEST.MF";
+/// No manifest is larger; what claims to be is not unpacked further.
+const LIMIT: u64 = 16 << 20;
+
+/// The main class a jar names, or why there is none, as a clause.
+pub(super) fn main_class(jar: &[u8]) -> Result<String, &'static str> {
+    let manifest = manifest(jar)?;
+    attribute(&String::from_utf8_lossy(&manifest), "Main-Class").ok_or("its manifest has no Main-Class")
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<usize> {
+    Some(usize::from(u16::from_le_bytes(bytes.get(at..at + 2)?.try_into().ok()?)))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<usize> {
+    usize::try_from(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?)).ok()
+}
+
+fn manifest(jar: &[u8]) -> Result<Vec<u8>, &'static str> {
+    const BROKEN: &str = "it is not a valid jar";
+    let entry = central_directory(jar).ok_or(BROKEN)?.ok_or("it has no manifest")?;
+    let data = entry_data(jar, &entry).ok_or(BROKEN)?;
+    let mut out = Vec::new();
+    match entry.method {
+        0 => out.extend_from_slice(data),
+        8 => {
+            DeflateDecoder::new(data).take(LIMIT).read_to_end(&mut out).map_err(|_| BROKEN)?;
+        }
+        _ => return Err("its manifest is packed in an unknown way"),
+    }
+    Ok(out)
+}
+
+struct Entry {
+    method: usize,
+    packed: usize,
+    header: usize,
+}
+
+/// The manifest's entry in the directory at the end of the file; the outer option tells a file that is no zip.
+fn central_directory(jar: &[u8]) -> Option<Option<Entry>> {
+    let earliest = jar.len().saturating_sub(22 + 65_535);
+    let end = (earliest..=jar.len().checked_sub(22)?).rev().find(|at| jar[*at..].starts_with(b"PK\x05\x06"))?;
+    let count = u16_at(jar, end + 10)?;
+    let mut at = u32_at(jar, end + 16)?;
+    for _ in 0..count {
+        if !jar.get(at..)?.starts_with(b"PK\x01\x02") {
+            return None;
+        }
+        let (name_len, extra, comment) = (u16_at(jar, at + 28)?, u16_at(jar, at + 30)?, u16_at(jar, at + 32)?);
+        let name = jar.get(at + 46..at + 46 + name_len)?;
+        if name.eq_ignore_ascii_case(MANIFEST) {
+            let entry =
+                Entry { method: u16_at(jar, at + 10)?, packed: u32_at(jar, at + 20)?, header: u32_at(jar, at + 42)? };
+            return Some(Some(entry));
+        }
+        at += 46 + name_len + extra + comment;
+    }
+    Some(None)
+}
+
+fn entry_data<'a>(jar: &'a [u8], entry: &Entry) -> Option<&'a [u8]> {
+    let start = entry.header + 30 + u16_at(jar, entry.header + 26)? + u16_at(jar, entry.header + 28)?;
+    jar.get(start..start.checked_add(entry.packed)?)
+}
+
+/// A main attribute: name without regard to case, value possibly continued on lines that start with a blank.
+fn attribute(manifest: &str, name: &str) -> Option<String> {
+    let mut value: Option<String> = None;
+    for line in manifest.lines() {
+        if line.is_empty() {
+            break;
+        }
+        match (&mut value, line.strip_prefix(' ')) {
+            (Some(value), Some(more)) => value.push_str(more),
+            (Some(_), None) => break,
+            (None, _) => {
+                if let Some((key, rest)) = line.split_once(": ")
+                    && key.eq_ignore_ascii_case(name)
+                {
+                    value = Some(rest.to_owned());
+                }
+            }
+        }
+    }
+    value.map(|v| v.trim().to_owned()).filter(|v| !v.is_empty())
+}

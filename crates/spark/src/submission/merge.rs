@@ -1,0 +1,144 @@
+//! Merging of settings: `--conf` over `--properties-file` over `spark-defaults.conf`, each key with its origin.
+
+use std::collections::BTreeMap;
+
+use crate::args::{Opt, RawArgs};
+use crate::properties;
+
+use super::{Around, Origin, SparkConf, SubmissionError};
+
+/// Settings on their way to becoming a submission's configuration.
+#[derive(Debug, Default)]
+pub(super) struct Settings {
+    pub conf: SparkConf,
+    pub origins: BTreeMap<String, Origin>,
+    pub warnings: Vec<String>,
+}
+
+impl Settings {
+    pub(super) fn get(&self, key: &str) -> Option<&str> {
+        self.conf.get(key).map(String::as_str)
+    }
+
+    pub(super) fn set(&mut self, key: &str, value: impl Into<String>, origin: Origin) {
+        self.conf.insert(key.to_owned(), value.into());
+        self.origins.insert(key.to_owned(), origin);
+    }
+
+    /// Replaces a value that is there already; the origin stays.
+    pub(super) fn rewrite(&mut self, key: &str, value: impl Into<String>) {
+        self.conf.insert(key.to_owned(), value.into());
+    }
+
+    pub(super) fn remove(&mut self, key: &str) -> Option<String> {
+        self.origins.remove(key);
+        self.conf.remove(key)
+    }
+
+    /// Words for an error about a key: where its value stands.
+    pub(super) fn from(&self, key: &str) -> String {
+        self.origins.get(key).map(|o| format!("from {o}")).unwrap_or_default()
+    }
+
+    /// Puts an option's value, or else an environment variable's where nothing else set the key, under its key.
+    pub(super) fn fold(&mut self, args: &RawArgs, opt: Opt, key: &str, env: Option<(&'static str, Around<'_>)>) {
+        if let Some(value) = args.option(opt) {
+            self.set(key, value, Origin::Flag(opt.flag()));
+        } else if let Some((name, around)) = env {
+            self.default_from_env(key, name, around);
+        }
+    }
+
+    pub(super) fn default_from_env(&mut self, key: &str, name: &'static str, around: Around<'_>) {
+        if !self.conf.contains_key(key)
+            && let Some(value) = around.env.get(name)
+        {
+            self.set(key, value, Origin::Environment(name));
+        }
+    }
+
+    /// `--master`, else `spark.master`, else `MASTER`.
+    pub(super) fn master(&self, args: &RawArgs, around: Around<'_>) -> Option<String> {
+        let written = args.option(Opt::Master).or_else(|| self.get("spark.master"));
+        written.or_else(|| around.env.get("MASTER").map(String::as_str)).map(str::to_owned)
+    }
+}
+
+/// Merges what was written on the command line and in files. Keys outside `spark.` are dropped with a warning.
+pub(super) fn merge(args: &RawArgs, around: Around<'_>) -> Result<Settings, SubmissionError> {
+    let mut settings = Settings::default();
+    for setting in &args.settings {
+        let origin = if setting.flag == "--conf" { Origin::Conf } else { Origin::Flag(setting.flag) };
+        settings.set(&setting.key, &setting.value, origin);
+    }
+    let given = args.option(Opt::PropertiesFile);
+    if let Some(path) = given {
+        const WHAT: &str = "the properties file";
+        let bytes = around.files.read(&absolute(path, around.cwd)).map_err(|e| SubmissionError::Unreadable {
+            what: WHAT,
+            path: path.to_owned(),
+            reason: reason(&e),
+        })?;
+        add(&mut settings, WHAT, path, &bytes, &Origin::PropertiesFile(path.to_owned()))?;
+    }
+    if given.is_none() || args.load_spark_defaults {
+        load_defaults(&mut settings, around)?;
+    }
+    let foreign: Vec<String> = settings.conf.keys().filter(|k| !k.starts_with("spark.")).cloned().collect();
+    for key in foreign {
+        let from = settings.from(&key);
+        settings.remove(&key);
+        settings.warnings.push(format!("{key} ({from}) is ignored: Spark only takes keys that start with `spark.`"));
+    }
+    Ok(settings)
+}
+
+/// `spark-defaults.conf` of `SPARK_CONF_DIR`, else of `SPARK_HOME`. It need not exist.
+fn load_defaults(settings: &mut Settings, around: Around<'_>) -> Result<(), SubmissionError> {
+    let home = || around.env.get("SPARK_HOME").map(|home| format!("{home}/conf"));
+    let Some(dir) = around.env.get("SPARK_CONF_DIR").cloned().or_else(home) else { return Ok(()) };
+    let dir = absolute(&dir, around.cwd);
+    let path = format!("{}/spark-defaults.conf", dir.trim_end_matches('/'));
+    match around.files.read(&path) {
+        Ok(bytes) => add(settings, "the file", &path, &bytes, &Origin::Defaults(path.clone())),
+        // What is there but cannot be read stops Spark as well; a directory of that name does not.
+        Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
+            Err(SubmissionError::Unreadable { what: "the file", path, reason: reason(&e) })
+        }
+        Err(_) => Ok(()),
+    }
+}
+
+fn add(
+    settings: &mut Settings,
+    what: &'static str,
+    path: &str,
+    bytes: &[u8],
+    origin: &Origin,
+) -> Result<(), SubmissionError> {
+    let properties = properties::read(bytes).map_err(|problem| SubmissionError::Properties {
+        what,
+        path: path.to_owned(),
+        problem,
+    })?;
+    for (key, value) in properties {
+        if !settings.conf.contains_key(&key) {
+            settings.set(&key, value, origin.clone());
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn absolute(path: &str, cwd: &str) -> String {
+    if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", cwd.trim_end_matches('/')) }
+}
+
+/// An I/O error without the operating system's number.
+pub(super) fn reason(error: &std::io::Error) -> String {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => "no such file".to_owned(),
+        std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),
+        std::io::ErrorKind::IsADirectory => "it is a directory".to_owned(),
+        _ => error.to_string(),
+    }
+}

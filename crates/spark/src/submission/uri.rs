@@ -1,0 +1,313 @@
+//! File lists as `SparkSubmit` resolves them: entries become URIs, local globs are expanded.
+//!
+//! Java decides here what is a URI: an entry that `java.net.URI` accepts and that has a scheme is left alone; anything
+//! else is a path on this machine, made absolute against the working directory.
+
+use percent_encoding::percent_decode_str;
+use regex::Regex;
+
+use crate::surroundings::Files;
+use crate::value::list;
+
+/// The parts of a URI that matter here, as written.
+#[derive(Debug, PartialEq, Eq)]
+struct Uri<'a> {
+    scheme: Option<&'a str>,
+    /// Everything between scheme and fragment.
+    specific: &'a str,
+    /// Path without authority and query; empty if the URI is opaque.
+    path: &'a str,
+    fragment: Option<&'a str>,
+}
+
+/// Whether a URI or path names a file on the submitting machine, which has to be uploaded.
+pub fn is_local_file(uri: &str) -> bool {
+    matches!(parse(uri).and_then(|u| u.scheme), None | Some("file"))
+}
+
+/// `java.net.URI`'s syntax, as far as it decides between a URI and a path.
+fn parse(text: &str) -> Option<Uri<'_>> {
+    let (rest, fragment) = match text.split_once('#') {
+        Some((rest, fragment)) => (rest, Some(fragment)),
+        None => (text, None),
+    };
+    if fragment.is_some_and(|f| !legal(f, URIC)) {
+        return None;
+    }
+    let colon = rest.find([':', '/', '?']).filter(|at| rest[*at..].starts_with(':'));
+    let (scheme, specific) = match colon {
+        Some(at) => {
+            let scheme = &rest[..at];
+            let well_formed = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+                && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+            if !well_formed || at + 1 == rest.len() {
+                return None;
+            }
+            (Some(scheme), &rest[at + 1..])
+        }
+        None => (None, rest),
+    };
+    if scheme.is_some() && !specific.starts_with('/') {
+        return legal(specific, URIC).then_some(Uri { scheme, specific, path: "", fragment });
+    }
+    let (hierarchy, query) = specific.split_once('?').unwrap_or((specific, ""));
+    let (authority, path) = match hierarchy.strip_prefix("//") {
+        Some(rest) => {
+            let end = rest.find('/').unwrap_or(rest.len());
+            if rest.is_empty() {
+                return None;
+            }
+            rest.split_at(end)
+        }
+        None => ("", hierarchy),
+    };
+    (legal(authority, AUTHORITY) && legal(path, PATH) && legal(query, URIC)).then_some(Uri {
+        scheme,
+        specific,
+        path,
+        fragment,
+    })
+}
+
+const UNRESERVED: &str = "_-!.~'()*";
+const PATH: &str = ":@&=+$,;/";
+const AUTHORITY: &str = "$,;:@&=+[]";
+const URIC: &str = ";/?:@&=+$,[]";
+
+fn allowed(c: char, more: &str) -> bool {
+    c.is_ascii_alphanumeric() || UNRESERVED.contains(c) || more.contains(c) || other(c)
+}
+
+/// Beyond ASCII, Java lets everything through but blanks and control characters.
+fn other(c: char) -> bool {
+    !c.is_ascii() && !c.is_whitespace() && !c.is_control()
+}
+
+fn legal(text: &str, more: &str) -> bool {
+    let bytes = text.as_bytes();
+    text.char_indices().all(|(at, c)| match c {
+        '%' => bytes.get(at + 1..at + 3).is_some_and(|h| h.iter().all(u8::is_ascii_hexdigit)),
+        c => allowed(c, more),
+    })
+}
+
+/// Percent-encodes what is not allowed, `%` included.
+fn quote(text: &str, more: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if allowed(c, more) {
+            out.push(c);
+        } else {
+            for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                out.push_str(&format!("%{byte:02X}"));
+            }
+        }
+    }
+    out
+}
+
+fn decode(text: &str) -> String {
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
+}
+
+/// Resolves entries against one machine's file system.
+#[derive(Clone, Copy)]
+pub(super) struct Resolver<'a> {
+    pub files: &'a dyn Files,
+    pub cwd: &'a str,
+}
+
+/// A glob with a `#name` that matches several files.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Ambiguous {
+    pub uri: String,
+    pub matches: Vec<String>,
+}
+
+impl Resolver<'_> {
+    /// One entry as a URI.
+    pub(super) fn uri(&self, entry: &str) -> String {
+        match parse(entry) {
+            Some(Uri { scheme: Some(_), .. }) => entry.to_owned(),
+            Some(Uri { path, fragment: Some(fragment), .. }) => {
+                format!("{}#{}", self.file_uri(&self.absolute(&decode(path))), quote(&decode(fragment), URIC))
+            }
+            _ => self.file_uri(&normalize(&self.absolute(entry))),
+        }
+    }
+
+    /// A comma-separated list, each entry as a URI.
+    pub(super) fn uris(&self, entries: &str) -> String {
+        let resolved: Vec<String> =
+            entries.split(',').filter(|e| !crate::value::java_trim(e).is_empty()).map(|e| self.uri(e)).collect();
+        resolved.join(",")
+    }
+
+    /// A comma-separated list with globs in `file:` entries expanded. A glob that matches nothing, and a directory,
+    /// leave nothing behind, as in Spark; `dropped` is told of them.
+    pub(super) fn globs(&self, entries: &str, dropped: &mut dyn FnMut(&str)) -> Result<String, Ambiguous> {
+        let mut all = Vec::new();
+        for entry in list(entries) {
+            let uri = self.uri(entry);
+            let Some(parsed) = parse(&uri) else {
+                all.push(uri);
+                continue;
+            };
+            let scheme = parsed.scheme.unwrap_or("file");
+            let base = format!("{scheme}:{}", quote(&decode(parsed.specific), URIC));
+            let found = if scheme == "file" { self.glob(&base, &decode(parsed.path)) } else { vec![base.clone()] };
+            match parsed.fragment.map(decode) {
+                Some(_) if found.len() > 1 => return Err(Ambiguous { uri: base, matches: found }),
+                Some(name) => all.extend(found.iter().map(|f| format!("{f}#{name}"))),
+                None if found.is_empty() => dropped(&uri),
+                None => all.extend(found),
+            }
+        }
+        Ok(all.join(","))
+    }
+
+    fn glob(&self, uri: &str, path: &str) -> Vec<String> {
+        let path = normalize(path);
+        if !path.contains(['*', '?', '[', '{']) {
+            return match self.kind(&path) {
+                Kind::Plain => vec![format!("file:{}", quote(&path, PATH))],
+                Kind::Directory => vec![],
+                Kind::Absent => vec![uri.to_owned()],
+            };
+        }
+        let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
+        let Some((last, parents)) = segments.split_last() else { return vec![] };
+        let mut directories = vec![String::new()];
+        for segment in parents {
+            directories = directories
+                .iter()
+                .flat_map(|dir| self.subdirectories(dir, segment).into_iter().map(move |name| format!("{dir}/{name}")))
+                .collect();
+        }
+        let mut found: Vec<String> = directories
+            .iter()
+            .flat_map(|dir| {
+                let names = self.files.list(if dir.is_empty() { "/" } else { dir }).unwrap_or_default();
+                let matched = matching(last, names.into_iter().map(|(name, _)| name));
+                matched.into_iter().map(move |name| format!("{dir}/{name}"))
+            })
+            .collect();
+        found.sort();
+        found.iter().map(|path| format!("file:{}", quote(path, PATH))).collect()
+    }
+
+    fn subdirectories(&self, dir: &str, pattern: &str) -> Vec<String> {
+        if !pattern.contains(['*', '?', '[', '{', '\\']) {
+            return vec![pattern.to_owned()];
+        }
+        let names = self.files.directories(if dir.is_empty() { "/" } else { dir }).unwrap_or_default();
+        matching(pattern, names)
+    }
+
+    fn absolute(&self, path: &str) -> String {
+        match path {
+            "" => self.cwd.to_owned(),
+            p if p.starts_with('/') => p.to_owned(),
+            p => format!("{}/{p}", self.cwd.trim_end_matches('/')),
+        }
+    }
+
+    /// `File.toURI`: a directory gets a slash at the end.
+    fn file_uri(&self, path: &str) -> String {
+        let mut path = collapse(path);
+        if path != "/" && matches!(self.kind(&path), Kind::Directory) {
+            path.push('/');
+        }
+        format!("file:{}", quote(&path, PATH))
+    }
+
+    fn kind(&self, path: &str) -> Kind {
+        let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let listed = self.files.list(if dir.is_empty() { "/" } else { dir });
+        if listed.is_ok_and(|names| names.iter().any(|(n, _)| n == name)) {
+            Kind::Plain
+        } else if self.files.list(path).is_ok() {
+            Kind::Directory
+        } else {
+            Kind::Absent
+        }
+    }
+}
+
+enum Kind {
+    Plain,
+    Directory,
+    Absent,
+}
+
+/// Java's `File` keeps no doubled or trailing slashes.
+fn collapse(path: &str) -> String {
+    let mut out = String::from("/");
+    for segment in path.split('/').filter(|s| !s.is_empty()) {
+        if out.len() > 1 {
+            out.push('/');
+        }
+        out.push_str(segment);
+    }
+    out
+}
+
+/// An absolute path without `.`, `..`, doubled and trailing slashes.
+fn normalize(path: &str) -> String {
+    let mut segments: Vec<&str> = Vec::new();
+    for segment in path.split('/') {
+        match segment {
+            "" | "." => {}
+            ".." => {
+                segments.pop();
+            }
+            name => segments.push(name),
+        }
+    }
+    format!("/{}", segments.join("/"))
+}
+
+fn matching(pattern: &str, names: impl IntoIterator<Item = String>) -> Vec<String> {
+    match glob_regex(pattern) {
+        Some(regex) => names.into_iter().filter(|name| regex.is_match(name)).collect(),
+        None => vec![],
+    }
+}
+
+/// Hadoop's globs: `*`, `?`, `[a-c]`, `[^a]`, `{x,y}` and `\` before a literal.
+fn glob_regex(pattern: &str) -> Option<Regex> {
+    let mut out = String::from("(?s)^");
+    let (mut braces, mut set) = (0, false);
+    let mut chars = pattern.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => out.push_str(&regex::escape(&chars.next()?.to_string())),
+            '[' if !set => {
+                set = true;
+                out.push('[');
+                if chars.next_if(|c| matches!(c, '^' | '!')).is_some() {
+                    out.push('^');
+                }
+            }
+            ']' if set => {
+                set = false;
+                out.push(']');
+            }
+            '-' if set => out.push('-'),
+            '*' if !set => out.push_str(".*"),
+            '?' if !set => out.push('.'),
+            '{' if !set => {
+                braces += 1;
+                out.push_str("(?:");
+            }
+            '}' if !set && braces > 0 => {
+                braces -= 1;
+                out.push(')');
+            }
+            ',' if !set && braces > 0 => out.push('|'),
+            other => out.push_str(&regex::escape(&other.to_string())),
+        }
+    }
+    out.push('$');
+    Regex::new(&out).ok()
+}
