@@ -1,1 +1,25 @@
-//! placeholder
+//! Custom resources of Firesteel: types, defaults, validation, and their definitions for a cluster.
+//!
+//! - [`spark_application`], [`scheduled`], [`connect`] hold the types, field by field what the existing
+//!   `sparkoperator.k8s.io` resources have, plus what Firesteel adds to the status;
+//! - [`defaults`] and [`validate`] are the one place that fills in and refuses: admission and controllers use the same
+//!   functions, so the outcome does not depend on whether a webhook is installed;
+//! - [`crds`] gives the definitions.
+//!
+//! Types read tolerantly: closed sets of words are strings here and checked in [`validate`], so that an object someone
+//! else wrote never stops a watch.
+
+pub mod connect;
+pub mod crds;
+pub mod defaults;
+pub mod names;
+pub mod pod_spec;
+pub mod scheduled;
+mod schema;
+pub mod spark_application;
+pub mod validate;
+
+pub use connect::{SparkConnect, SparkConnectSpec, SparkConnectStatus};
+pub use pod_spec::{DriverSpec, ExecutorSpec, SparkPodSpec};
+pub use scheduled::{ScheduledSparkApplication, ScheduledSparkApplicationSpec, ScheduledSparkApplicationStatus};
+pub use spark_application::{SparkApplication, SparkApplicationSpec, SparkApplicationStatus};

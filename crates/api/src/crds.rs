@@ -1,0 +1,107 @@
+//! The custom resource definitions, ready for a cluster.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+use serde_json::{Value, json};
+
+use crate::names::API_APPROVED;
+use crate::{ScheduledSparkApplication, SparkApplication, SparkConnect};
+
+/// Every definition, in the order they should be applied.
+pub fn all() -> Vec<CustomResourceDefinition> {
+    let mut crds = vec![SparkApplication::crd(), ScheduledSparkApplication::crd(), SparkConnect::crd()];
+    for crd in &mut crds {
+        crd.metadata.annotations.get_or_insert_default().insert(API_APPROVED.0.to_owned(), API_APPROVED.1.to_owned());
+    }
+    crds
+}
+
+/// Every definition as the JSON a cluster takes, with what Rust types cannot say added: required fields that are read
+/// leniently, and rules.
+pub fn manifests() -> Vec<Value> {
+    all()
+        .iter()
+        .map(|crd| {
+            let mut crd = serde_json::to_value(crd).unwrap_or_default();
+            let kind = crd.pointer("/spec/names/kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+            if let Some(schema) = crd.pointer_mut("/spec/versions/0/schema/openAPIV3Schema") {
+                let spec = match kind.as_str() {
+                    "SparkApplication" => "/properties/spec",
+                    "ScheduledSparkApplication" => "/properties/spec/properties/template",
+                    _ => "",
+                };
+                if !spec.is_empty()
+                    && let Some(spec) = schema.pointer_mut(spec)
+                {
+                    spec["required"] = json!(["type", "sparkVersion", "mainApplicationFile", "driver", "executor"]);
+                    spec["x-kubernetes-validations"] = rules();
+                }
+                if kind == "SparkApplication" {
+                    schema["x-kubernetes-validations"] = json!([{
+                        "rule": "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && self.metadata.name.size() <= 63",
+                        "message": "metadata.name must be a DNS label of at most 63 characters that begins with a letter",
+                    }]);
+                }
+            }
+            crd
+        })
+        .collect()
+}
+
+/// What CEL can refuse at once. The controller refuses the same with the same meaning for objects that got in otherwise.
+fn rules() -> Value {
+    json!([
+        {
+            "rule": "!has(self.nodeSelector) || self.nodeSelector.size() == 0 || ((!has(self.driver.nodeSelector) || self.driver.nodeSelector.size() == 0) && (!has(self.executor.nodeSelector) || self.executor.nodeSelector.size() == 0))",
+            "message": "nodeSelector cannot be combined with driver.nodeSelector or executor.nodeSelector",
+        },
+        {
+            "rule": "!has(self.sparkConf) || !('spark.master' in self.sparkConf)",
+            "message": "sparkConf must not set spark.master",
+        },
+        {
+            "rule": "!has(self.mode) || self.mode == 'cluster'",
+            "message": "mode must be cluster: with client mode the driver would run inside the operator",
+        },
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definitions_fit_into_the_annotation_of_kubectl_apply() {
+        for crd in manifests() {
+            let size = serde_json::to_string(&crd).unwrap().len();
+            assert!(size < 128 * 1024, "{} has {size} bytes", crd["metadata"]["name"]);
+        }
+    }
+
+    #[test]
+    fn every_field_of_the_driver_is_in_the_schema() {
+        let crds = manifests();
+        let spec = &crds[0]["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"];
+        assert_eq!(spec["driver"]["properties"].as_object().unwrap().len(), 40);
+        assert_eq!(spec["executor"]["properties"].as_object().unwrap().len(), 38);
+        assert_eq!(spec["driver"]["properties"]["template"]["x-kubernetes-preserve-unknown-fields"], true);
+        assert!(spec["driver"].get("x-kubernetes-preserve-unknown-fields").is_none());
+        assert_eq!(spec.as_object().unwrap().len(), 33);
+    }
+
+    #[test]
+    fn the_resource_looks_to_tools_as_before() {
+        let crds = manifests();
+        assert_eq!(crds[0]["spec"]["names"]["shortNames"][0], "sparkapp");
+        assert_eq!(crds[0]["metadata"]["annotations"][API_APPROVED.0], API_APPROVED.1);
+        let version = &crds[0]["spec"]["versions"][0];
+        let columns: Vec<_> = version["additionalPrinterColumns"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|c| c["name"].as_str().unwrap())
+            .collect();
+        assert_eq!(columns, ["Suspend", "Status", "Attempts", "Start", "Finish", "Age"]);
+        assert!(version["subresources"]["status"].is_object());
+    }
+}

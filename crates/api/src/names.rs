@@ -1,0 +1,43 @@
+//! Names of the API that others key on: group, labels, annotations, condition types.
+
+/// The API group of SparkApplication and its relatives.
+pub const GROUP: &str = "sparkoperator.k8s.io";
+pub const API_VERSION: &str = "sparkoperator.k8s.io/v1beta2";
+pub const KIND: &str = "SparkApplication";
+
+/// Required by API servers for groups below `k8s.io`.
+pub const API_APPROVED: (&str, &str) =
+    ("api-approved.kubernetes.io", "https://github.com/kubeflow/spark-operator/pull/1298");
+
+pub const LABEL_APP_NAME: &str = "sparkoperator.k8s.io/app-name";
+pub const LABEL_SUBMISSION_ID: &str = "sparkoperator.k8s.io/submission-id";
+pub const LABEL_LAUNCHED_BY: &str = "sparkoperator.k8s.io/launched-by-spark-operator";
+pub const LABEL_CREATED_BY: &str = "sparkoperator.k8s.io/created-by-spark-operator";
+pub const LABEL_SCHEDULED_APP: &str = "sparkoperator.k8s.io/scheduled-app-name";
+
+/// Labels of the application with this prefix stay on the application: Kueue would count the pods twice otherwise.
+pub const KUEUE_PREFIX: &str = "kueue.x-k8s.io/";
+
+/// Labels that Spark puts on its pods.
+pub const LABEL_ROLE: &str = "spark-role";
+pub const LABEL_APP_SELECTOR: &str = "spark-app-selector";
+pub const LABEL_EXECUTOR_ID: &str = "spark-exec-id";
+
+/// The attempt an object was made for.
+pub const ANNOTATION_ATTEMPT: &str = "firesteel.dev/attempt";
+/// The hash of the specification an object was made from; see `defaults::fingerprint`.
+pub const ANNOTATION_SPEC: &str = "firesteel.dev/spec";
+
+pub const DRIVER_CONTAINER: &str = "spark-kubernetes-driver";
+pub const EXECUTOR_CONTAINER: &str = "spark-kubernetes-executor";
+
+/// True once the application ended well, false once it ended otherwise.
+pub const CONDITION_SUCCEEDED: &str = "Succeeded";
+/// True while the driver runs.
+pub const CONDITION_RUNNING: &str = "Running";
+/// True once the application ended, one way or the other.
+pub const CONDITION_FINISHED: &str = "Finished";
+/// False while the driver pod that should exist is not there.
+pub const CONDITION_DRIVER_PRESENT: &str = "DriverPresent";
+/// False when a field of the specification cannot take effect in the pods Spark makes.
+pub const CONDITION_FIELDS_HONOURED: &str = "FieldsHonoured";

@@ -1,0 +1,71 @@
+//! ScheduledSparkApplication v1beta2: a SparkApplication on a schedule.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::spark_application::SparkApplicationSpec;
+
+/// When to run what.
+#[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "sparkoperator.k8s.io",
+    version = "v1beta2",
+    kind = "ScheduledSparkApplication",
+    plural = "scheduledsparkapplications",
+    singular = "scheduledsparkapplication",
+    shortname = "scheduledsparkapp",
+    namespaced,
+    status = "ScheduledSparkApplicationStatus",
+    derive = "Default",
+    derive = "PartialEq",
+    doc = "A SparkApplication that runs on a schedule.",
+    printcolumn = r#"{"name": "Schedule", "type": "string", "jsonPath": ".spec.schedule"}"#,
+    printcolumn = r#"{"name": "TimeZone", "type": "string", "jsonPath": ".spec.timeZone"}"#,
+    printcolumn = r#"{"name": "Suspend", "type": "string", "jsonPath": ".spec.suspend"}"#,
+    printcolumn = r#"{"name": "Last Run", "type": "date", "jsonPath": ".status.lastRun"}"#,
+    printcolumn = r#"{"name": "Last Run Name", "type": "string", "jsonPath": ".status.lastRunName"}"#,
+    printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ScheduledSparkApplicationSpec {
+    /// A cron line of five fields, `@hourly` and its like, or `@every 3m`.
+    pub schedule: String,
+    /// IANA name of the zone the schedule is read in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
+    /// The application of each run.
+    #[serde(default)]
+    #[schemars(required)]
+    pub template: SparkApplicationSpec,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+    /// `Allow`, `Forbid` or `Replace`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrency_policy: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub successful_run_history_limit: Option<i32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed_run_history_limit: Option<i32>,
+}
+
+/// What ran, and when the next run is due.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ScheduledSparkApplicationStatus {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_run: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_run: Option<Time>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_run_name: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub past_successful_run_names: Vec<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub past_failed_run_names: Vec<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub schedule_state: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
