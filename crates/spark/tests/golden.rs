@@ -83,9 +83,11 @@ fn planned(version: &str, case: &Value) -> Result<Vec<Value>, String> {
         env.insert(name.clone(), fill(value));
     }
     let raw = args::parse(&argv).map_err(|e| e.to_string())?;
-    let resolved =
-        submission::resolve(&raw, &env, &Disk, "/", jiff::Timestamp::UNIX_EPOCH).map_err(|e| e.to_string())?;
-    let submission = resolved.submission;
+    let world = submission::Around { env: &env, files: &Disk, cwd: "/", now_ms: 0 };
+    let submission = match submission::resolve(&raw, world).map_err(|e| e.to_string())? {
+        submission::Resolved::Submit(effective) => effective.submission,
+        other => return Err(format!("the arguments do not submit in cluster mode but say {other:?}")),
+    };
     let around = Surroundings {
         ids: Ids::from_bytes(&[0xab; 64], 0x19a_e1e0_617a),
         user: env.get("SPARK_USER").cloned().unwrap_or_else(|| "root".to_owned()),
