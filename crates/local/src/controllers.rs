@@ -5,11 +5,17 @@
 
 mod affairs;
 mod collector;
+mod deployments;
 mod endpoints;
 mod inventory;
+mod members;
 mod namespaces;
+mod replica_sets;
+mod revision;
 mod scheduler;
 mod service_accounts;
+mod stateful_sets;
+mod volumes;
 
 use std::path::PathBuf;
 
@@ -44,6 +50,10 @@ pub async fn start(settings: Settings) -> Controllers {
     namespaces::start(&world, &inventory, &mut tasks);
     service_accounts::start(&world, settings.ca_pem, &mut tasks);
     endpoints::start(&world, &mut tasks);
+    replica_sets::start(&world, &mut tasks);
+    stateful_sets::start(&world, &mut tasks);
+    deployments::start(&world, &mut tasks);
+    volumes::start(&world, settings.volumes, &mut tasks);
     world.start(&mut tasks);
     world.ready().await;
     inventory.ready().await;

@@ -1,0 +1,118 @@
+//! Deployments: one ReplicaSet for each pod template, and rollouts between them.
+
+mod plan;
+
+use std::sync::Arc;
+
+use anyhow::Context;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use kube::ResourceExt;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::controllers::affairs::Speaker;
+use crate::queue::{Next, Queue};
+use crate::watched::Key;
+use crate::world::World;
+
+const WORKERS: usize = 4;
+
+pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
+    let queue: Arc<Queue<Key>> = Queue::new();
+    let to = Arc::clone(&queue);
+    world.deployments.on_change(move |change| to.add(Key::of(&**change.object())));
+    let to = Arc::clone(&queue);
+    world.replica_sets.on_change(move |change| {
+        let set = change.object();
+        for owner in set.owner_references().iter().filter(|o| o.kind == "Deployment") {
+            to.add(Key::new(&set.namespace().unwrap_or_default(), &owner.name));
+        }
+    });
+    let world = Arc::clone(world);
+    let speaker = Speaker::new(world.client.clone(), "deployment-controller");
+    tasks.spawn(async move {
+        world.ready().await;
+        let work = move |key| reconcile(Arc::clone(&world), speaker.clone(), key);
+        queue.serve("deployments", WORKERS, work).await;
+    });
+}
+
+async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Result<Next> {
+    let Some(deployment) = world.deployments.get(&key) else { return Ok(Next::Wait) };
+    let sets = world.replica_sets.controlled_by(&deployment.uid().unwrap_or_default());
+    let plan = plan::plan(&deployment, &sets, Timestamp::now());
+    let api = world.api::<ReplicaSet>(&key.namespace);
+    if let Some(set) = &plan.create {
+        match api.create(&PostParams::default(), set).await {
+            Ok(written) => {
+                let size = written.spec.replicas.unwrap_or(0);
+                let note = format!("Scaled up replica set {} from 0 to {size}", written.name_any());
+                speaker.normal(&*deployment, "ScalingReplicaSet", "ScalingReplicaSet", note);
+                world.replica_sets.caught_up(&written).await;
+            }
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            Err(error) => return Err(error).context("create replica set"),
+        }
+    }
+    for (set, size) in &plan.scale {
+        let before = set.spec.replicas.unwrap_or(0);
+        let patch = json!({"metadata": {"resourceVersion": set.resource_version()}, "spec": {"replicas": size}});
+        let written =
+            api.patch(&set.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await.context("scale")?;
+        let way = if *size > before { "up" } else { "down" };
+        let note = format!("Scaled {way} replica set {} from {before} to {size}", set.name_any());
+        speaker.normal(&*deployment, "ScalingReplicaSet", "ScalingReplicaSet", note);
+        world.replica_sets.caught_up(&written).await;
+    }
+    for set in &plan.delete {
+        match api.delete(&set.name_any(), &DeleteParams::background()).await {
+            Ok(_) => world.replica_sets.gone(&Key::of(&**set), &set.uid().unwrap_or_default()).await,
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) => return Err(error).context("delete old replica set"),
+        }
+    }
+    number(&world, &deployment, &sets, plan.revision).await.context("number the rollout")?;
+    if deployment.status.as_ref() != Some(&plan.status) {
+        let mut patch = json!({"status": plan.status});
+        for field in ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas"] {
+            if patch["status"].get(field).is_none() {
+                patch["status"][field] = serde_json::Value::Null;
+            }
+        }
+        let api = world.api::<Deployment>(&key.namespace);
+        match api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            Ok(written) => world.deployments.caught_up(&written).await,
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) => return Err(error).context("write status"),
+        }
+    }
+    Ok(Next::Wait)
+}
+
+/// Writes the number of the rollout on the Deployment and on the ReplicaSet that a return to it uses again.
+async fn number(world: &World, deployment: &Deployment, sets: &[Arc<ReplicaSet>], number: i64) -> kube::Result<()> {
+    let namespace = deployment.namespace().unwrap_or_default();
+    let note = json!({"metadata": {"annotations": {plan::REVISION: number.to_string()}}});
+    let has = |annotations: &std::collections::BTreeMap<String, String>| {
+        annotations.get(plan::REVISION).is_some_and(|r| *r == number.to_string())
+    };
+    if deployment.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let template = |t: &k8s_openapi::api::core::v1::PodTemplateSpec| plan::bare(t);
+    let wanted = Some(template(&deployment.spec.template));
+    let current = sets.iter().find(|s| s.spec.template.as_ref().map(template) == wanted);
+    if let Some(set) = current.filter(|s| !has(s.annotations())) {
+        let api = world.api::<ReplicaSet>(&namespace);
+        let written = api.patch(&set.name_any(), &PatchParams::default(), &Patch::Merge(&note)).await?;
+        world.replica_sets.caught_up(&written).await;
+    }
+    if !has(deployment.annotations()) {
+        let api = world.api::<Deployment>(&namespace);
+        let written = api.patch(&deployment.name_any(), &PatchParams::default(), &Patch::Merge(&note)).await?;
+        world.deployments.caught_up(&written).await;
+    }
+    Ok(())
+}

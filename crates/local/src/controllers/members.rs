@@ -1,0 +1,212 @@
+//! What the set controllers share: pods made from a template, their states, and writing many of them at once.
+
+use std::sync::Arc;
+
+use futures::{StreamExt, stream};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference, Time};
+use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
+use kube::core::{Selector, SelectorExt};
+use kube::{Resource, ResourceExt};
+
+use crate::controllers::affairs::Speaker;
+use crate::controllers::scheduler::ended;
+use crate::watched::Key;
+use crate::world::World;
+
+/// How many pods of one set are written at the same time.
+const AT_ONCE: usize = 16;
+
+/// A reference that makes `owner` the controller of what carries it.
+pub(crate) fn controlled_by<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerReference {
+    let mut reference = owner.controller_owner_ref(&()).unwrap_or_default();
+    reference.block_owner_deletion = Some(true);
+    reference
+}
+
+/// A pod as a template describes it, without a name.
+pub(crate) fn from_template(template: &PodTemplateSpec, owner: OwnerReference) -> Pod {
+    let meta = template.metadata.clone().unwrap_or_default();
+    Pod {
+        metadata: ObjectMeta {
+            labels: meta.labels,
+            annotations: meta.annotations,
+            finalizers: meta.finalizers,
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: template.spec.clone(),
+        status: None,
+    }
+}
+
+/// The prefix of generated names, short enough for the suffix.
+pub(crate) fn prefix(name: &str) -> String {
+    format!("{}-", &name[..name.len().min(57)])
+}
+
+/// Whether a pod is there to stay: not ended, not going.
+pub(crate) fn active(pod: &Pod) -> bool {
+    !ended(pod) && pod.metadata.deletion_timestamp.is_none()
+}
+
+/// Since when a pod has been ready, if it is.
+pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
+    let conditions = pod.status.as_ref()?.conditions.as_deref()?;
+    let ready = conditions.iter().find(|c| c.type_ == "Ready" && c.status == "True")?;
+    Some(ready.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0))
+}
+
+/// Whether a pod has been ready for so many seconds.
+pub(crate) fn available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
+    ready_since(pod).is_some_and(|since| now.as_second() - since.as_second() >= i64::from(min_ready_seconds))
+}
+
+/// The order in which surplus pods go: those least useful first.
+pub(crate) fn least_useful_first(pods: &mut [Arc<Pod>]) {
+    pods.sort_by_cached_key(|pod| {
+        let placed = pod.spec.as_ref().is_some_and(|s| s.node_name.as_deref().is_some_and(|n| !n.is_empty()));
+        let phase = match pod.status.as_ref().and_then(|s| s.phase.as_deref()) {
+            Some("Running") => 2,
+            Some("Unknown") => 1,
+            _ => 0,
+        };
+        let cost: i64 =
+            pod.annotations().get("controller.kubernetes.io/pod-deletion-cost").and_then(|c| c.parse().ok()).unwrap_or(0);
+        let ready = ready_since(pod);
+        let youngest_first = std::cmp::Reverse(pod.creation_timestamp().map(|t| t.0));
+        (placed, phase, ready.is_some(), cost, std::cmp::Reverse(ready), youngest_first, pod.name_any())
+    });
+}
+
+/// Whether a selector selects an object. An empty or broken one selects nothing.
+pub(crate) fn selects<K: ResourceExt>(selector: &LabelSelector, object: &K) -> bool {
+    match Selector::try_from(selector.clone()) {
+        Ok(selector) => !selector.selects_all() && selector.matches(object.labels()),
+        Err(_) => false,
+    }
+}
+
+/// Creates pods and waits until the memory has them. The first error ends it, after what was under way.
+pub(crate) async fn create_pods<K>(world: &World, speaker: &Speaker, owner: &K, pods: Vec<Pod>) -> anyhow::Result<()>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let api = world.api::<Pod>(&owner.namespace().unwrap_or_default());
+    let mut writes = stream::iter(pods)
+        .map(|pod| {
+            let api = api.clone();
+            async move { api.create(&PostParams::default(), &pod).await }
+        })
+        .buffer_unordered(AT_ONCE);
+    let mut failure = None;
+    let mut newest: Option<Pod> = None;
+    while let Some(outcome) = writes.next().await {
+        match outcome {
+            Ok(pod) => {
+                speaker.normal(owner, "SuccessfulCreate", "Create", format!("Created pod: {}", pod.name_any()));
+                let number = |p: &Pod| p.resource_version().and_then(|v| v.parse::<u64>().ok());
+                if newest.as_ref().is_none_or(|n| number(n) < number(&pod)) {
+                    newest = Some(pod);
+                }
+            }
+            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+            Err(error) => {
+                let said = match &error {
+                    kube::Error::Api(status) => status.message.clone(),
+                    other => other.to_string(),
+                };
+                speaker.warning(owner, "FailedCreate", "Create", format!("Error creating: {said}"));
+                failure = Some(error);
+                break;
+            }
+        }
+    }
+    drop(writes);
+    if let Some(pod) = newest {
+        world.pods.caught_up(&pod).await;
+    }
+    failure.map_or(Ok(()), |error| Err(error.into()))
+}
+
+/// Deletes pods, these very ones, and waits until the memory knows it.
+pub(crate) async fn delete_pods<K>(world: &World, speaker: &Speaker, owner: &K, pods: &[Arc<Pod>]) -> anyhow::Result<()>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let api = world.api::<Pod>(&owner.namespace().unwrap_or_default());
+    let mut writes = stream::iter(pods.iter().cloned())
+        .map(|pod| {
+            let api = api.clone();
+            async move {
+                let only_this = Preconditions { uid: pod.uid(), resource_version: None };
+                let outcome = api.delete(&pod.name_any(), &DeleteParams::background().preconditions(only_this)).await;
+                (pod, outcome)
+            }
+        })
+        .buffer_unordered(AT_ONCE);
+    while let Some((pod, outcome)) = writes.next().await {
+        match outcome {
+            Ok(_) => {
+                speaker.normal(owner, "SuccessfulDelete", "Delete", format!("Deleted pod: {}", pod.name_any()));
+                world.pods.gone(&Key::of(&*pod), &pod.uid().unwrap_or_default()).await;
+            }
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// The time as the API has it: whole seconds.
+pub(crate) fn time(now: Timestamp) -> Time {
+    Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn pod(name: &str, node: Option<&str>, phase: &str, ready: bool, cost: i64) -> Arc<Pod> {
+        let ready = if ready { "True" } else { "False" };
+        Arc::new(
+            serde_json::from_value(json!({
+                "metadata": {"name": name, "annotations": {"controller.kubernetes.io/pod-deletion-cost": cost.to_string()}},
+                "spec": {"nodeName": node, "containers": []},
+                "status": {"phase": phase, "conditions": [
+                    {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+            }))
+            .unwrap(),
+        )
+    }
+
+    #[test]
+    fn surplus_pods_go_in_the_order_of_their_use() {
+        let mut pods = vec![
+            pod("ready", Some("n"), "Running", true, 0),
+            pod("dear", Some("n"), "Running", true, 9),
+            pod("unplaced", None, "Pending", false, 0),
+            pod("starting", Some("n"), "Running", false, 0),
+            pod("pending", Some("n"), "Pending", false, 0),
+        ];
+        least_useful_first(&mut pods);
+        let names: Vec<String> = pods.iter().map(|p| p.name_any()).collect();
+        assert_eq!(names, ["unplaced", "pending", "starting", "ready", "dear"]);
+    }
+
+    #[test]
+    fn a_pod_is_available_after_the_wait() {
+        let ready = pod("a", Some("n"), "Running", true, 0);
+        let at = |text: &str| text.parse::<Timestamp>().unwrap();
+        assert!(!available(&ready, 10, at("2026-01-01T00:00:09Z")));
+        assert!(available(&ready, 10, at("2026-01-01T00:00:10Z")));
+    }
+
+    #[test]
+    fn an_empty_selector_selects_nothing() {
+        assert!(!selects(&LabelSelector::default(), &*pod("a", None, "Pending", false, 0)));
+    }
+}

@@ -1,0 +1,181 @@
+//! ReplicaSets: as many pods of one template as asked for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetStatus};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::controllers::affairs::Speaker;
+use crate::controllers::members;
+use crate::queue::{Next, Queue};
+use crate::watched::{Change, Key};
+use crate::world::World;
+
+const WORKERS: usize = 8;
+
+/// What to do for one ReplicaSet.
+#[derive(Debug, PartialEq)]
+struct Plan {
+    create: usize,
+    delete: Vec<Arc<Pod>>,
+    status: ReplicaSetStatus,
+    /// A pod becomes available by the mere passing of time.
+    wake: bool,
+}
+
+fn plan(set: &ReplicaSet, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
+    let spec = set.spec.clone();
+    let wanted = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or(0);
+    let min_ready = spec.min_ready_seconds.unwrap_or(0);
+    let mut active: Vec<Arc<Pod>> = pods.iter().filter(|p| members::active(p)).cloned().collect();
+    let count = |n: usize| i32::try_from(n).ok();
+    let template = spec.template.as_ref().and_then(|t| t.metadata.as_ref()?.labels.clone()).unwrap_or_default();
+    let full = |p: &&Arc<Pod>| template.iter().all(|(k, v)| p.labels().get(k) == Some(v));
+    let ready = active.iter().filter(|p| members::ready_since(p).is_some()).count();
+    let available = active.iter().filter(|p| members::available(p, min_ready, now)).count();
+    let going = pods.iter().filter(|p| p.metadata.deletion_timestamp.is_some()).count();
+    let status = ReplicaSetStatus {
+        replicas: count(active.len()).unwrap_or(i32::MAX),
+        fully_labeled_replicas: count(active.iter().filter(full).count()).filter(|n| *n > 0),
+        ready_replicas: count(ready).filter(|n| *n > 0),
+        available_replicas: count(available).filter(|n| *n > 0),
+        terminating_replicas: set.status.as_ref().and_then(|s| s.terminating_replicas).and(count(going)),
+        observed_generation: set.metadata.generation,
+        conditions: set.status.as_ref().and_then(|s| s.conditions.clone()),
+    };
+    let wake = ready > available;
+    if set.metadata.deletion_timestamp.is_some() {
+        return Plan { create: 0, delete: Vec::new(), status, wake };
+    }
+    let create = wanted.saturating_sub(active.len());
+    let surplus = active.len().saturating_sub(wanted);
+    members::least_useful_first(&mut active);
+    active.truncate(surplus);
+    Plan { create, delete: active, status, wake }
+}
+
+pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
+    let queue: Arc<Queue<Key>> = Queue::new();
+    let to = Arc::clone(&queue);
+    world.replica_sets.on_change(move |change| to.add(Key::of(&**change.object())));
+    let to = Arc::clone(&queue);
+    world.pods.on_change(move |change| {
+        let old = match change {
+            Change::Applied { old, .. } => old.as_deref(),
+            Change::Deleted(_) => None,
+        };
+        for pod in old.into_iter().chain([&**change.object()]) {
+            for owner in pod.owner_references().iter().filter(|o| o.kind == "ReplicaSet") {
+                to.add(Key::new(&pod.namespace().unwrap_or_default(), &owner.name));
+            }
+        }
+    });
+    let world = Arc::clone(world);
+    let speaker = Speaker::new(world.client.clone(), "replicaset-controller");
+    tasks.spawn(async move {
+        world.ready().await;
+        let work = move |key| reconcile(Arc::clone(&world), speaker.clone(), key);
+        queue.serve("replica sets", WORKERS, work).await;
+    });
+}
+
+async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Result<Next> {
+    let Some(set) = world.replica_sets.get(&key) else { return Ok(Next::Wait) };
+    let pods = world.pods.controlled_by(&set.uid().unwrap_or_default());
+    let plan = plan(&set, &pods, Timestamp::now());
+    let template = set.spec.template.clone().unwrap_or_default();
+    let acted = async {
+        if plan.create > 0 {
+            let mut pod = members::from_template(&template, members::controlled_by(&*set));
+            pod.metadata.generate_name = Some(members::prefix(&key.name));
+            members::create_pods(&world, &speaker, &*set, vec![pod; plan.create]).await.context("create pods")?;
+        }
+        members::delete_pods(&world, &speaker, &*set, &plan.delete).await.context("delete pods")
+    }
+    .await;
+    if set.status.as_ref() != Some(&plan.status) {
+        let patch = json!({"status": plan.status});
+        let api = world.api::<ReplicaSet>(&key.namespace);
+        match api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&full(&patch))).await {
+            Ok(written) => world.replica_sets.caught_up(&written).await,
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) => return Err(error).context("write status"),
+        }
+    }
+    acted?;
+    // What was created or deleted comes back as events.
+    Ok(if plan.wake { Next::After(Duration::from_secs(1)) } else { Next::Wait })
+}
+
+/// Counts that are zero are not written by serde; a merge patch has to take them away by name.
+fn full(patch: &serde_json::Value) -> serde_json::Value {
+    let mut patch = patch.clone();
+    for field in ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"] {
+        let status = &mut patch["status"];
+        if status.get(field).is_none() {
+            status[field] = serde_json::Value::Null;
+        }
+    }
+    patch
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(replicas: i32) -> ReplicaSet {
+        serde_json::from_value(json!({
+            "metadata": {"name": "s", "uid": "u", "generation": 3},
+            "spec": {"replicas": replicas, "selector": {}, "template": {"metadata": {"labels": {"a": "b"}}}},
+        }))
+        .unwrap()
+    }
+
+    fn pod(name: &str, phase: &str, ready: bool) -> Arc<Pod> {
+        let ready = if ready { "True" } else { "False" };
+        Arc::new(
+            serde_json::from_value(json!({
+                "metadata": {"name": name, "labels": {"a": "b"}},
+                "status": {"phase": phase, "conditions": [
+                    {"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}]},
+            }))
+            .unwrap(),
+        )
+    }
+
+    #[test]
+    fn missing_pods_are_created_and_ended_ones_replaced() {
+        let plan = plan(&set(3), &[pod("a", "Running", true), pod("b", "Failed", false)], Timestamp::now());
+        assert_eq!(plan.create, 2);
+        assert!(plan.delete.is_empty());
+        assert_eq!((plan.status.replicas, plan.status.ready_replicas), (1, Some(1)));
+        assert_eq!(plan.status.observed_generation, Some(3));
+    }
+
+    #[test]
+    fn surplus_pods_go_the_unready_first() {
+        let pods = [pod("a", "Running", true), pod("b", "Running", false), pod("c", "Running", true)];
+        let plan = plan(&set(2), &pods, Timestamp::now());
+        assert_eq!(plan.delete.iter().map(|p| p.name_any()).collect::<Vec<_>>(), ["b"]);
+    }
+
+    #[test]
+    fn a_set_that_goes_makes_nothing() {
+        let mut going = set(3);
+        going.metadata.deletion_timestamp = Some(members::time(Timestamp::now()));
+        assert_eq!(plan(&going, &[], Timestamp::now()).create, 0);
+    }
+
+    #[test]
+    fn the_right_number_is_left_alone() {
+        let plan = plan(&set(1), &[pod("a", "Pending", false)], Timestamp::now());
+        assert_eq!((plan.create, plan.delete.len()), (0, 0));
+    }
+}

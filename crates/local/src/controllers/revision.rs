@@ -1,0 +1,35 @@
+//! A short name for a pod template, the same for equal templates.
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+
+const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+
+/// Ten characters that stand for a template. The function never changes: it is written into objects that stay.
+pub(crate) fn of(template: &PodTemplateSpec) -> String {
+    // FNV-1a over the JSON form: serde writes fields and sorted maps in a fixed order.
+    let json = serde_json::to_vec(template).unwrap_or_default();
+    let mut hash = json.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
+    let mut text = String::with_capacity(10);
+    for _ in 0..10 {
+        text.push(char::from(ALPHABET[(hash % 27) as usize]));
+        hash /= 27;
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn equal_templates_have_equal_names() {
+        let template = |image: &str| -> PodTemplateSpec {
+            serde_json::from_value(json!({"spec": {"containers": [{"name": "c", "image": image}]}})).unwrap()
+        };
+        assert_eq!(of(&template("a")), of(&template("a")));
+        assert_ne!(of(&template("a")), of(&template("b")));
+        assert_eq!(of(&template("a")).len(), 10);
+    }
+}

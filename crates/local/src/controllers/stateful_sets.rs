@@ -1,0 +1,130 @@
+//! StatefulSets: numbered pods with names and volumes of their own.
+
+mod plan;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
+use kube::ResourceExt;
+use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use crate::controllers::affairs::Speaker;
+use crate::controllers::{members, revision};
+use crate::queue::{Next, Queue};
+use crate::watched::{Change, Key};
+use crate::world::World;
+
+const WORKERS: usize = 8;
+
+pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
+    let queue: Arc<Queue<Key>> = Queue::new();
+    let to = Arc::clone(&queue);
+    world.stateful_sets.on_change(move |change| to.add(Key::of(&**change.object())));
+    let to = Arc::clone(&queue);
+    world.pods.on_change(move |change| {
+        let old = match change {
+            Change::Applied { old, .. } => old.as_deref(),
+            Change::Deleted(_) => None,
+        };
+        for pod in old.into_iter().chain([&**change.object()]) {
+            for owner in pod.owner_references().iter().filter(|o| o.kind == "StatefulSet") {
+                to.add(Key::new(&pod.namespace().unwrap_or_default(), &owner.name));
+            }
+        }
+    });
+    let world = Arc::clone(world);
+    let speaker = Speaker::new(world.client.clone(), "statefulset-controller");
+    tasks.spawn(async move {
+        world.ready().await;
+        let work = move |key| reconcile(Arc::clone(&world), speaker.clone(), key);
+        queue.serve("stateful sets", WORKERS, work).await;
+    });
+}
+
+async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Result<Next> {
+    let Some(set) = world.stateful_sets.get(&key) else { return Ok(Next::Wait) };
+    let template = set.spec.template.clone();
+    let wanted = format!("{}-{}", key.name, revision::of(&template));
+    if set.metadata.deletion_timestamp.is_none() {
+        record_revision(&world, &set, &wanted).await.context("record revision")?;
+    }
+    let pods = world.pods.controlled_by(&set.uid().unwrap_or_default());
+    let plan = plan::plan(&set, &pods, &wanted, Timestamp::now());
+    let acted = async {
+        for claim in plan.create.iter().flat_map(|i| plan::claims(&set, *i)) {
+            make_claim(&world, &claim).await.context("create claim")?;
+        }
+        let pods = plan.create.iter().map(|i| plan::pod(&set, *i, &wanted)).collect();
+        members::create_pods(&world, &speaker, &*set, pods).await.context("create pods")?;
+        members::delete_pods(&world, &speaker, &*set, &plan.delete).await.context("delete pods")
+    }
+    .await;
+    if set.status.as_ref() != Some(&plan.status) {
+        let mut patch = json!({"status": plan.status});
+        for field in ["readyReplicas", "currentReplicas", "updatedReplicas"] {
+            if patch["status"].get(field).is_none() {
+                patch["status"][field] = serde_json::Value::Null;
+            }
+        }
+        let api = world.api::<StatefulSet>(&key.namespace);
+        match api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            Ok(written) => world.stateful_sets.caught_up(&written).await,
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) => return Err(error).context("write status"),
+        }
+    }
+    acted?;
+    Ok(if plan.wake { Next::After(Duration::from_secs(1)) } else { Next::Wait })
+}
+
+async fn make_claim(world: &World, claim: &PersistentVolumeClaim) -> kube::Result<()> {
+    let key = Key::of(claim);
+    if world.claims.get(&key).is_some() {
+        return Ok(());
+    }
+    match world.api::<PersistentVolumeClaim>(&key.namespace).create(&PostParams::default(), claim).await {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Keeps the template of each revision, for `kubectl rollout history` and `undo`.
+async fn record_revision(world: &World, set: &StatefulSet, name: &str) -> kube::Result<()> {
+    let namespace = set.namespace().unwrap_or_default();
+    if world.revisions.get(&Key::new(&namespace, name)).is_some() {
+        return Ok(());
+    }
+    let before = world.revisions.controlled_by(&set.uid().unwrap_or_default());
+    let spec = set.spec.clone();
+    let mut template = serde_json::to_value(&spec.template).unwrap_or_default();
+    template["$patch"] = json!("replace");
+    let hash = name.rsplit('-').next().unwrap_or_default().to_owned();
+    let mut labels = spec.selector.match_labels.unwrap_or_default();
+    labels.insert("controller.kubernetes.io/hash".to_owned(), hash);
+    let record = ControllerRevision {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            labels: Some(labels),
+            owner_references: Some(vec![members::controlled_by(set)]),
+            ..ObjectMeta::default()
+        },
+        data: RawExtension(json!({"spec": {"template": template}})),
+        revision: Some(before.iter().filter_map(|r| r.revision).max().unwrap_or(0) + 1),
+    };
+    match world.api::<ControllerRevision>(&namespace).create(&PostParams::default(), &record).await {
+        Ok(written) => {
+            world.revisions.caught_up(&written).await;
+            Ok(())
+        }
+        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,274 @@
+//! Persistent volumes: a claim gets a directory of its own, or a volume that fits it; a volume whose claim is gone is
+//! emptied or kept as its policy says.
+
+mod fit;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::Context;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::storage::v1::StorageClass;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use self::fit::Binding;
+use crate::controllers::affairs::Speaker;
+use crate::controllers::scheduler::ended;
+use crate::queue::{Next, Queue};
+use crate::watched::{Change, Key};
+use crate::world::World;
+
+/// The storage class every cluster has, and its provisioner.
+const CLASS: &str = "local";
+const PROVISIONER: &str = "firesteel.dev/local";
+const CLAIM_IN_USE: &str = "kubernetes.io/pvc-protection";
+const VOLUME_IN_USE: &str = "kubernetes.io/pv-protection";
+
+pub(crate) fn start(world: &Arc<World>, directory: PathBuf, tasks: &mut JoinSet<()>) {
+    let claims: Arc<Queue<Key>> = Queue::new();
+    let volumes: Arc<Queue<Key>> = Queue::new();
+    let (to, and) = (Arc::clone(&claims), Arc::clone(&volumes));
+    world.claims.on_change(move |change| {
+        to.add(Key::of(&**change.object()));
+        let volume = change.object().spec.as_ref().and_then(|s| s.volume_name.as_deref());
+        volume.into_iter().for_each(|name| and.add(Key::new("", name)));
+    });
+    let (to, and, of) = (Arc::clone(&volumes), Arc::clone(&claims), Arc::downgrade(world));
+    world.volumes.on_change(move |change| {
+        to.add(Key::of(&**change.object()));
+        let Some(world) = of.upgrade() else { return };
+        // A new volume may fit a claim that waits.
+        world.claims.all().iter().filter(|c| !fit::is_bound(c)).for_each(|c| and.add(Key::of(&**c)));
+    });
+    let (to, of) = (Arc::clone(&claims), Arc::downgrade(world));
+    world.storage_classes.on_change(move |_| {
+        let Some(world) = of.upgrade() else { return };
+        world.claims.all().iter().filter(|c| !fit::is_bound(c)).for_each(|c| to.add(Key::of(&**c)));
+    });
+    let to = Arc::clone(&claims);
+    world.pods.on_change(move |change| {
+        let over = match change {
+            Change::Applied { new, .. } => ended(new),
+            Change::Deleted(_) => true,
+        };
+        if over {
+            let pod = change.object();
+            fit::claims_of(pod).iter().for_each(|c| to.add(Key::new(&pod.namespace().unwrap_or_default(), c)));
+        }
+    });
+    let speaker = Speaker::new(world.client.clone(), "persistentvolume-controller");
+    let keeper = Arc::new(Keeper { world: Arc::clone(world), speaker, directory });
+    let of = Arc::clone(&keeper);
+    tasks.spawn(async move {
+        of.world.ready().await;
+        if let Err(error) = of.provide_class().await {
+            tracing::warn!("storage class {CLASS}: {error:#}");
+        }
+        claims.serve("claims", 4, move |key| Arc::clone(&of).claim(key)).await;
+    });
+    tasks.spawn(async move {
+        keeper.world.ready().await;
+        volumes.serve("volumes", 4, move |key| Arc::clone(&keeper).volume(key)).await;
+    });
+}
+
+struct Keeper {
+    world: Arc<World>,
+    speaker: Speaker,
+    directory: PathBuf,
+}
+
+impl Keeper {
+    /// Makes the class `local`, the default unless there is another.
+    async fn provide_class(&self) -> kube::Result<()> {
+        let classes = self.world.storage_classes.all();
+        if classes.iter().any(|c| c.name_any() == CLASS) {
+            return Ok(());
+        }
+        let default = if classes.iter().any(|c| fit::is_default(c)) { "false" } else { "true" };
+        let class = StorageClass {
+            metadata: ObjectMeta {
+                name: Some(CLASS.to_owned()),
+                annotations: Some([(fit::DEFAULT_CLASS.to_owned(), default.to_owned())].into()),
+                ..ObjectMeta::default()
+            },
+            provisioner: PROVISIONER.to_owned(),
+            reclaim_policy: Some("Delete".to_owned()),
+            volume_binding_mode: Some("Immediate".to_owned()),
+            ..StorageClass::default()
+        };
+        match self.world.cluster_api::<StorageClass>().create(&PostParams::default(), &class).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn claim(self: Arc<Self>, key: Key) -> anyhow::Result<Next> {
+        let Some(claim) = self.world.claims.get(&key) else { return Ok(Next::Wait) };
+        if claim.metadata.deletion_timestamp.is_some() {
+            self.release(&claim).await?;
+            return Ok(Next::Wait);
+        }
+        let classes = self.world.storage_classes.all();
+        let volumes = self.world.volumes.all();
+        match fit::bind(&claim, &volumes, &classes, PROVISIONER) {
+            Binding::Settled => {}
+            Binding::Wait { reason, message } => {
+                if claim.status.as_ref().and_then(|s| s.phase.as_deref()) != Some("Pending") {
+                    self.claim_status(&claim, &json!({"phase": "Pending"})).await?;
+                }
+                self.speaker.normal(&*claim, reason, "Binding", message);
+            }
+            Binding::Provision { class } => {
+                let volume = self.provision(&claim, &class).await?;
+                self.join(&claim, &volume).await?;
+            }
+            Binding::Join(volume) => self.join(&claim, &volume).await?,
+        }
+        Ok(Next::Wait)
+    }
+
+    async fn provision(&self, claim: &PersistentVolumeClaim, class: &StorageClass) -> anyhow::Result<PersistentVolume> {
+        let name = format!("pvc-{}", claim.uid().unwrap_or_default());
+        let path = self.directory.join(&name);
+        make_directory(&path).with_context(|| format!("make {}", path.display()))?;
+        let volume = fit::volume(claim, class, &name, &path.to_string_lossy(), PROVISIONER);
+        let api = self.world.cluster_api::<PersistentVolume>();
+        let made = match api.create(&PostParams::default(), &volume).await {
+            Ok(made) => {
+                let note = format!("Successfully provisioned volume {name}");
+                self.speaker.normal(claim, "ProvisioningSucceeded", "Provisioning", note);
+                made
+            }
+            Err(kube::Error::Api(status)) if status.is_already_exists() => api.get(&name).await?,
+            Err(error) => return Err(error).context("create volume"),
+        };
+        Ok(made)
+    }
+
+    /// Writes the volume first: a claim that names a volume which does not name it is nobody's.
+    async fn join(&self, claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> anyhow::Result<()> {
+        let name = volume.name_any();
+        let volumes = self.world.cluster_api::<PersistentVolume>();
+        if !fit::belongs_to(volume, claim) {
+            let reference = fit::reference(claim);
+            let patch = json!({"metadata": {"resourceVersion": volume.resource_version()}, "spec": {"claimRef": reference}});
+            volumes.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.context("claim the volume")?;
+        }
+        let bound = json!({"status": {"phase": "Bound"}});
+        let written = volumes.patch_status(&name, &PatchParams::default(), &Patch::Merge(&bound)).await?;
+        self.world.volumes.caught_up(&written).await;
+        let api = self.world.api::<PersistentVolumeClaim>(&claim.namespace().unwrap_or_default());
+        let class = volume.spec.as_ref().and_then(|s| s.storage_class_name.clone());
+        let mut patch = json!({
+            "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+            "spec": {"volumeName": name},
+        });
+        if claim.spec.as_ref().is_some_and(|s| s.storage_class_name.is_none()) {
+            patch["spec"]["storageClassName"] = json!(class);
+        }
+        api.patch(&claim.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await.context("name the volume")?;
+        let spec = volume.spec.clone().unwrap_or_default();
+        let status = json!({"phase": "Bound", "accessModes": spec.access_modes, "capacity": spec.capacity});
+        self.claim_status(claim, &status).await
+    }
+
+    async fn claim_status(&self, claim: &PersistentVolumeClaim, status: &serde_json::Value) -> anyhow::Result<()> {
+        let api = self.world.api::<PersistentVolumeClaim>(&claim.namespace().unwrap_or_default());
+        let patch = json!({"status": status});
+        match api.patch_status(&claim.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await {
+            Ok(written) => self.world.claims.caught_up(&written).await,
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) => return Err(error).context("write the claim's status"),
+        }
+        Ok(())
+    }
+
+    /// Lets a claim go once no pod uses it.
+    async fn release(&self, claim: &PersistentVolumeClaim) -> anyhow::Result<()> {
+        let name = claim.name_any();
+        let namespace = claim.namespace().unwrap_or_default();
+        let uses = |p: &Arc<Pod>| !ended(p) && fit::claims_of(p).contains(&name);
+        if !claim.finalizers().iter().any(|f| f == CLAIM_IN_USE) || self.world.pods.in_namespace(&namespace).iter().any(uses) {
+            return Ok(());
+        }
+        let left: Vec<&String> = claim.finalizers().iter().filter(|f| *f != CLAIM_IN_USE).collect();
+        let patch = json!({"metadata": {"resourceVersion": claim.resource_version(), "finalizers": left}});
+        let api = self.world.api::<PersistentVolumeClaim>(&namespace);
+        unless_gone(api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await).context("release the claim")
+    }
+
+    async fn volume(self: Arc<Self>, key: Key) -> anyhow::Result<Next> {
+        let Some(volume) = self.world.volumes.get(&key) else { return Ok(Next::Wait) };
+        let spec = volume.spec.clone().unwrap_or_default();
+        let phase = volume.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default();
+        let api = self.world.cluster_api::<PersistentVolume>();
+        let claimed = spec.claim_ref.as_ref().filter(|r| r.uid.is_some());
+        let Some(reference) = claimed else {
+            if volume.metadata.deletion_timestamp.is_none() && phase != "Available" {
+                let patch = json!({"status": {"phase": "Available"}});
+                unless_gone(api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await)?;
+            }
+            return self.let_go(&volume).await;
+        };
+        let claim_key = Key::new(reference.namespace.as_deref().unwrap_or_default(), reference.name.as_deref().unwrap_or_default());
+        let alive = match self.world.claims.get(&claim_key) {
+            Some(claim) => claim.uid() == reference.uid,
+            None => {
+                let api = self.world.api::<PersistentVolumeClaim>(&claim_key.namespace);
+                api.get_opt(&claim_key.name).await?.is_some_and(|c| c.uid() == reference.uid)
+            }
+        };
+        if alive {
+            return Ok(Next::Wait);
+        }
+        if phase != "Released" {
+            let patch = json!({"status": {"phase": "Released"}});
+            unless_gone(api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await)?;
+        }
+        let ours = volume.annotations().get(fit::PROVISIONED_BY).is_some_and(|p| p == PROVISIONER);
+        if ours && spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete") {
+            // Only what lies in our own directory is ever deleted, whatever the volume says.
+            let path = self.directory.join(&key.name);
+            match std::fs::remove_dir_all(&path) {
+                Ok(()) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error).with_context(|| format!("delete {}", path.display())),
+            }
+            if volume.metadata.deletion_timestamp.is_none() {
+                unless_gone(api.delete(&key.name, &DeleteParams::default()).await)?;
+            }
+        }
+        self.let_go(&volume).await
+    }
+
+    /// Lets a volume under deletion go once no claim holds it.
+    async fn let_go(&self, volume: &PersistentVolume) -> anyhow::Result<Next> {
+        if volume.metadata.deletion_timestamp.is_some() && volume.finalizers().iter().any(|f| f == VOLUME_IN_USE) {
+            let left: Vec<&String> = volume.finalizers().iter().filter(|f| *f != VOLUME_IN_USE).collect();
+            let patch = json!({"metadata": {"resourceVersion": volume.resource_version(), "finalizers": left}});
+            let api = self.world.cluster_api::<PersistentVolume>();
+            unless_gone(api.patch(&volume.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await)?;
+        }
+        Ok(Next::Wait)
+    }
+}
+
+/// Pods run as different users; each may write in the volume it was given.
+fn make_directory(path: &Path) -> std::io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::create_dir_all(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777))
+}
+
+fn unless_gone<T>(outcome: kube::Result<T>) -> anyhow::Result<()> {
+    match outcome {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
