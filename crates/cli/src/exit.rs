@@ -1,6 +1,10 @@
 //! Exit codes, and the one place where an error becomes a line for a person.
 
+use std::any::Any;
+use std::io::{self, Write};
 use std::process::ExitCode;
+
+use crate::output::ReaderGone;
 
 /// How a verb ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +16,8 @@ pub(crate) enum ExitStatus {
     BadInput,
     /// The application never started.
     NeverStarted,
+    /// A fault of this program (EX_SOFTWARE of sysexits).
+    Internal,
     /// Ended by Ctrl-C.
     Interrupted,
     /// The driver's own exit code.
@@ -25,6 +31,7 @@ impl From<ExitStatus> for ExitCode {
             ExitStatus::Failure => 1,
             ExitStatus::BadInput => 2,
             ExitStatus::NeverStarted => 3,
+            ExitStatus::Internal => 70,
             ExitStatus::Interrupted => 130,
             ExitStatus::Driver(code) => code,
         })
@@ -35,15 +42,54 @@ impl From<ExitStatus> for ExitCode {
 pub(crate) fn report(outcome: anyhow::Result<ExitStatus>) -> ExitStatus {
     match outcome {
         Ok(status) => status,
+        Err(error) if error.downcast_ref::<ReaderGone>().is_some() => ExitStatus::Success,
         Err(error) => {
-            let sentence = error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": ");
-            eprintln!("firesteel: {}", sentence.split_whitespace().collect::<Vec<_>>().join(" "));
-            error.downcast_ref::<BadInput>().map_or(ExitStatus::Failure, |_| ExitStatus::BadInput)
+            say(&error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": "));
+            if error.downcast_ref::<BadInput>().is_some() {
+                ExitStatus::BadInput
+            } else if error.downcast_ref::<Interrupted>().is_some() {
+                ExitStatus::Interrupted
+            } else {
+                ExitStatus::Failure
+            }
         }
     }
+}
+
+/// Makes a panic one sentence. It runs before unwinding; [`after_panic`] gives the exit code.
+pub(crate) fn install_panic_hook() {
+    std::panic::set_hook(Box::new(|info| {
+        let cause = payload(info.payload());
+        let place = info.location().map_or_else(String::new, |at| format!(" ({}:{})", at.file(), at.line()));
+        say(&format!("internal error: {cause}{place}; this is a fault of firesteel, please report it"));
+    }));
+}
+
+/// The status of a verb that panicked; the hook has spoken already.
+pub(crate) fn after_panic(_cause: Box<dyn Any + Send>) -> ExitStatus {
+    ExitStatus::Internal
+}
+
+fn payload(cause: &(dyn Any + Send)) -> &str {
+    cause
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| cause.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("unknown cause")
+}
+
+/// One line on stderr, whatever the text held. A closed stderr is nobody's problem.
+fn say(sentence: &str) {
+    let line = sentence.split_whitespace().collect::<Vec<_>>().join(" ");
+    let _ = writeln!(io::stderr().lock(), "firesteel: {line}");
 }
 
 /// Marks an error as the user's input being wrong.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct BadInput(pub(crate) String);
+
+/// Marks an error as the end of a verb by Ctrl-C.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct Interrupted(pub(crate) String);

@@ -2,11 +2,14 @@
 //!
 //! This file only finds the verb and turns its outcome into an exit code; each verb has a file of its own.
 
+mod cluster;
 mod crds;
 mod exit;
 mod local;
+mod logging;
 mod node;
 mod operator;
+mod output;
 mod run;
 mod setup;
 mod shim;
@@ -47,7 +50,14 @@ enum Verb {
 }
 
 fn main() -> std::process::ExitCode {
-    let outcome = match Cli::parse().verb {
+    exit::install_panic_hook();
+    let verb = Cli::parse().verb;
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| exit::report(dispatch(verb))));
+    outcome.unwrap_or_else(exit::after_panic).into()
+}
+
+fn dispatch(verb: Verb) -> anyhow::Result<ExitStatus> {
+    match verb {
         Verb::Submit(args) => submit::main(args),
         Verb::Run(args) => run::main(args),
         Verb::Local(args) => local::main(args),
@@ -56,6 +66,5 @@ fn main() -> std::process::ExitCode {
         Verb::Crds(args) => crds::main(args),
         Verb::Node(args) => node::main(args),
         Verb::Shim(args) => shim::main(args),
-    };
-    exit::report(outcome).into()
+    }
 }

@@ -1,11 +1,192 @@
-//! `firesteel setup`: what drivers need in a namespace.
+//! `firesteel setup`: what drivers need in a namespace, and nothing more: a service account, a role, and the binding of the one
+//! to the other.
+//!
+//! The rights are those that Spark's driver uses for its executors (watching, creating, patching and deleting pods, and their
+//! ConfigMaps, services and volume claims). Printing needs no cluster.
+
+use std::path::PathBuf;
+
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::{Resource, ResourceExt as _};
+use serde_json::{Value, json};
 
 use crate::ExitStatus;
+use crate::cluster::refusal::Attempt;
+use crate::cluster::{Access, Cluster};
+use crate::exit::BadInput;
+use crate::output::{Format, Printer};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Namespace that drivers run in
+    #[arg(short, long)]
+    namespace: String,
+    /// Service account that drivers run as (spark.kubernetes.authenticate.driver.serviceAccountName)
+    #[arg(long, default_value = "spark")]
+    service_account: String,
+    /// Create the namespace too, if it does not exist
+    #[arg(long)]
+    create_namespace: bool,
+    /// Also what spark.kubernetes.allocation.pods.allocator=statefulset needs
+    #[arg(long)]
+    statefulset: bool,
+    /// Apply it to the cluster instead of printing it
+    #[arg(long)]
+    apply: bool,
+    /// Format to print in
+    #[arg(short, long, value_enum, default_value = "yaml")]
+    output: Format,
+    /// Kubeconfig file [default: $KUBECONFIG, else ~/.kube/config]
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig
+    #[arg(long)]
+    context: Option<String>,
 }
 
-pub(crate) fn main(_args: Args) -> anyhow::Result<ExitStatus> {
-    anyhow::bail!("`firesteel setup` is not built yet")
+pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
+    crate::logging::start(false);
+    for (option, name) in [("--namespace", &args.namespace), ("--service-account", &args.service_account)] {
+        if !is_name(name) {
+            return Err(BadInput(format!(
+                "{option} {name}: a name has only lower-case letters, digits and hyphens, and at most 63 of them"
+            ))
+            .into());
+        }
+    }
+    let objects = objects(&args)?;
+    if args.apply {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        return runtime.block_on(apply(&args, &objects));
+    }
+    let text = match args.output {
+        Format::Json => {
+            args.output.render(&json!({ "apiVersion": "v1", "kind": "List", "metadata": {}, "items": objects }))?
+        }
+        Format::Yaml => {
+            objects.iter().map(|object| args.output.render(object)).collect::<anyhow::Result<Vec<_>>>()?.join("---\n")
+        }
+    };
+    Printer.data(text)?;
+    Ok(ExitStatus::Success)
+}
+
+/// All objects, in the order in which they must come.
+fn objects(args: &Args) -> anyhow::Result<Vec<Value>> {
+    let mut objects = Vec::new();
+    if args.create_namespace {
+        let metadata = ObjectMeta { name: Some(args.namespace.clone()), ..ObjectMeta::default() };
+        objects.push(serde_json::to_value(Namespace { metadata, ..Namespace::default() })?);
+    }
+    let named = |name: &str| ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some(args.namespace.clone()),
+        ..ObjectMeta::default()
+    };
+    let role = format!("{}-driver", args.service_account);
+    objects.push(serde_json::to_value(ServiceAccount {
+        metadata: named(&args.service_account),
+        ..ServiceAccount::default()
+    })?);
+    objects.push(serde_json::to_value(Role { metadata: named(&role), rules: Some(rules(args.statefulset)) })?);
+    let subject = Subject {
+        kind: "ServiceAccount".to_owned(),
+        name: args.service_account.clone(),
+        namespace: Some(args.namespace.clone()),
+        api_group: None,
+    };
+    let role_ref = RoleRef {
+        api_group: Some("rbac.authorization.k8s.io".to_owned()),
+        kind: "Role".to_owned(),
+        name: role.clone(),
+    };
+    objects.push(serde_json::to_value(RoleBinding {
+        metadata: named(&role),
+        role_ref,
+        subjects: Some(vec![subject]),
+    })?);
+    Ok(objects)
+}
+
+/// What Spark's driver does in its namespace.
+fn rules(statefulset: bool) -> Vec<PolicyRule> {
+    let strings = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
+    let rule = |group: &str, resources: &[&str], verbs: &[&str]| PolicyRule {
+        api_groups: Some(strings(&[group])),
+        resources: Some(strings(resources)),
+        verbs: strings(verbs),
+        ..PolicyRule::default()
+    };
+    let all = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
+    let mut rules = vec![rule("", &["configmaps", "persistentvolumeclaims", "pods", "services"], &all)];
+    if statefulset {
+        rules.push(rule("apps", &["statefulsets"], &["create", "delete", "get", "list", "patch", "update", "watch"]));
+    }
+    rules
+}
+
+async fn apply(args: &Args, objects: &[Value]) -> anyhow::Result<ExitStatus> {
+    let access = Access { kubeconfig: args.kubeconfig.clone(), context: args.context.clone(), ..Access::default() };
+    let cluster = Cluster::reach(&access)?;
+    for object in objects {
+        let object: DynamicObject = serde_json::from_value(object.clone())?;
+        let kind = object.types.as_ref().map(|types| types.kind.clone()).unwrap_or_default();
+        let resource = resource(&kind);
+        let namespace = object.namespace().unwrap_or_default();
+        let api: Api<DynamicObject> = if namespace.is_empty() {
+            Api::all_with(cluster.client.clone(), &resource)
+        } else {
+            Api::namespaced_with(cluster.client.clone(), &namespace, &resource)
+        };
+        let name = object.name_any();
+        let params = PatchParams::apply("firesteel").force();
+        cluster.ask(api.patch(&name, &params, &Patch::Apply(&object))).await.map_err(|error| {
+            let kind = kind.to_lowercase();
+            let about =
+                Attempt { verb: "create", kind: &kind, name: &name, namespace: &namespace, server: &cluster.server };
+            let refused = about.refused(&error);
+            if matches!(&error, kube::Error::Api(status) if status.code == 403) {
+                anyhow::anyhow!(
+                    "you may not set up namespace {}: let an administrator run this command (the API server said: {})",
+                    args.namespace,
+                    words(&error)
+                )
+            } else {
+                refused.into()
+            }
+        })?;
+        Printer.talk(format_args!("{} {} applied", kind.to_lowercase(), name));
+    }
+    Printer.talk(format_args!(
+        "Next: firesteel submit --conf spark.kubernetes.namespace={} --conf spark.kubernetes.authenticate.driver.serviceAccountName={} …",
+        args.namespace, args.service_account
+    ));
+    Ok(ExitStatus::Success)
+}
+
+fn words(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn resource(kind: &str) -> ApiResource {
+    match kind {
+        "Namespace" => ApiResource::erase::<Namespace>(&()),
+        "ServiceAccount" => ApiResource::erase::<ServiceAccount>(&()),
+        "Role" => ApiResource::erase::<Role>(&()),
+        "RoleBinding" => ApiResource::erase::<RoleBinding>(&()),
+        other => ApiResource::from_gvk(&GroupVersionKind::gvk(&Role::group(&()), "v1", other)),
+    }
+}
+
+/// A DNS label.
+fn is_name(name: &str) -> bool {
+    let inner = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    !name.is_empty() && name.len() <= 63 && inner && !name.starts_with('-') && !name.ends_with('-')
 }

@@ -1,6 +1,41 @@
 //! `firesteel submit`: spark-submit for Kubernetes.
+//!
+//! From arguments to a running driver: parse and resolve (firesteel-spark), plan (firesteel-spark), ship local files, create, wait and
+//! report. Everything that decides is pure and lies there; here are the disk, the clock, the cluster and the words.
+
+mod applications;
+mod creation;
+mod disk;
+mod explanation;
+mod fault;
+mod handover;
+mod interrupt;
+mod manifest;
+mod object;
+mod settings;
+mod state;
+mod surroundings;
+mod upload;
+mod usage;
+mod verdict;
+mod waiting;
+
+use firesteel_spark::args::{self, Output, RawArgs};
+use firesteel_spark::driver::{self, DriverPlan};
+use firesteel_spark::submission::{self, Around, Control, Effective, Resolved};
+use firesteel_spark::{SparkConf, Surroundings};
+use kube::ResourceExt as _;
 
 use crate::ExitStatus;
+use crate::cluster::Cluster;
+use crate::exit::BadInput;
+use crate::output::{Format, Printer};
+use crate::submit::applications::Selection;
+use crate::submit::creation::Creation;
+use crate::submit::disk::Disk;
+use crate::submit::interrupt::Interrupt;
+use crate::submit::settings::Settings;
+use crate::submit::waiting::{Outcome, Waiting};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -8,6 +43,201 @@ pub(crate) struct Args {
     arguments: Vec<String>,
 }
 
-pub(crate) fn main(_args: Args) -> anyhow::Result<ExitStatus> {
-    anyhow::bail!("`firesteel submit` is not built yet")
+pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
+    let printer = Printer;
+    let raw = args::parse(&args.arguments).map_err(bad_input)?;
+    crate::logging::start(raw.verbose);
+
+    let around = surroundings::look(&Disk);
+    let cwd = std::env::current_dir().map_err(|error| BadInput(format!("there is no working directory: {error}")))?;
+    let cwd = cwd.to_string_lossy();
+    let now_ms = surroundings::now();
+    let resolved =
+        submission::resolve(&raw, Around { env: &around.env, files: &Disk, cwd: &cwd, now_ms }).map_err(bad_input)?;
+
+    match resolved {
+        Resolved::Submit(effective) => submit(&raw, &effective, &around, printer),
+        Resolved::Client => hand_over(&raw, &args.arguments),
+        Resolved::Status(control) => with_cluster(&control, printer, async |cluster, settings| {
+            let selection = Selection::parse(&control.id, settings.namespace(&cluster))?;
+            applications::status(&cluster, &selection, raw.own.output.map(format), printer).await
+        }),
+        Resolved::Kill(control) => with_cluster(&control, printer, async |cluster, settings| {
+            let selection = Selection::parse(&control.id, settings.namespace(&cluster))?;
+            applications::kill(&cluster, &selection, settings.kill_grace, printer).await
+        }),
+        Resolved::Version => {
+            printer.data(usage::version())?;
+            Ok(ExitStatus::Success)
+        }
+        Resolved::Help => {
+            printer.data(usage::TEXT)?;
+            Ok(ExitStatus::Success)
+        }
+        Resolved::UsageError => {
+            printer.talk(usage::TEXT.trim_end());
+            Ok(ExitStatus::Failure)
+        }
+    }
+}
+
+/// A fault in what the user gave. Its sentence says what to do; its exit code is that of bad input.
+fn bad_input(error: impl std::error::Error) -> anyhow::Error {
+    BadInput(error.to_string()).into()
+}
+
+fn format(output: Output) -> Format {
+    match output {
+        Output::Json => Format::Json,
+        Output::Yaml => Format::Yaml,
+    }
+}
+
+/// One thread is enough to wait for answers, and the quickest to start.
+fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
+    Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
+}
+
+fn hand_over(raw: &RawArgs, arguments: &[String]) -> anyhow::Result<ExitStatus> {
+    let own = [
+        ("--dry-run", raw.own.dry_run),
+        ("--explain", raw.own.explain),
+        ("--exit-zero", raw.own.exit_zero),
+        ("--output", raw.own.output.is_some()),
+        ("--spark-version", raw.own.spark_version.is_some()),
+    ];
+    if let Some((option, _)) = own.iter().find(|(_, given)| *given) {
+        return Err(BadInput(format!(
+            "{option} works in cluster mode only: add --deploy-mode cluster, or leave it out to hand over to the real spark-submit"
+        ))
+        .into());
+    }
+    match handover::to_spark_submit(arguments)? {}
+}
+
+fn with_cluster(
+    control: &Control,
+    printer: Printer,
+    work: impl AsyncFnOnce(Cluster, Settings) -> anyhow::Result<ExitStatus>,
+) -> anyhow::Result<ExitStatus> {
+    let settings = Settings::read(&control.conf)?;
+    for warning in &control.warnings {
+        printer.warn(warning);
+    }
+    runtime()?.block_on(async { work(Cluster::reach(&settings.access)?, settings).await })
+}
+
+fn submit(
+    raw: &RawArgs,
+    effective: &Effective,
+    around: &Surroundings<'_>,
+    printer: Printer,
+) -> anyhow::Result<ExitStatus> {
+    let settings = Settings::read(&effective.submission.conf)?;
+    let plan = driver::plan(&effective.submission, around).map_err(bad_input)?;
+    upload::check(&plan.uploads)?;
+    if raw.own.explain || raw.verbose {
+        let table = explanation::table(effective, &plan);
+        // A dry run keeps stdout for the objects; a real one keeps it for the submission id.
+        if raw.own.explain && !raw.own.dry_run {
+            warn(effective, &plan, printer);
+            printer.data(table)?;
+            return Ok(ExitStatus::Success);
+        }
+        printer.talk(table.trim_end());
+    }
+    if raw.own.dry_run {
+        let text = format(raw.own.output.unwrap_or_default()).render(&manifest::list(&plan)?)?;
+        warn(effective, &plan, printer);
+        printer.data(text)?;
+        return Ok(ExitStatus::Success);
+    }
+    warn(effective, &plan, printer);
+    let driver = Driver { conf: &effective.submission.conf, plan: &plan, settings: &settings, printer };
+    let exit = runtime()?.block_on(driver.run(around))?;
+    Ok(if raw.own.exit_zero && exit != ExitStatus::Interrupted { ExitStatus::Success } else { exit })
+}
+
+fn warn(effective: &Effective, plan: &DriverPlan, printer: Printer) {
+    for warning in effective.warnings.iter().chain(&plan.warnings) {
+        printer.warn(warning);
+    }
+}
+
+/// One planned driver on its way through the cluster.
+struct Driver<'a> {
+    conf: &'a SparkConf,
+    plan: &'a DriverPlan,
+    settings: &'a Settings,
+    printer: Printer,
+}
+
+impl Driver<'_> {
+    async fn run(&self, around: &Surroundings<'_>) -> anyhow::Result<ExitStatus> {
+        let cluster = Cluster::reach(&self.settings.access)?;
+        let interrupt = Interrupt::listen()?;
+        let creation = Creation::new(&cluster, self.plan, &interrupt)?;
+        let shipped = upload::ship(&self.plan.uploads, self.conf, &around.env, self.printer).await?;
+        let pod = match creation.run(self.printer).await {
+            Ok(pod) => pod,
+            Err(error) => {
+                shipped.take_back().await;
+                return Err(error);
+            }
+        };
+        let (namespace, name) = (&self.plan.namespace, pod.name_any());
+        let title = self.conf.get("spark.app.name").map_or("spark", String::as_str);
+        let identity = format!("{title} with application ID {} and submission ID {namespace}:{name}", self.plan.app_id);
+        let master = self.conf.get("spark.master").map_or("…", String::as_str);
+        self.printer.talk(format_args!("Deployed Spark application {identity} into Kubernetes"));
+        if !self.settings.wait {
+            self.printer.data(format_args!("{namespace}:{name}"))?;
+            self.next(format_args!("firesteel submit --status {namespace}:{name} --master {master}"));
+            return Ok(ExitStatus::Success);
+        }
+
+        let containers = self.plan.pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
+        let waiting = Waiting {
+            cluster: &cluster,
+            namespace,
+            app_id: &self.plan.app_id,
+            // Spark's container is the last one.
+            container: containers.last().map_or("spark-kubernetes-driver", |container| container.name.as_str()),
+            interval: self.settings.report_interval,
+            interrupt: &interrupt,
+            printer: self.printer,
+        };
+        let verdict = match waiting.until_end(pod).await? {
+            Outcome::LeftAlone => {
+                self.printer.talk(format_args!("Interrupted; application {title} goes on without us"));
+                self.next(format_args!("firesteel submit --kill {namespace}:{name} --master {master}"));
+                return Ok(ExitStatus::Interrupted);
+            }
+            Outcome::Over(verdict) => verdict,
+        };
+        let Some(failure) = verdict.failure else {
+            self.printer.talk(format_args!("Application {identity} finished"));
+            self.next(format_args!("kubectl logs -n {namespace} {name}"));
+            return Ok(verdict.exit);
+        };
+        let words = waiting.last_words(&name).await;
+        if !words.is_empty() {
+            self.printer.talk("The last lines of the driver's log:");
+            for line in words {
+                self.printer.talk(format_args!("  {line}"));
+            }
+        }
+        self.printer.talk(format_args!("Application {identity} failed: {failure}"));
+        if verdict.exit == ExitStatus::NeverStarted {
+            self.next(format_args!("kubectl describe pod -n {namespace} {name}"));
+        } else {
+            self.next(format_args!("kubectl logs -n {namespace} {name}"));
+        }
+        Ok(verdict.exit)
+    }
+
+    /// The last line: what one would run now.
+    fn next(&self, command: std::fmt::Arguments<'_>) {
+        self.printer.talk(format_args!("Next: {command}"));
+    }
 }

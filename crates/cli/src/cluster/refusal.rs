@@ -1,0 +1,297 @@
+//! From an error of the Kubernetes API to one sentence: what was refused, why, and what to do about it.
+//!
+//! Pure, and the only place that knows the API server's wordings.
+
+use std::error::Error as StdError;
+use std::io;
+
+use kube::core::Status;
+
+/// What was tried when the error came.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Attempt<'a> {
+    /// A verb of the API: `create`, `get`, `list`, `watch`, `patch`, `delete`.
+    pub(crate) verb: &'a str,
+    /// The kind, as a person writes it: `pod`, `service`.
+    pub(crate) kind: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) namespace: &'a str,
+    /// The address of the API server.
+    pub(crate) server: &'a str,
+}
+
+/// The cluster said no, or could not be asked.
+#[derive(Debug, thiserror::Error)]
+#[error("{sentence}")]
+pub(crate) struct Refused {
+    sentence: String,
+}
+
+impl Attempt<'_> {
+    /// The sentence for `error`, as an error.
+    pub(crate) fn refused(&self, error: &kube::Error) -> Refused {
+        Refused { sentence: self.sentence(error) }
+    }
+
+    fn sentence(&self, error: &kube::Error) -> String {
+        match error {
+            kube::Error::Api(status) => self.answered(status),
+            kube::Error::Auth(error) => {
+                format!("cannot log in to {}: {}; check the user's entry in the kubeconfig", self.server, flat(error))
+            }
+            kube::Error::RustlsTls(error) => {
+                format!("the certificates for {} cannot be used: {}; check the kubeconfig", self.server, flat(error))
+            }
+            other => self.unreachable(other),
+        }
+    }
+
+    /// What stands in the sentence for the object.
+    fn object(&self) -> String {
+        match (self.namespace, self.name) {
+            ("", "") => format!("{}s", self.kind),
+            ("", name) => format!("{} {name}", self.kind),
+            (namespace, "") => format!("{}s in namespace {namespace}", self.kind),
+            (namespace, name) => format!("{} {namespace}/{name}", self.kind),
+        }
+    }
+
+    /// The server answered, with a refusal.
+    fn answered(&self, status: &Status) -> String {
+        let (object, namespace) = (self.object(), self.namespace);
+        let message = said(&status.message);
+        match status.code {
+            401 => format!(
+                "{} does not accept our credentials: they are wrong or have expired; log in again, or check the user of the kubeconfig's context",
+                self.server
+            ),
+            403 => self.forbidden(&message),
+            404 if self.verb == "create" && message.contains("namespaces") => format!(
+                "there is no namespace {namespace}: create it with `firesteel setup -n {namespace} --create-namespace --apply`, or name another with spark.kubernetes.namespace"
+            ),
+            404 => format!("there is no {object}"),
+            409 if status.is_already_exists() => format!("{object} exists already"),
+            409 => format!("{object} was changed by somebody else meanwhile: {message}; try again"),
+            413 => format!(
+                "{object} is too large for the API server: {message}; put less into the configuration and its files"
+            ),
+            422 => format!("{object} is not valid: {}", without_prefix(&message, "is invalid: ")),
+            429 => format!(
+                "{} is overloaded and refused to {} {object}: {message}; try again later",
+                self.server, self.verb
+            ),
+            code if message.contains("admission webhook") => {
+                format!("{object} was refused by this cluster's admission control ({code}): {message}")
+            }
+            code @ 500.. => {
+                format!("{} failed ({code}) to {} {object}: {message}; try again later", self.server, self.verb)
+            }
+            code => format!("{} refused ({code}) to {} {object}: {message}", self.server, self.verb),
+        }
+    }
+
+    /// 403 has many faces: rights, quotas, missing service accounts, security policies.
+    fn forbidden(&self, message: &str) -> String {
+        let (object, namespace) = (self.object(), self.namespace);
+        let reason = without_prefix(message, "is forbidden: ");
+        if let Some(at) = message.find("exceeded quota:") {
+            return format!(
+                "{object} does not fit the quota of namespace {namespace}: {}; ask for less, or have the quota raised",
+                &message[at..]
+            );
+        }
+        if reason.contains("failed quota:") {
+            return format!("{object} does not fit the quota of namespace {namespace}: {reason}");
+        }
+        if reason.contains("service account") && reason.contains("not found") {
+            let account = reason.split('"').nth(1).unwrap_or("spark");
+            return format!(
+                "{object} wants the service account {account}, which namespace {namespace} does not have: create it with `firesteel setup -n {namespace} --service-account {account} --apply`, or set spark.kubernetes.authenticate.driver.serviceAccountName"
+            );
+        }
+        if message.contains("being terminated") {
+            return format!(
+                "namespace {namespace} is being deleted and takes nothing new; choose another with spark.kubernetes.namespace"
+            );
+        }
+        if reason.contains("violates PodSecurity") {
+            return format!(
+                "{object} violates the pod security of namespace {namespace}: {reason}; set the security context in a pod template"
+            );
+        }
+        if message.contains("admission webhook") || message.contains("ValidatingAdmissionPolicy") {
+            return format!("{object} was refused by this cluster's admission control: {reason}");
+        }
+        if let Some(user) = between(message, "User \"", "\" cannot") {
+            let scope = if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
+            let remedy = if namespace.is_empty() {
+                "ask an administrator for this right".to_owned()
+            } else {
+                format!("`firesteel setup -n {namespace}` prints the rights that are needed")
+            };
+            return format!("{user} may not {} {}s{scope}: {remedy}", self.verb, self.kind);
+        }
+        format!("{object} is forbidden: {reason}; `firesteel setup -n {namespace}` prints the rights that are needed")
+    }
+
+    /// There was no answer at all.
+    fn unreachable(&self, error: &kube::Error) -> String {
+        let server = self.server;
+        let mut source: Option<&(dyn StdError + 'static)> = Some(error);
+        let mut deepest = error.to_string();
+        while let Some(cause) = source {
+            let tls = cause.downcast_ref::<rustls::Error>().or_else(|| {
+                cause
+                    .downcast_ref::<io::Error>()
+                    .and_then(io::Error::get_ref)
+                    .and_then(|inner| inner.downcast_ref::<rustls::Error>())
+            });
+            if let Some(tls) = tls {
+                return untrusted(server, tls);
+            }
+            if let Some(io) = cause.downcast_ref::<io::Error>() {
+                match io.kind() {
+                    io::ErrorKind::ConnectionRefused => {
+                        return format!("nothing listens at {server}: check --master and whether the API server runs");
+                    }
+                    io::ErrorKind::TimedOut => {
+                        return format!("{server} did not answer in time: check --master, the network and its proxies");
+                    }
+                    io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof | io::ErrorKind::BrokenPipe => {
+                        return format!(
+                            "{server} closed the connection: check that --master names an API server and whether it wants https"
+                        );
+                    }
+                    io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
+                        return format!("there is no way to {server}: check --master and the network");
+                    }
+                    _ => {}
+                }
+            }
+            deepest = cause.to_string();
+            if deepest.contains("lookup address") || deepest.contains("dns error") {
+                return format!("the host of {server} has no address: check --master for a misspelling");
+            }
+            source = cause.source();
+        }
+        if matches!(error, kube::Error::SerdeError(_)) {
+            return format!("{server} does not answer like a Kubernetes API server ({deepest}): check --master");
+        }
+        format!("cannot reach {server}: {}", said(&deepest))
+    }
+}
+
+/// Why TLS with the server failed.
+fn untrusted(server: &str, error: &rustls::Error) -> String {
+    use rustls::CertificateError as Cert;
+    let remedy = "spark.kubernetes.authenticate.submission.caCertFile or the kubeconfig's certificate-authority";
+    match error {
+        rustls::Error::InvalidCertificate(Cert::UnknownIssuer) => {
+            format!(
+                "the certificate of {server} is signed by an authority we do not know: give its certificate in {remedy}"
+            )
+        }
+        rustls::Error::InvalidCertificate(Cert::Expired | Cert::ExpiredContext { .. }) => {
+            format!("the certificate of {server} has expired: have it renewed")
+        }
+        rustls::Error::InvalidCertificate(Cert::NotValidForName | Cert::NotValidForNameContext { .. }) => {
+            format!("the certificate of {server} is for another name: use an address it was made for in --master")
+        }
+        rustls::Error::InvalidCertificate(other) => {
+            format!("the certificate of {server} is not trusted ({other:?}): check {remedy}")
+        }
+        rustls::Error::InvalidMessage(_) => {
+            format!("{server} does not speak TLS: use http:// in --master if that is meant")
+        }
+        rustls::Error::AlertReceived(alert) => {
+            format!("{server} broke off the TLS handshake ({alert:?}): check the client certificate of the kubeconfig")
+        }
+        other => format!("no TLS connection with {server}: {other}"),
+    }
+}
+
+/// A message on one line, and not endless.
+fn said(message: &str) -> String {
+    let mut text = message.split_whitespace().collect::<Vec<_>>().join(" ");
+    const MOST: usize = 600;
+    if text.chars().count() > MOST {
+        text = text.chars().take(MOST).collect::<String>() + " …";
+    }
+    text
+}
+
+fn without_prefix<'m>(message: &'m str, mark: &str) -> &'m str {
+    message.find(mark).map_or(message, |at| &message[at + mark.len()..])
+}
+
+fn between<'m>(text: &'m str, before: &str, after: &str) -> Option<&'m str> {
+    let rest = &text[text.find(before)? + before.len()..];
+    Some(&rest[..rest.find(after)?])
+}
+
+fn flat(error: &dyn StdError) -> String {
+    said(&error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sentence(code: u16, reason: &str, message: &str) -> String {
+        let attempt =
+            Attempt { verb: "create", kind: "pod", name: "pi-driver", namespace: "spark", server: "https://api:6443" };
+        attempt.sentence(&kube::Error::Api(Status::failure(message, reason).with_code(code).boxed()))
+    }
+
+    #[test]
+    fn every_refusal_is_one_sentence_with_a_remedy() {
+        let all = [
+            sentence(401, "Unauthorized", "Unauthorized"),
+            sentence(
+                403,
+                "Forbidden",
+                "pods is forbidden: User \"system:serviceaccount:a:b\" cannot create resource \"pods\" in API group \"\" in the namespace \"spark\"",
+            ),
+            sentence(
+                403,
+                "Forbidden",
+                "pods \"pi-driver\" is forbidden: exceeded quota: small, requested: pods=1, used: pods=1, limited: pods=1",
+            ),
+            sentence(
+                403,
+                "Forbidden",
+                "pods \"pi-driver\" is forbidden: error looking up service account spark/etl: serviceaccount \"etl\" not found",
+            ),
+            sentence(
+                403,
+                "Forbidden",
+                "pods \"pi-driver\" is forbidden: unable to create new content in namespace spark because it is being terminated",
+            ),
+            sentence(
+                403,
+                "Forbidden",
+                "pods \"pi-driver\" is forbidden: violates PodSecurity \"restricted:latest\": runAsNonRoot != true",
+            ),
+            sentence(404, "NotFound", "namespaces \"spark\" not found"),
+            sentence(409, "AlreadyExists", "pods \"pi-driver\" already exists"),
+            sentence(
+                422,
+                "Invalid",
+                "Pod \"pi-driver\" is invalid: spec.nodeName: Invalid value: \"A\":\n must be lower case",
+            ),
+            sentence(400, "BadRequest", "admission webhook \"policy.example.com\" denied the request: no latest tags"),
+            sentence(500, "InternalError", "etcdserver: request timed out"),
+        ];
+        insta::assert_snapshot!(all.join("\n"));
+    }
+
+    #[test]
+    fn refused_connection_names_the_server() {
+        let attempt = Attempt { verb: "list", kind: "pod", name: "", namespace: "spark", server: "https://api:6443" };
+        let error = kube::Error::Service(io::Error::from(io::ErrorKind::ConnectionRefused).into());
+        assert_eq!(
+            attempt.sentence(&error),
+            "nothing listens at https://api:6443: check --master and whether the API server runs"
+        );
+    }
+}

@@ -1,0 +1,469 @@
+//! Creating a planned driver: all of it, or nothing.
+//!
+//! The usual order: the pod with a scheduling gate, then everything beside it, owned by the pod, all at once, then the gate
+//! is lifted. So the driver never starts before its files exist, and whatever happens in between leaves at most one pod
+//! that cannot start and takes the rest with it when it is deleted.
+//!
+//! Spark's own order (the pod at once, the rest after it) is used where a gate cannot work:
+//! - the pod names its node: the API server refuses a gate then;
+//! - its scheduler is one whose releases in use do not know gates: they would try to bind the pod in vain;
+//! - we may not patch pods. Nothing tells this beforehand for free, so it is learnt from the refusal to lift the gate: what
+//!   was made is removed and made again in Spark's order. Only those who lack the right pay for it.
+//!
+//! All writes of a submission to the cluster are here, and each is followed by a look whether to stop.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use firesteel_spark::driver::DriverPlan;
+use futures::future::join_all;
+use json_patch::{Patch as JsonPatch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf};
+use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
+use kube::{Error, ResourceExt as _};
+
+use crate::cluster::Cluster;
+use crate::cluster::refusal::Attempt;
+use crate::exit::Interrupted;
+use crate::output::Printer;
+use crate::submit::{fault, interrupt::Interrupt, object::Beside};
+
+/// The gate that holds a driver back until everything it needs exists.
+pub(crate) const GATE: &str = "firesteel.dev/objects";
+
+/// Schedulers with releases in use that do not know scheduling gates: Volcano before 1.10, YuniKorn before 1.7, kube-batch.
+/// The name does not tell the release.
+const SCHEDULERS_WITHOUT_GATES: [&str; 3] = ["kube-batch", "volcano", "yunikorn"];
+
+/// How long deleted objects may take to go away before they are made again.
+const VANISHING: Duration = Duration::from_secs(30);
+
+/// In which order things are created.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// Pod with a gate, objects, gate lifted.
+    Gated,
+    /// Pod, objects: as Spark does it.
+    Spark,
+}
+
+impl Order {
+    /// The order for a pod, as far as the pod itself tells.
+    pub(crate) fn of(pod: &Pod) -> Order {
+        let spec = pod.spec.as_ref();
+        let placed = spec.and_then(|spec| spec.node_name.as_ref()).is_some_and(|node| !node.is_empty());
+        let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or_default();
+        if placed || SCHEDULERS_WITHOUT_GATES.contains(&scheduler) { Order::Spark } else { Order::Gated }
+    }
+}
+
+/// What exists because of us, so that it can be removed again.
+#[derive(Debug, Default)]
+struct Made {
+    /// The pod's uid, once it is known.
+    pod: Option<String>,
+    /// A request for the pod was sent and its answer never came.
+    pod_unsure: bool,
+    /// Objects beside the pod that were asked for: their uid, or `None` if the answer never came.
+    objects: Vec<(usize, Option<String>)>,
+}
+
+/// Why a creation did not come to its end.
+enum Stop {
+    /// The gate stands, but we may not lift it.
+    MayNotLift,
+    Because(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Stop {
+    fn from(error: E) -> Self {
+        Stop::Because(error.into())
+    }
+}
+
+/// One driver being created.
+pub(crate) struct Creation<'a> {
+    cluster: &'a Cluster,
+    plan: &'a DriverPlan,
+    beside: Vec<Beside>,
+    interrupt: &'a Interrupt,
+    pods: Api<Pod>,
+    name: String,
+}
+
+impl<'a> Creation<'a> {
+    pub(crate) fn new(cluster: &'a Cluster, plan: &'a DriverPlan, interrupt: &'a Interrupt) -> anyhow::Result<Self> {
+        Ok(Creation {
+            cluster,
+            plan,
+            beside: plan.objects.iter().map(Beside::new).collect::<Result<_, _>>()?,
+            interrupt,
+            pods: Api::namespaced(cluster.client.clone(), &plan.namespace),
+            name: plan.pod.name_any(),
+        })
+    }
+
+    /// Creates everything and gives the driver pod, or removes what was made and says why.
+    pub(crate) async fn run(&self, printer: Printer) -> anyhow::Result<Pod> {
+        let mut made = Made::default();
+        match self.attempt(Order::of(&self.plan.pod), &mut made).await {
+            Ok(pod) => return Ok(pod),
+            Err(Stop::Because(error)) => return Err(self.undo(&made, error).await),
+            Err(Stop::MayNotLift) => {}
+        }
+        tracing::info!("patching pods is forbidden here: creating again in Spark's order");
+        if let Err(left) = self.remove(&made).await {
+            let error = anyhow::anyhow!(
+                "the gate {GATE} of pod {}/{} cannot be lifted, because patching pods is forbidden: `firesteel setup -n {}` prints the rights that are needed",
+                self.plan.namespace,
+                self.name,
+                self.plan.namespace
+            );
+            return Err(left.after(error));
+        }
+        self.wait_until_gone(&made).await;
+        printer.warn(format_args!(
+            "patching pods is forbidden in namespace {}, so the driver may start before its files exist, as with spark-submit",
+            self.plan.namespace
+        ));
+        let mut made = Made::default();
+        match self.attempt(Order::Spark, &mut made).await {
+            Ok(pod) => Ok(pod),
+            Err(Stop::Because(error)) => Err(self.undo(&made, error).await),
+            Err(Stop::MayNotLift) => unreachable!("no gate was set"),
+        }
+    }
+
+    async fn attempt(&self, order: Order, made: &mut Made) -> Result<Pod, Stop> {
+        let pod = self.create_pod(order, made).await?;
+        self.go_on()?;
+        self.create_beside(&pod, made).await?;
+        self.go_on()?;
+        let gated = gate_at(&pod).is_some();
+        if gated { self.lift(pod).await } else { Ok(pod) }
+    }
+
+    fn go_on(&self) -> Result<(), Interrupted> {
+        if self.interrupt.came() {
+            return Err(Interrupted("interrupted before the driver was created; nothing was left behind".to_owned()));
+        }
+        Ok(())
+    }
+
+    async fn create_pod(&self, order: Order, made: &mut Made) -> Result<Pod, Stop> {
+        let mut pod = self.plan.pod.clone();
+        pod.metadata.namespace = Some(self.plan.namespace.clone());
+        if order == Order::Gated
+            && let Some(spec) = pod.spec.as_mut()
+        {
+            spec.scheduling_gates.get_or_insert_default().push(PodSchedulingGate { name: GATE.to_owned() });
+        }
+        match self.cluster.ask(self.pods.create(&params(), &pod)).await {
+            Ok(pod) => {
+                made.pod = pod.uid();
+                fault::after_write();
+                Ok(pod)
+            }
+            // An answer may have been lost and the request repeated: what bears our own id is ours.
+            Err(Error::Api(status)) if status.is_already_exists() => match self.ours().await {
+                Ok(pod) => {
+                    made.pod = pod.uid();
+                    Ok(pod)
+                }
+                Err(other) => Err(Stop::Because(other)),
+            },
+            Err(error) => {
+                made.pod_unsure = !matches!(error, Error::Api(_));
+                Err(self.about("create", "pod", &self.name).refused(&error).into())
+            }
+        }
+    }
+
+    /// The existing pod of our name if it is ours, else a sentence about whose it is.
+    async fn ours(&self) -> anyhow::Result<Pod> {
+        let (namespace, name) = (&self.plan.namespace, &self.name);
+        let existing = self.cluster.ask(self.pods.get(name)).await.ok();
+        let selector = |pod: &Pod| pod.labels().get("spark-app-selector").cloned();
+        match existing {
+            Some(pod) if selector(&pod).as_ref() == Some(&self.plan.app_id) => Ok(pod),
+            existing => Err(anyhow::anyhow!("{}", occupied(namespace, name, existing.as_ref()))),
+        }
+    }
+
+    async fn create_beside(&self, pod: &Pod, made: &mut Made) -> Result<(), Stop> {
+        let owner = owner(pod);
+        let answers = join_all(self.beside.iter().map(async |beside| {
+            let mut body = beside.body.clone();
+            body.metadata.owner_references = Some(vec![owner.clone()]);
+            let api = self.api(beside);
+            let answer = match self.cluster.ask(api.create(&params(), &body)).await {
+                Err(Error::Api(status)) if status.is_already_exists() => {
+                    self.existing(&api, beside, &owner, status).await
+                }
+                Ok(object) => {
+                    fault::after_write();
+                    Ok(object.uid())
+                }
+                Err(error) => Err(error),
+            };
+            (beside, answer)
+        }))
+        .await;
+        let mut failed = None;
+        for (at, (beside, answer)) in answers.into_iter().enumerate() {
+            match answer {
+                Ok(None) => {}
+                Ok(uid) => made.objects.push((at, uid)),
+                Err(error) => {
+                    if !matches!(error, Error::Api(_)) {
+                        made.objects.push((at, None));
+                    }
+                    failed.get_or_insert_with(|| self.about("create", beside.kind(), beside.name()).refused(&error));
+                }
+            }
+        }
+        failed.map_or(Ok(()), |refused| Err(refused.into()))
+    }
+
+    /// An object that exists already is ours if our pod owns it. A claim that somebody else made is used as it is and stays
+    /// theirs: `None`.
+    async fn existing(
+        &self,
+        api: &Api<DynamicObject>,
+        beside: &Beside,
+        owner: &OwnerReference,
+        status: Box<kube::core::Status>,
+    ) -> kube::Result<Option<String>> {
+        let found = self.cluster.ask(api.get(beside.name())).await?;
+        if found.owner_references().iter().any(|known| known.uid == owner.uid) {
+            return Ok(found.uid());
+        }
+        if beside.kind() == "persistentvolumeclaim" { Ok(None) } else { Err(Error::Api(status)) }
+    }
+
+    /// Takes our gate away. Others may add and take theirs meanwhile, so the place is tested by the patch itself.
+    async fn lift(&self, mut pod: Pod) -> Result<Pod, Stop> {
+        for _ in 0..5 {
+            let Some(at) = gate_at(&pod) else { return Ok(pod) };
+            match self
+                .cluster
+                .ask(self.pods.patch(&self.name, &PatchParams::default(), &Patch::<()>::Json(lifting(at))))
+                .await
+            {
+                Ok(pod) => {
+                    fault::after_write();
+                    return Ok(pod);
+                }
+                Err(Error::Api(status)) if status.code == 403 => return Err(Stop::MayNotLift),
+                Err(Error::Api(status)) if status.code == 404 => {
+                    return Err(anyhow::anyhow!(
+                        "pod {}/{} was deleted by somebody else while it was being submitted",
+                        self.plan.namespace,
+                        self.name
+                    )
+                    .into());
+                }
+                Err(Error::Api(status)) if matches!(status.code, 409 | 422) => {}
+                Err(error) => return Err(self.about("patch", "pod", &self.name).refused(&error).into()),
+            }
+            pod = self
+                .cluster
+                .ask(self.pods.get(&self.name))
+                .await
+                .map_err(|error| self.about("get", "pod", &self.name).refused(&error))?;
+        }
+        Err(anyhow::anyhow!(
+            "the gate {GATE} of pod {}/{} could not be lifted: it keeps changing",
+            self.plan.namespace,
+            self.name
+        )
+        .into())
+    }
+
+    /// Removes what was made; if that fails too, the sentence says what is left.
+    async fn undo(&self, made: &Made, error: anyhow::Error) -> anyhow::Error {
+        match self.remove(made).await {
+            Ok(()) => error,
+            Err(left) => left.after(error),
+        }
+    }
+
+    async fn remove(&self, made: &Made) -> Result<(), Left> {
+        let (mut pod_uid, mut left) = (made.pod.clone(), Vec::new());
+        if made.pod_unsure {
+            pod_uid = self.ours().await.ok().and_then(|pod| pod.uid());
+        }
+        // The objects go with the pod (garbage collection), but not at once and not on every cluster: delete them too.
+        let objects = join_all(made.objects.iter().map(async |(at, uid)| {
+            let beside = &self.beside[*at];
+            let api = self.api(beside);
+            let uid = match uid {
+                Some(uid) => Some(uid.clone()),
+                None => self.cluster.ask(api.get(beside.name())).await.ok().and_then(|object| object.uid()),
+            };
+            delete(self.cluster, &api, beside.name(), uid.as_deref()).await
+        }));
+        let pod = async {
+            match &pod_uid {
+                Some(uid) => delete(self.cluster, &self.pods, &self.name, Some(uid)).await,
+                None => Ok(()),
+            }
+        };
+        let (pod, objects) = futures::future::join(pod, objects).await;
+        if let Err(error) = pod {
+            left.push(format!("pod {} ({})", self.name, self.about("delete", "pod", &self.name).refused(&error)));
+            for ((at, _), answer) in made.objects.iter().zip(objects) {
+                if answer.is_err() {
+                    left.push(format!("{} {}", self.beside[*at].kind(), self.beside[*at].name()));
+                }
+            }
+        }
+        if left.is_empty() {
+            Ok(())
+        } else {
+            Err(Left { namespace: self.plan.namespace.clone(), pod: self.name.clone(), what: left })
+        }
+    }
+
+    /// Names are free again only when the old objects are really gone.
+    async fn wait_until_gone(&self, made: &Made) {
+        let deadline = tokio::time::Instant::now() + VANISHING;
+        while tokio::time::Instant::now() < deadline {
+            let pod = self.cluster.ask(self.pods.get_opt(&self.name)).await;
+            let mut waiting = pod.is_ok_and(|pod| pod.is_some_and(|pod| pod.uid() == made.pod));
+            for (at, _) in &made.objects {
+                let beside = &self.beside[*at];
+                let object = self.cluster.ask(self.api(beside).get_opt(beside.name())).await;
+                waiting |= object.is_ok_and(|object| object.is_some());
+            }
+            if !waiting {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    fn api(&self, beside: &Beside) -> Api<DynamicObject> {
+        Api::namespaced_with(self.cluster.client.clone(), &self.plan.namespace, &beside.resource)
+    }
+
+    fn about<'t>(&'t self, verb: &'t str, kind: &'t str, name: &'t str) -> Attempt<'t> {
+        Attempt { verb, kind, name, namespace: &self.plan.namespace, server: &self.cluster.server }
+    }
+}
+
+/// What could not be removed again.
+struct Left {
+    namespace: String,
+    pod: String,
+    what: Vec<String>,
+}
+
+impl Left {
+    fn after(&self, error: anyhow::Error) -> anyhow::Error {
+        let text = format!(
+            "{error:#}; what was made could not be removed: {}; remove it with `kubectl delete pod -n {} {}`",
+            self.what.join(", "),
+            self.namespace,
+            self.pod
+        );
+        // Ctrl-C stays Ctrl-C.
+        if error.downcast_ref::<Interrupted>().is_some() { Interrupted(text).into() } else { anyhow::anyhow!(text) }
+    }
+}
+
+fn params() -> PostParams {
+    PostParams { field_manager: Some("firesteel".to_owned()), ..PostParams::default() }
+}
+
+/// The reference with which Spark makes a driver the owner of what it needs.
+fn owner(pod: &Pod) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Pod".to_owned(),
+        name: pod.name_any(),
+        uid: pod.uid().unwrap_or_default(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    }
+}
+
+/// Where our gate stands among the pod's gates.
+fn gate_at(pod: &Pod) -> Option<usize> {
+    pod.spec.as_ref()?.scheduling_gates.as_ref()?.iter().position(|gate| gate.name == GATE)
+}
+
+fn lifting(at: usize) -> JsonPatch {
+    let path = PointerBuf::from_tokens(["spec".to_owned(), "schedulingGates".to_owned(), at.to_string()]);
+    JsonPatch(vec![
+        PatchOperation::Test(TestOperation { path: path.clone(), value: serde_json::json!({ "name": GATE }) }),
+        PatchOperation::Remove(RemoveOperation { path }),
+    ])
+}
+
+/// Deletes one object, only if it is still the one with this uid. Gone already is as good.
+async fn delete<K>(cluster: &Cluster, api: &Api<K>, name: &str, uid: Option<&str>) -> kube::Result<()>
+where
+    K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
+{
+    let Some(uid) = uid else { return Ok(()) };
+    let preconditions = Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
+    match cluster.ask(api.delete(name, &DeleteParams { preconditions, ..DeleteParams::default() })).await {
+        Ok(_) => Ok(()),
+        Err(Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
+        Err(error) => Err(error),
+    }
+}
+
+/// Who has the name that we wanted.
+fn occupied(namespace: &str, name: &str, existing: Option<&Pod>) -> String {
+    let labels: &BTreeMap<String, String> = match existing {
+        Some(pod) => pod.labels(),
+        None => {
+            return format!("pod {namespace}/{name} exists already: choose another spark.kubernetes.driver.pod.name");
+        }
+    };
+    let phase =
+        existing.and_then(|pod| pod.status.as_ref()).and_then(|status| status.phase.as_deref()).unwrap_or("Unknown");
+    match labels.get("spark-app-selector") {
+        Some(app) => format!(
+            "pod {namespace}/{name} exists already: it is the driver of application {app} ({phase}); remove it with `firesteel submit --kill {namespace}:{name} --master …`, or choose another spark.kubernetes.driver.pod.name"
+        ),
+        None => format!(
+            "pod {namespace}/{name} exists already and is not a Spark driver ({phase}); remove it with `kubectl delete pod -n {namespace} {name}`, or choose another spark.kubernetes.driver.pod.name"
+        ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::PodSpec;
+
+    use super::*;
+
+    fn pod(change: impl FnOnce(&mut PodSpec)) -> Pod {
+        let mut spec = PodSpec::default();
+        change(&mut spec);
+        Pod { spec: Some(spec), ..Pod::default() }
+    }
+
+    #[test]
+    fn order_is_gated_unless_a_gate_cannot_work() {
+        assert_eq!(Order::of(&pod(|_| {})), Order::Gated);
+        assert_eq!(Order::of(&pod(|spec| spec.scheduler_name = Some("my-scheduler".to_owned()))), Order::Gated);
+        assert_eq!(Order::of(&pod(|spec| spec.scheduler_name = Some("volcano".to_owned()))), Order::Spark);
+        assert_eq!(Order::of(&pod(|spec| spec.node_name = Some("n1".to_owned()))), Order::Spark);
+    }
+
+    #[test]
+    fn gate_is_found_among_those_of_others() {
+        let gate = |name: &str| PodSchedulingGate { name: name.to_owned() };
+        let gated = pod(|spec| spec.scheduling_gates = Some(vec![gate("kueue.x-k8s.io/admission"), gate(GATE)]));
+        assert_eq!(gate_at(&gated), Some(1));
+        assert_eq!(
+            serde_json::to_string(&lifting(1)).expect("serialises"),
+            r#"[{"op":"test","path":"/spec/schedulingGates/1","value":{"name":"firesteel.dev/objects"}},{"op":"remove","path":"/spec/schedulingGates/1"}]"#
+        );
+    }
+}

@@ -1,0 +1,24 @@
+//! A way for tests to end the program between two writes to the cluster. Not in release builds.
+
+/// Called after each write. With `FIRESTEEL_FAULT=exit-after-write:N` the N-th one is the last thing the program does:
+/// it kills itself, so that nothing can be tidied up. `interrupt-after-write:N` sends itself Ctrl-C instead.
+#[cfg(debug_assertions)]
+pub(crate) fn after_write() {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use nix::sys::signal::{Signal, raise};
+
+    static WRITES: AtomicU32 = AtomicU32::new(0);
+    let written = WRITES.fetch_add(1, Ordering::SeqCst) + 1;
+    let Ok(wish) = std::env::var("FIRESTEEL_FAULT") else { return };
+    let at = |prefix: &str| wish.strip_prefix(prefix).and_then(|n| n.parse::<u32>().ok()) == Some(written);
+    if at("exit-after-write:") {
+        let _ = raise(Signal::SIGKILL);
+    }
+    if at("interrupt-after-write:") {
+        let _ = raise(Signal::SIGINT);
+    }
+}
+
+#[cfg(not(debug_assertions))]
+pub(crate) fn after_write() {}

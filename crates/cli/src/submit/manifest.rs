@@ -1,0 +1,18 @@
+//! A plan as one Kubernetes `List`, ready for `kubectl create -f -`: what a submission would create, without creating it.
+//!
+//! Every object names its namespace. There are no owner references (the pod has no uid yet) and no scheduling gate (nobody
+//! would lift it).
+
+use firesteel_spark::driver::DriverPlan;
+use serde_json::{Value, json};
+
+use crate::submit::object;
+
+pub(crate) fn list(plan: &DriverPlan) -> anyhow::Result<Value> {
+    let mut pod = plan.pod.clone();
+    pod.metadata.namespace = Some(plan.namespace.clone());
+    // Before the pod, so that it finds its files at once.
+    let mut items = plan.objects.iter().map(object::value).collect::<Result<Vec<_>, _>>()?;
+    items.push(serde_json::to_value(&pod)?);
+    Ok(json!({ "apiVersion": "v1", "kind": "List", "metadata": {}, "items": items }))
+}

@@ -1,0 +1,38 @@
+//! What a plan depends on and cannot know: who submits, when, with which environment, and numbers nobody else has.
+
+use std::collections::BTreeMap;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use firesteel_spark::{Files, Ids, Surroundings};
+use rand::RngCore as _;
+
+/// Looks around once.
+pub(crate) fn look(files: &dyn Files) -> Surroundings<'_> {
+    let env = environment();
+    Surroundings { ids: ids(now()), user: user(&env), env, files }
+}
+
+/// The environment, without what is not text.
+pub(crate) fn environment() -> BTreeMap<String, String> {
+    std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?))).collect()
+}
+
+/// Milliseconds since the epoch.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+fn ids(now: u64) -> Ids {
+    let mut bytes = [0; 64];
+    rand::rng().fill_bytes(&mut bytes);
+    Ids::from_bytes(&bytes, now)
+}
+
+/// The submitting user as Spark names it: `SPARK_USER`, else what Hadoop believes.
+fn user(env: &BTreeMap<String, String>) -> String {
+    let named = ["SPARK_USER", "HADOOP_USER_NAME"].iter().find_map(|key| env.get(*key)).filter(|name| !name.is_empty());
+    named.cloned().unwrap_or_else(|| {
+        let id = nix::unistd::geteuid();
+        nix::unistd::User::from_uid(id).ok().flatten().map_or_else(|| id.to_string(), |user| user.name)
+    })
+}

@@ -1,0 +1,222 @@
+//! Waiting for a driver to end, telling what happens meanwhile.
+//!
+//! One pod is watched. A watch that ends, breaks or is too old (410) is started again after a fresh look at the pod; only
+//! an end of the driver, a refusal or Ctrl-C ends the waiting. Where watching is forbidden, looking again and again does.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::BoxStream;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Api, LogParams, WatchEvent, WatchParams};
+use kube::{Error, ResourceExt as _};
+use tokio::time::{Instant, MissedTickBehavior};
+
+use crate::cluster::Cluster;
+use crate::cluster::refusal::Attempt;
+use crate::output::Printer;
+use crate::submit::interrupt::Interrupt;
+use crate::submit::state;
+use crate::submit::verdict::{Verdict, trouble, verdict};
+
+/// How long an unplaced driver is nothing to talk about.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest a single watch is left alone, so that a dead connection is noticed.
+const LONGEST_WATCH: Duration = Duration::from_secs(300);
+/// Lines of the driver's log that are shown when it failed, and how long each may be.
+const LOG_LINES: i64 = 20;
+const LOG_WIDTH: usize = 500;
+
+/// How waiting ended.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    Over(Verdict),
+    /// Ctrl-C: the driver goes on without us.
+    LeftAlone,
+}
+
+/// One driver that is waited for.
+pub(crate) struct Waiting<'a> {
+    pub(crate) cluster: &'a Cluster,
+    pub(crate) namespace: &'a str,
+    pub(crate) app_id: &'a str,
+    /// The name of Spark's container in the pod.
+    pub(crate) container: &'a str,
+    /// How often the phase is told.
+    pub(crate) interval: Duration,
+    pub(crate) interrupt: &'a Interrupt,
+    pub(crate) printer: Printer,
+}
+
+/// What the person was told already.
+#[derive(Default)]
+struct Told {
+    state: String,
+    trouble: Option<(String, Instant, bool)>,
+}
+
+impl Waiting<'_> {
+    pub(crate) async fn until_end(&self, mut pod: Pod) -> anyhow::Result<Outcome> {
+        let pods: Api<Pod> = Api::namespaced(self.cluster.client.clone(), self.namespace);
+        let name = pod.name_any();
+        let mut told = Told::default();
+        let mut ticks = tokio::time::interval(self.interval.max(Duration::from_millis(10)));
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
+        ticks.tick().await;
+        let mut pause = Duration::ZERO;
+        let mut may_watch = true;
+        loop {
+            self.tell(&pod, &mut told);
+            if let Some(verdict) = verdict(&pod, self.container, false) {
+                return Ok(Outcome::Over(verdict));
+            }
+            let mut events =
+                if may_watch { self.watch(&pods, &name, &pod).await } else { futures::stream::pending().boxed() };
+            let until =
+                Instant::now() + if may_watch { LONGEST_WATCH } else { self.interval.max(Duration::from_secs(1)) };
+            // Inside: the watch. Outside: a fresh look, then another watch.
+            loop {
+                tokio::select! {
+                    () = self.interrupt.comes() => return Ok(Outcome::LeftAlone),
+                    _ = ticks.tick() => {
+                        self.printer.talk(format_args!("Application status for {} (phase: {})", self.app_id, state::phase(&pod)));
+                        self.tell_trouble(&pod, &mut told);
+                    }
+                    () = tokio::time::sleep_until(until) => break,
+                    event = events.next() => match event {
+                        Some(Ok(WatchEvent::Added(seen) | WatchEvent::Modified(seen))) if seen.uid() == pod.uid() => {
+                            pause = Duration::ZERO;
+                            pod = seen;
+                            self.tell(&pod, &mut told);
+                            if let Some(verdict) = verdict(&pod, self.container, false) {
+                                return Ok(Outcome::Over(verdict));
+                            }
+                        }
+                        Some(Ok(WatchEvent::Deleted(seen))) if seen.uid() == pod.uid() => return Ok(self.deleted(&seen)),
+                        Some(Ok(WatchEvent::Bookmark(_))) => {}
+                        Some(Ok(WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Deleted(_))) => return Ok(self.deleted(&pod)),
+                        Some(Ok(WatchEvent::Error(status))) if status.code == 403 => {
+                            may_watch = false;
+                            break;
+                        }
+                        Some(Err(Error::Api(status))) if status.code == 403 => {
+                            may_watch = false;
+                            break;
+                        }
+                        Some(Ok(WatchEvent::Error(_)) | Err(_)) | None => break,
+                    }
+                }
+            }
+            drop(events);
+            match self.cluster.ask(pods.get_opt(&name)).await {
+                Ok(Some(seen)) if seen.uid() == pod.uid() => {
+                    pod = seen;
+                    pause = Duration::from_millis(100).max(pause * 2).min(Duration::from_secs(5));
+                }
+                Ok(_) => return Ok(self.deleted(&pod)),
+                Err(error @ Error::Api(_)) if refused(&error) => {
+                    let about = Attempt {
+                        verb: "get",
+                        kind: "pod",
+                        name: &name,
+                        namespace: self.namespace,
+                        server: &self.cluster.server,
+                    };
+                    return Err(anyhow::Error::from(about.refused(&error))
+                        .context("the driver was started, but cannot be looked at"));
+                }
+                Err(error) => {
+                    if pause < Duration::from_secs(5) {
+                        tracing::debug!(%error, "looking at the driver failed");
+                    }
+                    pause = Duration::from_millis(200).max(pause * 2).min(Duration::from_secs(10));
+                    if pause >= Duration::from_secs(3) {
+                        let about = Attempt {
+                            verb: "get",
+                            kind: "pod",
+                            name: &name,
+                            namespace: self.namespace,
+                            server: &self.cluster.server,
+                        };
+                        self.printer.warn(format_args!("{}; still trying", about.refused(&error)));
+                    }
+                }
+            }
+            if may_watch {
+                tokio::select! {
+                    () = tokio::time::sleep(pause) => {}
+                    () = self.interrupt.comes() => return Ok(Outcome::LeftAlone),
+                }
+            }
+        }
+    }
+
+    fn deleted(&self, last: &Pod) -> Outcome {
+        let unknown =
+            || Verdict { exit: crate::exit::ExitStatus::Failure, failure: Some("its pod was deleted".to_owned()) };
+        Outcome::Over(verdict(last, self.container, true).unwrap_or_else(unknown))
+    }
+
+    async fn watch(
+        &self,
+        pods: &Api<Pod>,
+        name: &str,
+        from: &Pod,
+    ) -> BoxStream<'static, kube::Result<WatchEvent<Pod>>> {
+        let only = WatchParams::default().fields(&format!("metadata.name={name}")).timeout(290);
+        let version = from.resource_version().unwrap_or_else(|| "0".to_owned());
+        match self.cluster.ask(pods.watch(&only, &version)).await {
+            Ok(events) => events.boxed(),
+            Err(error) => futures::stream::once(async { Err(error) }).boxed(),
+        }
+    }
+
+    /// Tells a changed state once, at length, as spark-submit does.
+    fn tell(&self, pod: &Pod, told: &mut Told) {
+        let state = state::describe(pod);
+        if told.state != state {
+            self.printer.talk(format_args!("State changed, new state: {state}"));
+            told.state = state;
+        }
+        self.tell_trouble(pod, told);
+    }
+
+    fn tell_trouble(&self, pod: &Pod, told: &mut Told) {
+        let Some(trouble) = trouble(pod) else {
+            told.trouble = None;
+            return;
+        };
+        let now = Instant::now();
+        let (since, spoken) = match &told.trouble {
+            Some((key, since, spoken)) if *key == trouble.key => (*since, *spoken),
+            _ => (now, false),
+        };
+        let speak = !spoken && (!trouble.patience || now.duration_since(since) >= PATIENCE);
+        if speak {
+            self.printer.warn(&trouble.sentence);
+        }
+        told.trouble = Some((trouble.key, since, spoken || speak));
+    }
+
+    /// The last lines of the driver's log, if they can be had.
+    pub(crate) async fn last_words(&self, name: &str) -> Vec<String> {
+        let pods: Api<Pod> = Api::namespaced(self.cluster.client.clone(), self.namespace);
+        let wish = LogParams {
+            container: Some(self.container.to_owned()),
+            tail_lines: Some(LOG_LINES),
+            ..LogParams::default()
+        };
+        match self.cluster.ask(pods.logs(name, &wish)).await {
+            Ok(text) => text.lines().map(|line| line.chars().take(LOG_WIDTH).collect()).collect(),
+            Err(error) => {
+                tracing::debug!(%error, "the driver's log cannot be had");
+                Vec::new()
+            }
+        }
+    }
+}
+
+/// Whether asking again is pointless.
+fn refused(error: &Error) -> bool {
+    matches!(error, Error::Api(status) if matches!(status.code, 401 | 403))
+}
