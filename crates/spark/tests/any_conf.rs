@@ -106,7 +106,12 @@ fn main_resource() -> impl Strategy<Value = MainResource> {
     ]
 }
 
-fn plan(conf: SparkConf, main: MainResource, version: &str, env: BTreeMap<String, String>) -> Result<driver::DriverPlan, String> {
+fn plan(
+    conf: SparkConf,
+    main: MainResource,
+    version: &str,
+    env: BTreeMap<String, String>,
+) -> Result<driver::DriverPlan, String> {
     let submission = Submission {
         conf,
         version: version.parse().expect("a version of ours"),

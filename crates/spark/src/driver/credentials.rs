@@ -64,6 +64,7 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
         metadata: draft.metadata(&name),
         immutable: Some(true),
         data: Some(data.into_iter().map(|(_, item, bytes)| (item.to_owned(), ByteString(bytes))).collect()),
+        type_: Some("Opaque".to_owned()),
         ..Secret::default()
     }));
     Ok(())

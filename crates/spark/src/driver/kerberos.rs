@@ -98,6 +98,7 @@ fn ship_keytab(draft: &mut Draft<'_>, keytab: &str) -> Result<(), PlanError> {
         metadata: draft.metadata(&name),
         immutable: Some(true),
         data: Some([(item.to_owned(), ByteString(bytes))].into()),
+        type_: Some("Opaque".to_owned()),
         ..Secret::default()
     }));
     Ok(())

@@ -128,7 +128,7 @@ fn mount(volume: &VolumeSettings<'_>, line: Line) -> Result<VolumeMount, PlanErr
         mount_path: path,
         sub_path: sub_path.filter(|p| !p.is_empty()),
         sub_path_expr: sub_path_expr.filter(|p| !p.is_empty()),
-        read_only: Some(volume.read_only()?),
+        read_only: volume.read_only()?.then_some(true),
         ..VolumeMount::default()
     })
 }
@@ -139,7 +139,7 @@ fn source(draft: &mut Draft<'_>, volume: &VolumeSettings<'_>, index: usize) -> R
         "hostPath" => {
             let path = volume.require("options.path", "say which directory of the node is mounted")?;
             let type_ = volume.get("options.type").filter(|_| draft.line >= Line::V4_0);
-            built.host_path = Some(HostPathVolumeSource { path, type_: Some(type_.unwrap_or_default()) });
+            built.host_path = Some(HostPathVolumeSource { path, type_: type_.filter(|t| !t.is_empty()) });
         }
         "nfs" => {
             let path = volume.require("options.path", "say which path of the server is mounted")?;
@@ -187,5 +187,5 @@ fn claim(
         let claim = PersistentVolumeClaim { metadata, spec: Some(spec), ..PersistentVolumeClaim::default() };
         draft.objects.push(Object::PersistentVolumeClaim(claim));
     }
-    Ok(PersistentVolumeClaimVolumeSource { claim_name, read_only: Some(volume.read_only()?) })
+    Ok(PersistentVolumeClaimVolumeSource { claim_name, read_only: volume.read_only()?.then_some(true) })
 }

@@ -57,9 +57,6 @@ fn object(mut o: Value, inputs: &str) -> Value {
                 }
             }
         }
-        "Secret" => {
-            o.as_object_mut().unwrap().entry("type").or_insert_with(|| json!("Opaque"));
-        }
         "ConfigMap" => {
             if let Some(text) = o["data"]["spark.properties"].as_str() {
                 let mut properties = firesteel_spark::properties::read(text.as_bytes()).unwrap();
@@ -104,12 +101,6 @@ fn pod_spec(spec: &mut Map<String, Value>) {
                     drop_equal(item.as_object_mut().unwrap(), &json!({"mode": 420}));
                 }
             }
-            if let Some(host_path) = volume.get_mut("hostPath") {
-                drop_equal(host_path.as_object_mut().unwrap(), &json!({"type": ""}));
-            }
-            if let Some(claim) = volume.get_mut("persistentVolumeClaim") {
-                drop_equal(claim.as_object_mut().unwrap(), &json!({"readOnly": false}));
-            }
         }
     }
     for list in ["containers", "initContainers"] {
@@ -148,9 +139,6 @@ fn container(c: &mut Map<String, Value>) {
     }
     if let Some(env) = c.get_mut("env").and_then(Value::as_array_mut) {
         env.sort_by_key(|e| e["name"].to_string());
-    }
-    for mount in c.get_mut("volumeMounts").and_then(Value::as_array_mut).into_iter().flatten() {
-        drop_equal(mount.as_object_mut().unwrap(), &json!({"readOnly": false}));
     }
     if let Some(mounts) = c.get_mut("volumeMounts").and_then(Value::as_array_mut) {
         mounts.sort_by_key(|m| (m["mountPath"].to_string(), m["name"].to_string()));
