@@ -17,8 +17,6 @@ use tokio::task::JoinSet;
 
 use crate::watched::Watched;
 
-/// The name every controller writes under.
-pub(crate) const MANAGER: &str = "firesteel-local";
 /// The namespace nodes send their heartbeats to.
 pub(crate) const NODE_LEASES: &str = "kube-node-lease";
 /// The ConfigMap with the cluster's certificate authority, one in each namespace.

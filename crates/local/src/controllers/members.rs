@@ -72,8 +72,11 @@ pub(crate) fn least_useful_first(pods: &mut [Arc<Pod>]) {
             Some("Unknown") => 1,
             _ => 0,
         };
-        let cost: i64 =
-            pod.annotations().get("controller.kubernetes.io/pod-deletion-cost").and_then(|c| c.parse().ok()).unwrap_or(0);
+        let cost: i64 = pod
+            .annotations()
+            .get("controller.kubernetes.io/pod-deletion-cost")
+            .and_then(|c| c.parse().ok())
+            .unwrap_or(0);
         let ready = ready_since(pod);
         let youngest_first = std::cmp::Reverse(pod.creation_timestamp().map(|t| t.0));
         (placed, phase, ready.is_some(), cost, std::cmp::Reverse(ready), youngest_first, pod.name_any())

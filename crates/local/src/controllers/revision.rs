@@ -8,7 +8,8 @@ const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 pub(crate) fn of(template: &PodTemplateSpec) -> String {
     // FNV-1a over the JSON form: serde writes fields and sorted maps in a fixed order.
     let json = serde_json::to_vec(template).unwrap_or_default();
-    let mut hash = json.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
+    let mut hash =
+        json.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
     let mut text = String::with_capacity(10);
     for _ in 0..10 {
         text.push(char::from(ALPHABET[(hash % 27) as usize]));

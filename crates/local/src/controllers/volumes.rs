@@ -156,7 +156,8 @@ impl Keeper {
         let volumes = self.world.cluster_api::<PersistentVolume>();
         if !fit::belongs_to(volume, claim) {
             let reference = fit::reference(claim);
-            let patch = json!({"metadata": {"resourceVersion": volume.resource_version()}, "spec": {"claimRef": reference}});
+            let patch =
+                json!({"metadata": {"resourceVersion": volume.resource_version()}, "spec": {"claimRef": reference}});
             volumes.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.context("claim the volume")?;
         }
         let bound = json!({"status": {"phase": "Bound"}});
@@ -171,7 +172,9 @@ impl Keeper {
         if claim.spec.as_ref().is_some_and(|s| s.storage_class_name.is_none()) {
             patch["spec"]["storageClassName"] = json!(class);
         }
-        api.patch(&claim.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await.context("name the volume")?;
+        api.patch(&claim.name_any(), &PatchParams::default(), &Patch::Merge(&patch))
+            .await
+            .context("name the volume")?;
         let spec = volume.spec.clone().unwrap_or_default();
         let status = json!({"phase": "Bound", "accessModes": spec.access_modes, "capacity": spec.capacity});
         self.claim_status(claim, &status).await
@@ -193,7 +196,9 @@ impl Keeper {
         let name = claim.name_any();
         let namespace = claim.namespace().unwrap_or_default();
         let uses = |p: &Arc<Pod>| !ended(p) && fit::claims_of(p).contains(&name);
-        if !claim.finalizers().iter().any(|f| f == CLAIM_IN_USE) || self.world.pods.in_namespace(&namespace).iter().any(uses) {
+        if !claim.finalizers().iter().any(|f| f == CLAIM_IN_USE)
+            || self.world.pods.in_namespace(&namespace).iter().any(uses)
+        {
             return Ok(());
         }
         let left: Vec<&String> = claim.finalizers().iter().filter(|f| *f != CLAIM_IN_USE).collect();
@@ -215,7 +220,8 @@ impl Keeper {
             }
             return self.let_go(&volume).await;
         };
-        let claim_key = Key::new(reference.namespace.as_deref().unwrap_or_default(), reference.name.as_deref().unwrap_or_default());
+        let claim_key =
+            Key::new(reference.namespace.as_deref().unwrap_or_default(), reference.name.as_deref().unwrap_or_default());
         let alive = match self.world.claims.get(&claim_key) {
             Some(claim) => claim.uid() == reference.uid,
             None => {

@@ -65,9 +65,7 @@ fn share(value: Option<&IntOrString>, of: i32, up: bool) -> i32 {
 pub(crate) fn plan(deployment: &Deployment, sets: &[Arc<ReplicaSet>], now: Timestamp) -> Plan {
     let spec = deployment.spec.clone();
     let template = bare(&spec.template);
-    let same = |s: &&Arc<ReplicaSet>| {
-        s.spec.template.as_ref().is_some_and(|t| bare(t) == template)
-    };
+    let same = |s: &&Arc<ReplicaSet>| s.spec.template.as_ref().is_some_and(|t| bare(t) == template);
     let new = sets.iter().filter(same).min_by_key(|s| s.creation_timestamp().map(|t| t.0)).cloned();
     let old: Vec<Arc<ReplicaSet>> =
         sets.iter().filter(|s| new.as_ref().is_none_or(|n| n.uid() != s.uid())).cloned().collect();
@@ -188,7 +186,12 @@ fn replica_set(deployment: &Deployment, template: &PodTemplateSpec, replicas: i3
     }
 }
 
-fn status(deployment: &Deployment, new: Option<&ReplicaSet>, sets: &[Arc<ReplicaSet>], now: Timestamp) -> DeploymentStatus {
+fn status(
+    deployment: &Deployment,
+    new: Option<&ReplicaSet>,
+    sets: &[Arc<ReplicaSet>],
+    now: Timestamp,
+) -> DeploymentStatus {
     let before = deployment.status.clone().unwrap_or_default();
     let wanted = deployment.spec.replicas.unwrap_or(1);
     let sum = |of: fn(&ReplicaSet) -> i32| sets.iter().map(|s| of(s)).sum::<i32>();

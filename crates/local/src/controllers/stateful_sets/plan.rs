@@ -41,8 +41,7 @@ pub(crate) fn plan(set: &StatefulSet, pods: &[Arc<Pod>], revision: &str, now: Ti
     let min_ready = spec.min_ready_seconds.unwrap_or(0);
     let parallel = spec.pod_management_policy.as_deref() == Some("Parallel");
     let name = set.name_any();
-    let have: BTreeMap<i32, Arc<Pod>> =
-        pods.iter().filter_map(|p| Some((ordinal(&name, p)?, Arc::clone(p)))).collect();
+    let have: BTreeMap<i32, Arc<Pod>> = pods.iter().filter_map(|p| Some((ordinal(&name, p)?, Arc::clone(p)))).collect();
     let status = status(set, have.values(), revision, min_ready, now);
     let wake = status.ready_replicas.unwrap_or(0) > status.available_replicas.unwrap_or(0);
     let mut plan = Plan { create: Vec::new(), delete: Vec::new(), status, wake };

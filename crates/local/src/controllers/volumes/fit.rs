@@ -20,8 +20,13 @@ pub(crate) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 pub(crate) enum Binding {
     /// The claim has its volume.
     Settled,
-    Wait { reason: &'static str, message: String },
-    Provision { class: Arc<StorageClass> },
+    Wait {
+        reason: &'static str,
+        message: String,
+    },
+    Provision {
+        class: Arc<StorageClass>,
+    },
     Join(Arc<PersistentVolume>),
 }
 
@@ -97,11 +102,17 @@ pub(crate) fn bind(
         Some(found) if found.provisioner == provisioner => Binding::Provision { class: Arc::clone(found) },
         Some(found) => {
             let by = &found.provisioner;
-            wait("ExternalProvisioning", format!("Waiting for a volume to be created either by the external provisioner '{by}' or manually by the system administrator."))
+            wait(
+                "ExternalProvisioning",
+                format!(
+                    "Waiting for a volume to be created either by the external provisioner '{by}' or manually by the system administrator."
+                ),
+            )
         }
-        None if class.is_empty() => {
-            wait("FailedBinding", "no persistent volumes available for this claim and no storage class is set".to_owned())
-        }
+        None if class.is_empty() => wait(
+            "FailedBinding",
+            "no persistent volumes available for this claim and no storage class is set".to_owned(),
+        ),
         None => wait("ProvisioningFailed", format!("storageclass.storage.k8s.io \"{class}\" not found")),
     }
 }
@@ -119,9 +130,8 @@ fn storage(volume: &PersistentVolume) -> i128 {
 fn free_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let reference = volume.spec.as_ref().and_then(|s| s.claim_ref.as_ref());
     volume.metadata.deletion_timestamp.is_none()
-        && reference.is_none_or(|r| {
-            r.uid.is_none() && r.name == claim.metadata.name && r.namespace == claim.metadata.namespace
-        })
+        && reference
+            .is_none_or(|r| r.uid.is_none() && r.name == claim.metadata.name && r.namespace == claim.metadata.namespace)
 }
 
 fn suits(volume: &PersistentVolume, claim: &PersistentVolumeClaim, class: &str) -> bool {
@@ -131,7 +141,8 @@ fn suits(volume: &PersistentVolume, claim: &PersistentVolumeClaim, class: &str) 
     offered.storage_class_name.unwrap_or_default() == class
         && asked.access_modes.iter().flatten().all(|m| modes.contains(m))
         && requests.get("storage").is_none_or(|q| quantity::milli(q) <= storage(volume))
-        && asked.volume_mode.as_deref().unwrap_or("Filesystem") == offered.volume_mode.as_deref().unwrap_or("Filesystem")
+        && asked.volume_mode.as_deref().unwrap_or("Filesystem")
+            == offered.volume_mode.as_deref().unwrap_or("Filesystem")
         && asked.selector.is_none_or(|s| members::selects(&s, volume))
 }
 
@@ -184,7 +195,10 @@ mod tests {
 
     fn class(name: &str, by: &str, default: bool) -> Arc<StorageClass> {
         let annotations = json!({DEFAULT_CLASS: default.to_string()});
-        Arc::new(serde_json::from_value(json!({"metadata": {"name": name, "annotations": annotations}, "provisioner": by})).unwrap())
+        Arc::new(
+            serde_json::from_value(json!({"metadata": {"name": name, "annotations": annotations}, "provisioner": by}))
+                .unwrap(),
+        )
     }
 
     fn offered(name: &str, size: &str, class: &str, claim_ref: Value) -> Arc<PersistentVolume> {
