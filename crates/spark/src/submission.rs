@@ -21,7 +21,7 @@ use crate::version::SparkVersion;
 
 pub use error::SubmissionError;
 pub use master::MasterError;
-pub use uri::is_local_file;
+pub use uri::{EntryError, is_local_file};
 
 /// Effective Spark configuration, key to value.
 pub type SparkConf = BTreeMap<String, String>;

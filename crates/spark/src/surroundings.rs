@@ -14,6 +14,10 @@ pub trait Files {
         let _ = dir;
         Ok(Vec::new())
     }
+    /// A path that exists, with links followed: Spark names files by where they really are.
+    fn canonical(&self, path: &str) -> io::Result<String> {
+        Err(io::Error::new(io::ErrorKind::Unsupported, format!("{path}: links are not followed here")))
+    }
 }
 
 /// No files at all: for plans whose inputs are all in the configuration.

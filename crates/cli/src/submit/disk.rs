@@ -29,6 +29,23 @@ impl Files for Disk {
         found.sort();
         Ok(found)
     }
+
+    fn directories(&self, dir: &str) -> io::Result<Vec<String>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(local(dir)?)? {
+            let entry = entry?;
+            if let (true, Ok(name)) = (entry.path().is_dir(), entry.file_name().into_string()) {
+                found.push(name);
+            }
+        }
+        found.sort();
+        Ok(found)
+    }
+
+    fn canonical(&self, path: &str) -> io::Result<String> {
+        let real = fs::canonicalize(local(path)?)?;
+        real.into_os_string().into_string().map_err(|_| io::Error::other(format!("{path}: its name is not UTF-8")))
+    }
 }
 
 /// The path that a path or a `file:` URI stands for.

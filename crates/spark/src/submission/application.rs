@@ -7,7 +7,7 @@ use crate::value::{int, java_trim, list, size_bytes, substitute};
 use crate::version::{Line, SparkVersion};
 
 use super::merge::{Settings, absolute, merge, reason};
-use super::uri::Resolver;
+use super::uri::{Resolver, check_entry};
 use super::{Around, Effective, MainResource, Origin, Resolved, Submission, SubmissionError, VersionFrom};
 use super::{manifest, master};
 
@@ -19,6 +19,9 @@ const MASTER: &str = "spark.master";
 const REMOTE: &str = "spark.remote";
 const SUBMIT_TIME: &str = "spark.app.submitTime";
 const TOTAL_CORES: &str = "spark.cores.max";
+
+/// YARN's lists are resolved whatever the master is.
+const YARN_LISTS: [&str; 3] = ["spark.yarn.dist.files", "spark.yarn.dist.archives", "spark.yarn.dist.jars"];
 
 const SHELLS: [&str; 6] =
     ["spark-shell", "pyspark-shell", "sparkr-shell", "connect-shell", "pyspark-shell-main", "sparkr-shell-main"];
@@ -61,6 +64,7 @@ pub(super) fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, Su
     check_version(args, &version)?;
 
     let resolver = Resolver { files: around.files, cwd: around.cwd };
+    check_entry(resource).map_err(SubmissionError::Resource)?;
     let main = main_resource(resource, resolver);
     set_name(args, &mut settings, &main);
     check_keytab(&settings, around)?;
@@ -68,7 +72,7 @@ pub(super) fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, Su
     let main_class = main_class(args, &main, around)?;
     append_primary_jar(&mut settings, &main);
     settings.remove(key::DRIVER_HOST);
-    for list in [key::JARS, key::FILES, key::ARCHIVES] {
+    for list in [key::JARS, key::FILES, key::ARCHIVES].into_iter().chain(YARN_LISTS) {
         if let Some(value) = settings.get(list) {
             let resolved = resolver.uris(value);
             settings.rewrite(list, resolved);
@@ -101,9 +105,8 @@ pub(super) fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, Su
 fn check_remote(args: &RawArgs, settings: &Settings, around: Around<'_>) -> Result<(), SubmissionError> {
     let remote =
         args.option(Opt::Remote).is_some() || settings.get(REMOTE).is_some() || around.env.contains_key("SPARK_REMOTE");
-    let local = settings.get("spark.local.connect").is_some();
     let other = settings.master(args, around).is_some() || settings.get(DEPLOY_MODE).is_some();
-    if remote && !local && other { Err(SubmissionError::Remote) } else { Ok(()) }
+    if remote && other { Err(SubmissionError::Remote) } else { Ok(()) }
 }
 
 /// Options that stand for a key, and the environment variables behind some of them.
@@ -279,7 +282,11 @@ fn resolve_lists(
     ];
     for (opt, key) in lists {
         if let Some(value) = args.option(opt) {
-            settings.set(key, resolver.uris(value), Origin::Flag(opt.flag()));
+            settings.set(key, value, Origin::Flag(opt.flag()));
+            let from = settings.from(key);
+            let checked = list(value).into_iter().try_for_each(check_entry);
+            checked.map_err(|problem| SubmissionError::Entry { key, from, problem })?;
+            settings.rewrite(key, resolver.uris(value));
         }
         if args.example && opt == Opt::Jars {
             let jars = [example_jars(around), settings.get(key).unwrap_or_default().to_owned()];
@@ -288,14 +295,9 @@ fn resolve_lists(
         let Some(value) = settings.get(key).map(str::to_owned) else { continue };
         let from = settings.from(key);
         let mut dropped = Vec::new();
-        let expanded = resolver.globs(&value, &mut |uri| dropped.push(uri.to_owned())).map_err(|ambiguous| {
-            SubmissionError::AmbiguousGlob {
-                key,
-                from: from.clone(),
-                uri: ambiguous.uri,
-                matches: ambiguous.matches.join(", "),
-            }
-        })?;
+        let expanded = resolver
+            .globs(&value, &mut |uri| dropped.push(uri.to_owned()))
+            .map_err(|problem| SubmissionError::Entry { key, from: from.clone(), problem })?;
         settings.warnings.extend(
             dropped.iter().map(|uri| format!("{key} ({from}): {uri} is ignored: no plain file is found there")),
         );

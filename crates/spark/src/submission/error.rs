@@ -4,6 +4,7 @@ use crate::properties::PropertiesError;
 use crate::value::SizeError;
 
 use super::master::MasterError;
+use super::uri::EntryError;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubmissionError {
@@ -41,10 +42,10 @@ pub enum SubmissionError {
     FeatureSteps { key: &'static str, value: String },
     #[error("{flag} does not exist in Spark {version}; it came with Spark {since}")]
     FlagTooNew { flag: &'static str, version: String, since: &'static str },
-    #[error(
-        "{key} ({from}): `{uri}` matches several files ({matches}), so the name after # is ambiguous; list them one by one"
-    )]
-    AmbiguousGlob { key: &'static str, from: String, uri: String, matches: String },
+    #[error("{key} ({from}): {problem}")]
+    Entry { key: &'static str, from: String, problem: EntryError },
+    #[error("the application: {0}")]
+    Resource(EntryError),
     #[error(
         "{key} ({from}): the heap size is set by spark.driver.memory; remove the -Xmx from `{value}` and use --driver-memory"
     )]

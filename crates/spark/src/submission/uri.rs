@@ -20,6 +20,12 @@ struct Uri<'a> {
     fragment: Option<&'a str>,
 }
 
+impl Uri<'_> {
+    fn has_authority(&self) -> bool {
+        self.specific.strip_prefix("//").is_some_and(|rest| !rest.starts_with('/'))
+    }
+}
+
 /// Whether a URI or path names a file on the submitting machine, which has to be uploaded.
 pub fn is_local_file(uri: &str) -> bool {
     matches!(parse(uri).and_then(|u| u.scheme), None | Some("file"))
@@ -117,11 +123,27 @@ pub(super) struct Resolver<'a> {
     pub cwd: &'a str,
 }
 
-/// A glob with a `#name` that matches several files.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct Ambiguous {
-    pub uri: String,
-    pub matches: Vec<String>,
+/// Why an entry of a list is refused, as a clause.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EntryError {
+    #[error("`{0}` is not a valid URI; write blanks and other special characters as %20 and the like")]
+    Malformed(String),
+    #[error("`{0}` is neither an absolute file: URI nor a path; write file:/the/whole/path or the bare path")]
+    NotAbsolute(String),
+    #[error("`{0}` names a host, and only files of this machine can be read; write file:///the/path")]
+    Host(String),
+    #[error("`{0}` is not a valid glob, also because entries are split at commas; list the files one by one")]
+    Glob(String),
+    #[error("`{uri}` matches several files ({}), so the name after # is ambiguous; list them one by one", .matches.join(", "))]
+    Ambiguous { uri: String, matches: Vec<String> },
+}
+
+/// Refuses an entry that was meant as a URI and is none. Spark takes it for a path with a strange name and fails later.
+pub(super) fn check_entry(entry: &str) -> Result<(), EntryError> {
+    let Some((scheme, _)) = entry.split_once("://") else { return Ok(()) };
+    let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+        && scheme.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c));
+    if is_scheme && parse(entry).is_none() { Err(EntryError::Malformed(entry.to_owned())) } else { Ok(()) }
 }
 
 impl Resolver<'_> {
@@ -132,8 +154,23 @@ impl Resolver<'_> {
             Some(Uri { path, fragment: Some(fragment), .. }) => {
                 format!("{}#{}", self.file_uri(&self.absolute(&decode(path))), quote(&decode(fragment), URIC))
             }
-            _ => self.file_uri(&normalize(&self.absolute(entry))),
+            _ => self.file_uri(&self.canonical(&self.absolute(entry))),
         }
+    }
+
+    /// A path with links followed as far as it exists, and without `.` and `..`.
+    fn canonical(&self, path: &str) -> String {
+        let mut existing = path.trim_end_matches('/');
+        let mut rest = "";
+        while !existing.is_empty() {
+            if let Ok(real) = self.files.canonical(existing) {
+                return normalize(&format!("{real}/{rest}"));
+            }
+            let parent = existing.rfind('/').unwrap_or(0);
+            rest = &path[(parent + 1).min(path.len())..];
+            existing = existing[..parent].trim_end_matches('/');
+        }
+        normalize(path)
     }
 
     /// A comma-separated list, each entry as a URI.
@@ -145,9 +182,10 @@ impl Resolver<'_> {
 
     /// A comma-separated list with globs in `file:` entries expanded. A glob that matches nothing, and a directory,
     /// leave nothing behind, as in Spark; `dropped` is told of them.
-    pub(super) fn globs(&self, entries: &str, dropped: &mut dyn FnMut(&str)) -> Result<String, Ambiguous> {
+    pub(super) fn globs(&self, entries: &str, dropped: &mut dyn FnMut(&str)) -> Result<String, EntryError> {
         let mut all = Vec::new();
         for entry in list(entries) {
+            check_entry(entry)?;
             let uri = self.uri(entry);
             let Some(parsed) = parse(&uri) else {
                 all.push(uri);
@@ -155,9 +193,14 @@ impl Resolver<'_> {
             };
             let scheme = parsed.scheme.unwrap_or("file");
             let base = format!("{scheme}:{}", quote(&decode(parsed.specific), URIC));
-            let found = if scheme == "file" { self.glob(&base, &decode(parsed.path)) } else { vec![base.clone()] };
+            let found = match scheme {
+                "file" if parsed.path.is_empty() => return Err(EntryError::NotAbsolute(uri)),
+                "file" if parsed.has_authority() => return Err(EntryError::Host(uri)),
+                "file" => self.glob(&base, &decode(parsed.path))?,
+                _ => vec![base.clone()],
+            };
             match parsed.fragment.map(decode) {
-                Some(_) if found.len() > 1 => return Err(Ambiguous { uri: base, matches: found }),
+                Some(_) if found.len() > 1 => return Err(EntryError::Ambiguous { uri: base, matches: found }),
                 Some(name) => all.extend(found.iter().map(|f| format!("{f}#{name}"))),
                 None if found.is_empty() => dropped(&uri),
                 None => all.extend(found),
@@ -166,42 +209,35 @@ impl Resolver<'_> {
         Ok(all.join(","))
     }
 
-    fn glob(&self, uri: &str, path: &str) -> Vec<String> {
+    /// The plain files a path stands for. The spelling is Hadoop's: `file:///` for a file named outright, `file:/` for
+    /// what a glob found. A path without wildcards that does not exist comes back as it was.
+    fn glob(&self, uri: &str, path: &str) -> Result<Vec<String>, EntryError> {
         let path = normalize(path);
-        if !path.contains(['*', '?', '[', '{']) {
-            return match self.kind(&path) {
-                Kind::Plain => vec![format!("file:{}", quote(&path, PATH))],
+        if !is_glob(&path) {
+            return Ok(match self.kind(&path) {
+                Kind::Plain => vec![format!("file://{}", quote(&path, PATH))],
                 Kind::Directory => vec![],
                 Kind::Absent => vec![uri.to_owned()],
-            };
+            });
         }
+        let malformed = || EntryError::Glob(path.clone());
         let segments: Vec<&str> = path.split('/').filter(|s| !s.is_empty()).collect();
-        let Some((last, parents)) = segments.split_last() else { return vec![] };
+        let Some((last, parents)) = segments.split_last() else { return Ok(vec![]) };
+        let last = glob_regex(last).ok_or_else(malformed)?;
         let mut directories = vec![String::new()];
         for segment in parents {
-            directories = directories
-                .iter()
-                .flat_map(|dir| self.subdirectories(dir, segment).into_iter().map(move |name| format!("{dir}/{name}")))
-                .collect();
+            if is_glob(segment) {
+                let pattern = glob_regex(segment).ok_or_else(malformed)?;
+                let inside = |dir: &String| self.files.directories(or_root(dir)).unwrap_or_default();
+                directories = directories.iter().flat_map(|dir| below(dir, inside(dir), &pattern)).collect();
+            } else {
+                directories.iter_mut().for_each(|dir| *dir = format!("{dir}/{segment}"));
+            }
         }
-        let mut found: Vec<String> = directories
-            .iter()
-            .flat_map(|dir| {
-                let names = self.files.list(if dir.is_empty() { "/" } else { dir }).unwrap_or_default();
-                let matched = matching(last, names.into_iter().map(|(name, _)| name));
-                matched.into_iter().map(move |name| format!("{dir}/{name}"))
-            })
-            .collect();
+        let inside = |dir: &String| self.files.list(or_root(dir)).unwrap_or_default().into_iter().map(|(name, _)| name);
+        let mut found: Vec<String> = directories.iter().flat_map(|dir| below(dir, inside(dir), &last)).collect();
         found.sort();
-        found.iter().map(|path| format!("file:{}", quote(path, PATH))).collect()
-    }
-
-    fn subdirectories(&self, dir: &str, pattern: &str) -> Vec<String> {
-        if !pattern.contains(['*', '?', '[', '{', '\\']) {
-            return vec![pattern.to_owned()];
-        }
-        let names = self.files.directories(if dir.is_empty() { "/" } else { dir }).unwrap_or_default();
-        matching(pattern, names)
+        Ok(found.iter().map(|path| format!("file:{}", quote(path, PATH))).collect())
     }
 
     fn absolute(&self, path: &str) -> String {
@@ -223,7 +259,7 @@ impl Resolver<'_> {
 
     fn kind(&self, path: &str) -> Kind {
         let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
-        let listed = self.files.list(if dir.is_empty() { "/" } else { dir });
+        let listed = self.files.list(or_root(dir));
         if listed.is_ok_and(|names| names.iter().any(|(n, _)| n == name)) {
             Kind::Plain
         } else if self.files.list(path).is_ok() {
@@ -267,11 +303,22 @@ fn normalize(path: &str) -> String {
     format!("/{}", segments.join("/"))
 }
 
-fn matching(pattern: &str, names: impl IntoIterator<Item = String>) -> Vec<String> {
-    match glob_regex(pattern) {
-        Some(regex) => names.into_iter().filter(|name| regex.is_match(name)).collect(),
-        None => vec![],
-    }
+fn or_root(dir: &str) -> &str {
+    if dir.is_empty() { "/" } else { dir }
+}
+
+/// The names below a directory that match, as paths.
+fn below(dir: &str, names: impl IntoIterator<Item = String>, pattern: &Regex) -> Vec<String> {
+    names.into_iter().filter(|name| pattern.is_match(name)).map(|name| format!("{dir}/{name}")).collect()
+}
+
+fn is_glob(path: &str) -> bool {
+    let mut escaped = false;
+    path.chars().any(|c| {
+        let wild = !escaped && matches!(c, '*' | '?' | '[' | '{');
+        escaped = c == '\\' && !escaped;
+        wild
+    })
 }
 
 /// Hadoop's globs: `*`, `?`, `[a-c]`, `[^a]`, `{x,y}` and `\` before a literal.
@@ -309,5 +356,8 @@ fn glob_regex(pattern: &str) -> Option<Regex> {
         }
     }
     out.push('$');
+    if braces > 0 || set {
+        return None;
+    }
     Regex::new(&out).ok()
 }
