@@ -4,6 +4,14 @@
 //! ([`lifecycle`], [`environment`], [`volumes`], [`hosts`]) are functions of values; the rim performs them. The processes of a pod belong to a [`shim`],
 //! not to the agent, so that an agent that dies or is replaced loses nothing.
 
+mod address;
+mod environment;
+mod hosts;
+mod image;
 mod launch;
+mod lifecycle;
 mod names;
+mod quantity;
+pub mod runtime;
 pub mod shim;
+mod volumes;

@@ -53,8 +53,11 @@ pub fn run(dir: &Path) -> io::Result<()> {
     }
     mask.thread_block()?;
     let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
+    // A shim that comes after one that died knows what was before; whatever ran died with its shim.
+    let before: PodRecord = fs::read(dir.state()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+    let before = crate::lifecycle::without_shim(&before, Timestamp::now());
     let mut shim = Shim {
-        record: PodRecord { shim_pid: std::process::id().cast_signed(), ..PodRecord::default() },
+        record: PodRecord { shim_pid: std::process::id().cast_signed(), ended: false, ..before },
         privilege: Privilege::of_this_process(),
         dir,
         listener,

@@ -294,7 +294,7 @@ fn overlay(lower: &Path, target: &Path, scratch: &Path, launch: &Launch, privile
     let _ = chown(&upper, Some(Uid::from_raw(launch.user.uid)), Some(Gid::from_raw(launch.user.gid)));
     let _ = fs::set_permissions(&upper, fs::Permissions::from_mode(0o775));
     let extra = if privilege == Privilege::Root { "" } else { ",userxattr" };
-    let options = |upper: &Path, work: &Path| format!("lowerdir={},upperdir={},workdir={}{extra}", lower.display(), upper.display(), work.display());
+    let options = |upper: &Path, work: &Path| format!("lowerdir={},upperdir={},workdir={}{extra}", escape(lower), escape(upper), escape(work));
     let mounted = mount_with("mounting an overlay at", Some(Path::new("overlay")), target, Some("overlay"), MsFlags::MS_NODEV, Some(&options(&upper, &work)));
     let Err(error) = mounted else { return Ok(()) };
     // Some file systems (an overlay itself, some network ones) cannot be an upper layer: memory can.
@@ -304,6 +304,11 @@ fn overlay(lower: &Path, target: &Path, scratch: &Path, launch: &Launch, privile
     make_dir(&work, 0o755)?;
     let _ = chown(&upper, Some(Uid::from_raw(launch.user.uid)), Some(Gid::from_raw(launch.user.gid)));
     mount_with("mounting an overlay at", Some(Path::new("overlay")), target, Some("overlay"), MsFlags::MS_NODEV, Some(&options(&upper, &work))).map_err(|_| error)
+}
+
+/// Colons and commas separate the options of an overlay.
+fn escape(path: &Path) -> String {
+    path.display().to_string().replace('\\', "\\\\").replace(':', "\\:").replace(',', "\\,")
 }
 
 fn bind(source: &Path, target: &Path, read_only: bool, recursive: bool) -> Result<()> {

@@ -1,0 +1,155 @@
+//! Addresses of pods: one of 127.0.0.0/8 each, which needs no set-up on Linux.
+//!
+//! An agent has a block 127.x.0.0/16 of its own; holding a socket in it keeps other agents of the machine out. An address is written to
+//! the pod's directory, so that it stays with the pod when the agent restarts.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::Path;
+use std::sync::Mutex;
+
+/// Blocks that may be taken; the low ones are used by all sorts of programs (127.0.0.53 for names, for example).
+const FIRST_BLOCK: u8 = 16;
+const BLOCKS: u8 = 224;
+/// On the last address of a block; who holds it holds the block.
+const GUARD_PORT: u16 = 10_249;
+
+#[derive(Debug)]
+pub(crate) struct Addresses {
+    block: u8,
+    leased: Mutex<(BTreeSet<Ipv4Addr>, u32)>,
+    _guard: UdpSocket,
+}
+
+impl Addresses {
+    /// Takes a block: the one written in `data_dir` if there is one, so that pods which still run keep theirs.
+    pub(crate) fn claim(data_dir: &Path, seed: &str) -> io::Result<Self> {
+        let file = data_dir.join("address-block");
+        let known = fs::read_to_string(&file).ok().and_then(|t| t.trim().parse::<u8>().ok()).filter(|b| *b >= FIRST_BLOCK && *b < FIRST_BLOCK + BLOCKS);
+        if let Some(block) = known {
+            return match guard(block) {
+                Ok(guard) => Ok(Self::new(block, guard)),
+                Err(error) => Err(io::Error::new(error.kind(), format!("the addresses 127.{block}.0.0/16 of {} are held by another agent: {error}", data_dir.display()))),
+            };
+        }
+        let start = seed.bytes().fold(7_u32, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b)));
+        for step in 0..u32::from(BLOCKS) {
+            let offset = u8::try_from((start.wrapping_add(step)) % u32::from(BLOCKS)).unwrap_or(0);
+            let block = FIRST_BLOCK + offset;
+            if let Ok(guard) = guard(block) {
+                fs::write(&file, block.to_string())?;
+                return Ok(Self::new(block, guard));
+            }
+        }
+        Err(io::Error::new(io::ErrorKind::AddrInUse, "all address blocks 127.x.0.0/16 of this machine are taken by node agents"))
+    }
+
+    fn new(block: u8, guard: UdpSocket) -> Self {
+        Self { block, leased: Mutex::new((BTreeSet::new(), 0)), _guard: guard }
+    }
+
+    /// The address of `kubernetes.default.svc` in this block.
+    pub(crate) fn api_service(&self) -> Ipv4Addr {
+        Ipv4Addr::new(127, self.block, 0, 1)
+    }
+
+    /// Marks an address that a pod already has.
+    pub(crate) fn keep(&self, address: Ipv4Addr) {
+        if let Ok(mut leased) = self.leased.lock() {
+            leased.0.insert(address);
+        }
+    }
+
+    pub(crate) fn lease(&self) -> Option<Ipv4Addr> {
+        let busy = listening();
+        let mut leased = self.leased.lock().ok()?;
+        let chosen = choose(self.block, leased.1, |a| leased.0.contains(&a) || busy.contains(&a))?;
+        // Going round instead of taking the lowest: a name cached in a JVM must not lead to the next pod.
+        leased.1 = index_of(chosen) + 1;
+        leased.0.insert(chosen);
+        Some(chosen)
+    }
+
+    pub(crate) fn release(&self, address: Ipv4Addr) {
+        if let Ok(mut leased) = self.leased.lock() {
+            leased.0.remove(&address);
+        }
+    }
+}
+
+fn guard(block: u8) -> io::Result<UdpSocket> {
+    UdpSocket::bind((Ipv4Addr::new(127, block, 255, 254), GUARD_PORT))
+}
+
+/// Pods have 127.x.1.1 to 127.x.254.254, without .0 and .255 at the end.
+const PER_ROW: u32 = 254;
+const ROWS: u32 = 254;
+
+fn address_at(block: u8, index: u32) -> Ipv4Addr {
+    let index = index % (PER_ROW * ROWS);
+    let row = u8::try_from(index / PER_ROW + 1).unwrap_or(1);
+    let column = u8::try_from(index % PER_ROW + 1).unwrap_or(1);
+    Ipv4Addr::new(127, block, row, column)
+}
+
+fn index_of(address: Ipv4Addr) -> u32 {
+    let [_, _, row, column] = address.octets();
+    (u32::from(row) - 1) * PER_ROW + u32::from(column) - 1
+}
+
+fn choose(block: u8, from: u32, taken: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
+    (0..PER_ROW * ROWS).map(|step| address_at(block, from + step)).find(|a| !taken(*a))
+}
+
+/// Addresses some process of this machine listens on.
+fn listening() -> BTreeSet<Ipv4Addr> {
+    let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
+    table.lines().skip(1).filter_map(parse_listener).collect()
+}
+
+/// `  0: 0101117F:1F90 00000000:0000 0A …` → 127.17.1.1, for listening sockets (state 0A).
+fn parse_listener(line: &str) -> Option<Ipv4Addr> {
+    let mut fields = line.split_whitespace().skip(1);
+    let local = fields.next()?;
+    (fields.nth(1)? == "0A").then_some(())?;
+    let number = u32::from_str_radix(local.split(':').next()?, 16).ok()?;
+    Some(Ipv4Addr::from(number.to_le_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_unique_and_not_reused_at_once() {
+        let taken = |a: Ipv4Addr| a == Ipv4Addr::new(127, 20, 1, 2);
+        assert_eq!(choose(20, 0, taken), Some(Ipv4Addr::new(127, 20, 1, 1)));
+        assert_eq!(choose(20, 1, taken), Some(Ipv4Addr::new(127, 20, 1, 3)));
+        assert_eq!(choose(20, PER_ROW * ROWS, taken), Some(Ipv4Addr::new(127, 20, 1, 1)), "goes round");
+        assert_eq!(choose(20, 0, |_| true), None);
+        for index in [0, 1, 253, 254, 60_000] {
+            assert_eq!(index_of(address_at(20, index)), index);
+        }
+    }
+
+    #[test]
+    fn listeners_are_read_from_the_kernels_table() {
+        let line = "   0: 0101117F:1F90 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 1 1";
+        assert_eq!(parse_listener(line), Some(Ipv4Addr::new(127, 17, 1, 1)));
+        assert_eq!(parse_listener(&line.replace("0A", "01")), None);
+    }
+
+    #[test]
+    fn a_block_is_held_by_one_agent_and_kept_over_a_restart() {
+        let (one, two) = (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
+        let first = Addresses::claim(one.path(), "same").expect("a block");
+        let second = Addresses::claim(two.path(), "same").expect("another block");
+        assert_ne!(first.block, second.block);
+        assert!(Addresses::claim(one.path(), "same").is_err(), "held");
+        let block = first.block;
+        drop(first);
+        assert_eq!(Addresses::claim(one.path(), "other").expect("again").block, block);
+    }
+}

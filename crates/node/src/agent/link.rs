@@ -1,0 +1,109 @@
+//! The agent's end of the socket to a shim.
+
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::os::unix::process::CommandExt as _;
+use std::process::Stdio;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+use tokio::net::unix::OwnedWriteHalf;
+use tokio::sync::watch;
+
+use crate::launch::{Command, PodDir, PodRecord};
+use crate::lifecycle::without_shim;
+use crate::shim::short_path;
+
+/// A connection to a shim. The record follows what the shim tells; the channel closes when the shim is gone.
+#[derive(Debug)]
+pub(crate) struct Link {
+    write: OwnedWriteHalf,
+    pub(crate) record: watch::Receiver<PodRecord>,
+}
+
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+impl Link {
+    /// Connects to the shim of a pod, if one runs.
+    pub(crate) async fn connect(dir: &PodDir) -> io::Result<Self> {
+        let socket = short_path(dir.path())?;
+        let stream = UnixStream::connect(socket.path.join(PodDir::socket_name())).await?;
+        let (read, write) = stream.into_split();
+        let mut lines = BufReader::new(read).lines();
+        let first = lines.next_line().await?.ok_or(io::ErrorKind::UnexpectedEof)?;
+        let (sender, record) = watch::channel(serde_json::from_str::<PodRecord>(&first)?);
+        tokio::spawn(async move {
+            while let Ok(Some(line)) = lines.next_line().await {
+                match serde_json::from_str(&line) {
+                    Ok(record) => {
+                        sender.send_replace(record);
+                    }
+                    Err(error) => tracing::warn!(%error, "a shim said something strange"),
+                }
+            }
+        });
+        Ok(Self { write, record })
+    }
+
+    /// Starts a shim and connects to it. It gets a session of its own, so that it outlives this process.
+    pub(crate) async fn start(dir: &PodDir, command: &[OsString]) -> io::Result<Self> {
+        let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+        let log = OpenOptions::new().create(true).append(true).open(dir.shim_log())?;
+        let mut process = std::process::Command::new(program);
+        process.args(arguments).arg("run").arg(dir.path()).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir("/").process_group(0);
+        let mut child = process.spawn()?;
+        let deadline = tokio::time::Instant::now() + START_TIMEOUT;
+        let link = loop {
+            match Self::connect(dir).await {
+                Ok(link) => break link,
+                Err(_) if tokio::time::Instant::now() < deadline => tokio::time::sleep(Duration::from_millis(3)).await,
+                Err(error) => {
+                    let _ = child.kill();
+                    let _ = child.wait();
+                    let said = fs::read_to_string(dir.shim_log()).unwrap_or_default();
+                    let last = said.lines().last().map(|l| format!(": {l}")).unwrap_or_default();
+                    return Err(io::Error::new(error.kind(), format!("the shim did not start{last}")));
+                }
+            }
+        };
+        // Reaped when it ends; nobody waits for it otherwise.
+        tokio::task::spawn_blocking(move || child.wait());
+        Ok(link)
+    }
+
+    pub(crate) async fn send(&mut self, command: &Command) -> io::Result<()> {
+        let mut line = serde_json::to_vec(command)?;
+        line.push(b'\n');
+        self.write.write_all(&line).await
+    }
+}
+
+/// What the directory of a pod says when no shim runs.
+pub(crate) fn record_without_shim(dir: &PodDir) -> PodRecord {
+    let record: PodRecord = fs::read(dir.state()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+    without_shim(&record, Timestamp::now())
+}
+
+/// Removes the directory of a pod. Overlays leave directories that not even their owner may read.
+pub(crate) fn remove_tree(dir: &std::path::Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt as _;
+    fn open_up(dir: &std::path::Path) {
+        let _ = fs::set_permissions(dir, fs::Permissions::from_mode(0o700));
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|t| t.is_dir()) {
+                open_up(&entry.path());
+            }
+        }
+    }
+    match fs::remove_dir_all(dir) {
+        Ok(()) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(_) => {
+            open_up(dir);
+            fs::remove_dir_all(dir)
+        }
+    }
+}

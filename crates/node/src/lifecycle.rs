@@ -1,0 +1,329 @@
+//! The life of a pod on a node: which container starts or stops next, and what the pod's status is. Pure.
+//!
+//! [`step`] is called whenever something changed. It is level-triggered: the same situation gives the same answer, so an
+//! agent that restarts goes on where the last one was. Times are arguments.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+
+use crate::launch::{ContainerState, Exit, ExitCause, PodRecord};
+
+pub(crate) mod status;
+
+/// Everything that is known about a pod at one moment.
+#[derive(Debug, Clone)]
+pub(crate) struct Situation<'a> {
+    pub(crate) pod: &'a Pod,
+    pub(crate) record: &'a PodRecord,
+    /// Volumes are there and the pod has its address.
+    pub(crate) prepared: bool,
+    /// By container. One that is not in it has not been asked for yet.
+    pub(crate) images: &'a BTreeMap<String, ImageState>,
+    /// Containers whose configuration names what does not exist, and what that is.
+    pub(crate) config_errors: &'a BTreeMap<String, String>,
+    /// What probes say; containers without probes are not in it.
+    pub(crate) health: &'a BTreeMap<String, Health>,
+    pub(crate) address: Option<&'a str>,
+    pub(crate) host_ip: &'a str,
+    pub(crate) now: Timestamp,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ImageState {
+    Pulling,
+    Ready { id: String },
+    Failed { message: String, backing_off: bool },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Health {
+    pub(crate) started: bool,
+    pub(crate) ready: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Action {
+    Start { container: String, attempt: u32 },
+    Stop { container: String, grace: SignedDuration },
+    /// Nothing runs any more and the pod is to be deleted: tell the API server that it is gone.
+    Release,
+}
+
+/// What to do now, and when to look again at the latest if nothing happens.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Step {
+    pub(crate) actions: Vec<Action>,
+    pub(crate) wake: Option<Timestamp>,
+    pub(crate) outcome: Outcome,
+}
+
+/// Where the pod as a whole is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    Pending,
+    Running,
+    Succeeded,
+    Failed { reason: Option<&'static str>, message: Option<&'static str> },
+}
+
+impl Outcome {
+    pub(crate) fn is_final(&self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed { .. })
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Role {
+    Init,
+    /// An init container that keeps running beside the others.
+    Sidecar,
+    Main,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Restart {
+    Always,
+    OnFailure,
+    Never,
+}
+
+/// Why everything has to stop.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Ending {
+    Deleted,
+    Deadline,
+    /// The API server says that the pod has ended: evicted, or given up by a controller.
+    Declared,
+}
+
+/// What is due for one container.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Due {
+    Start(u32),
+    Live,
+    Later(Timestamp),
+    Done,
+}
+
+const DEADLINE: (&str, &str) = ("DeadlineExceeded", "Pod was active on the node longer than the specified deadline");
+const DEFAULT_GRACE: i64 = 30;
+const FIRST_DELAY: i64 = 10;
+const LONGEST_DELAY: i64 = 300;
+/// A container that ran as long as this starts again without delay.
+const FORGIVEN: i64 = 600;
+
+/// The containers of a pod with their roles, in the order of their start.
+pub(crate) fn containers(spec: &PodSpec) -> Vec<(Role, &Container)> {
+    let init = spec.init_containers.iter().flatten().map(|c| (if c.restart_policy.as_deref() == Some("Always") { Role::Sidecar } else { Role::Init }, c));
+    init.chain(spec.containers.iter().map(|c| (Role::Main, c))).collect()
+}
+
+/// When a container that has ended may start again: at once the first time, then after 10 s, 20 s, … up to 5 minutes.
+pub(crate) fn restart_at(exit: &Exit) -> Timestamp {
+    let ran = exit.started.map_or(0, |s| exit.finished.duration_since(s).as_secs());
+    let delay = match exit.attempt {
+        0 => 0,
+        _ if ran >= FORGIVEN => 0,
+        n => FIRST_DELAY.saturating_mul(1_i64 << (n - 1).min(10)).min(LONGEST_DELAY),
+    };
+    exit.finished.checked_add(SignedDuration::from_secs(delay)).unwrap_or(exit.finished)
+}
+
+/// Decides what happens next.
+pub(crate) fn step(s: &Situation<'_>) -> Step {
+    let none = PodSpec::default();
+    let spec = s.pod.spec.as_ref().unwrap_or(&none);
+    let all = containers(spec);
+    let policy = policy_of(spec);
+    match ending(s, spec) {
+        Some(ending) => end(s, &all, ending, grace(s.pod, spec)),
+        None => advance(s, spec, &all, policy),
+    }
+}
+
+fn policy_of(spec: &PodSpec) -> Restart {
+    match spec.restart_policy.as_deref() {
+        Some("Never") => Restart::Never,
+        Some("OnFailure") => Restart::OnFailure,
+        _ => Restart::Always,
+    }
+}
+
+fn ending(s: &Situation<'_>, spec: &PodSpec) -> Option<Ending> {
+    if s.pod.metadata.deletion_timestamp.is_some() {
+        return Some(Ending::Deleted);
+    }
+    let told = s.pod.status.as_ref();
+    if told.and_then(|t| t.reason.as_deref()) == Some(DEADLINE.0) || deadline(s.pod, spec).is_some_and(|at| s.now >= at) {
+        return Some(Ending::Deadline);
+    }
+    matches!(told.and_then(|t| t.phase.as_deref()), Some("Failed" | "Succeeded")).then_some(Ending::Declared)
+}
+
+fn deadline(pod: &Pod, spec: &PodSpec) -> Option<Timestamp> {
+    let start = pod.status.as_ref()?.start_time.as_ref()?.0;
+    start.checked_add(SignedDuration::from_secs(spec.active_deadline_seconds?)).ok()
+}
+
+fn grace(pod: &Pod, spec: &PodSpec) -> SignedDuration {
+    let seconds = pod.metadata.deletion_grace_period_seconds.or(spec.termination_grace_period_seconds).unwrap_or(DEFAULT_GRACE);
+    SignedDuration::from_secs(seconds.max(0))
+}
+
+fn due(s: &Situation<'_>, role: Role, container: &Container, policy: Restart) -> Due {
+    let Some(record) = s.record.containers.get(&container.name) else { return Due::Start(0) };
+    let exit = match &record.state {
+        ContainerState::Starting | ContainerState::Running { .. } => return Due::Live,
+        ContainerState::Exited(exit) => exit,
+    };
+    let policy = match (role, policy) {
+        (Role::Sidecar, _) => Restart::Always,
+        (Role::Init, Restart::Always) => Restart::OnFailure,
+        (Role::Init | Role::Main, policy) => policy,
+    };
+    let again = match policy {
+        Restart::Always => true,
+        Restart::OnFailure => exit.code != 0,
+        Restart::Never => false,
+    };
+    let at = restart_at(exit);
+    match again {
+        false => Due::Done,
+        true if s.now >= at => Due::Start(exit.attempt + 1),
+        true => Due::Later(at),
+    }
+}
+
+fn exit_of<'a>(record: &'a PodRecord, name: &str) -> Option<&'a Exit> {
+    match &record.containers.get(name)?.state {
+        ContainerState::Exited(exit) => Some(exit),
+        ContainerState::Starting | ContainerState::Running { .. } => None,
+    }
+}
+
+fn is_live(record: &PodRecord, name: &str) -> bool {
+    record.containers.get(name).is_some_and(|c| !matches!(c.state, ContainerState::Exited(_)))
+}
+
+/// The usual way: init containers one after the other, then the others side by side.
+fn advance(s: &Situation<'_>, spec: &PodSpec, all: &[(Role, &Container)], policy: Restart) -> Step {
+    let mut actions = Vec::new();
+    let mut wake = deadline(s.pod, spec);
+    let mut later = |at: Timestamp| wake = Some(wake.map_or(at, |w| w.min(at)));
+    let startable = |c: &Container| s.prepared && matches!(s.images.get(&c.name), Some(ImageState::Ready { .. })) && !s.config_errors.contains_key(&c.name);
+    let mut initialised = true;
+    let mut init_failed = false;
+    let mains_done = all.iter().filter(|(r, _)| *r == Role::Main).all(|(r, c)| due(s, *r, c, policy) == Due::Done);
+    for (role, container) in all.iter().filter(|(r, _)| *r != Role::Main) {
+        match (role, due(s, *role, container, policy)) {
+            (Role::Sidecar, Due::Start(_) | Due::Later(_)) if mains_done => {}
+            (_, Due::Start(attempt)) => {
+                if startable(container) {
+                    actions.push(Action::Start { container: container.name.clone(), attempt });
+                }
+                // A sidecar that has run before does not hold the others up while it starts again.
+                initialised &= *role == Role::Sidecar && attempt > 0;
+            }
+            (Role::Sidecar, Due::Live) => initialised &= status::is_started(s, container),
+            (Role::Sidecar, Due::Later(at)) => later(at),
+            (_, Due::Live) => initialised = false,
+            (_, Due::Later(at)) => {
+                initialised = false;
+                later(at);
+            }
+            (_, Due::Done) => {
+                if exit_of(s.record, &container.name).is_some_and(|e| e.code != 0) {
+                    init_failed = true;
+                    initialised = false;
+                }
+            }
+        }
+        if !initialised {
+            break;
+        }
+    }
+    if init_failed {
+        let over = stop_all(s, all, grace(s.pod, spec), &mut actions);
+        let outcome = if over { Outcome::Failed { reason: None, message: None } } else { Outcome::Pending };
+        return Step { actions, wake, outcome };
+    }
+    if initialised {
+        for (role, container) in all.iter().filter(|(r, _)| *r == Role::Main) {
+            match due(s, *role, container, policy) {
+                Due::Start(attempt) if startable(container) => actions.push(Action::Start { container: container.name.clone(), attempt }),
+                Due::Later(at) => later(at),
+                Due::Start(_) | Due::Live | Due::Done => {}
+            }
+        }
+    }
+    if mains_done {
+        let over = stop_all(s, all, grace(s.pod, spec), &mut actions);
+        let outcome = if over { final_outcome(s.record, all) } else { Outcome::Running };
+        return Step { actions, wake, outcome };
+    }
+    let ever = all.iter().filter(|(r, _)| *r == Role::Main).all(|(_, c)| has_run(s.record, &c.name));
+    Step { actions, wake, outcome: if initialised && ever { Outcome::Running } else { Outcome::Pending } }
+}
+
+/// The container runs or has run.
+fn has_run(record: &PodRecord, name: &str) -> bool {
+    record.containers.get(name).is_some_and(|c| c.previous.is_some() || !matches!(c.state, ContainerState::Starting))
+}
+
+fn final_outcome(record: &PodRecord, all: &[(Role, &Container)]) -> Outcome {
+    let fine = all.iter().filter(|(r, _)| *r == Role::Main).all(|(_, c)| exit_of(record, &c.name).is_some_and(|e| e.code == 0));
+    if fine { Outcome::Succeeded } else { Outcome::Failed { reason: None, message: None } }
+}
+
+/// Stops what runs, sidecars after the others. `true` when nothing runs.
+fn stop_all(s: &Situation<'_>, all: &[(Role, &Container)], grace: SignedDuration, actions: &mut Vec<Action>) -> bool {
+    let live: Vec<&(Role, &Container)> = all.iter().filter(|(_, c)| is_live(s.record, &c.name)).collect();
+    let others = live.iter().any(|(r, _)| *r != Role::Sidecar);
+    for (role, container) in &live {
+        if *role != Role::Sidecar || !others {
+            actions.push(Action::Stop { container: container.name.clone(), grace });
+        }
+    }
+    live.is_empty()
+}
+
+fn end(s: &Situation<'_>, all: &[(Role, &Container)], ending: Ending, grace: SignedDuration) -> Step {
+    let mut actions = Vec::new();
+    let over = stop_all(s, all, grace, &mut actions);
+    let ever = all.iter().any(|(r, c)| *r == Role::Main && has_run(s.record, &c.name));
+    let outcome = match (over, ending) {
+        (false, _) => if ever { Outcome::Running } else { Outcome::Pending },
+        (true, Ending::Deadline) => Outcome::Failed { reason: Some(DEADLINE.0), message: Some(DEADLINE.1) },
+        (true, Ending::Declared | Ending::Deleted) => final_outcome(s.record, all),
+    };
+    if over && ending == Ending::Deleted {
+        actions.push(Action::Release);
+    }
+    Step { actions, wake: None, outcome }
+}
+
+/// The record of a pod whose shim is gone without having said how things ended: whatever ran is lost.
+pub(crate) fn without_shim(record: &PodRecord, now: Timestamp) -> PodRecord {
+    let mut record = record.clone();
+    for container in record.containers.values_mut() {
+        let started = match &container.state {
+            ContainerState::Exited(_) => continue,
+            ContainerState::Starting => None,
+            ContainerState::Running { started, .. } => Some(*started),
+        };
+        container.state = ContainerState::Exited(Exit {
+            attempt: container.attempt,
+            code: 137,
+            cause: ExitCause::Lost,
+            message: Some("The container could not be located when the pod was terminated".to_owned()),
+            started,
+            finished: now,
+        });
+    }
+    record
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! Runtimes: the files behind an image reference, made on first use and kept in the cache directory.
+//!
+//! A runtime appears under its final name only when it is whole; a lock file keeps two processes from making the same one.
+
+mod java;
+mod mapping;
+mod spark;
+
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use nix::fcntl::{Flock, FlockArg};
+
+use crate::image::{self, ImageError, Source};
+use crate::launch::{Mount, Overlay, Root, User};
+use crate::names::{DEFAULT_PATH, JAVA_HOME, SPARK_HOME, SPARK_UID};
+
+pub use mapping::Mappings;
+
+/// How far the making of a runtime is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// What is being done, for a person: `downloading Spark 4.1.4`.
+    pub what: String,
+    /// Bytes done, and to do if known.
+    pub done: u64,
+    pub total: Option<u64>,
+}
+
+/// Told about progress now and then.
+pub type OnProgress = Arc<dyn Fn(&Progress) + Send + Sync>;
+
+/// Why an image cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum RuntimeError {
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    #[error("{0}")]
+    Provision(String),
+    #[error("{path}: {source}")]
+    File { path: String, source: io::Error },
+    #[error("{0}")]
+    Mapping(String),
+}
+
+impl RuntimeError {
+    pub(crate) fn file(path: &Path, source: io::Error) -> Self {
+        Self::File { path: path.display().to_string(), source }
+    }
+}
+
+/// An image that is ready to be run: its files, and the defaults an image carries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Image {
+    pub(crate) id: String,
+    pub(crate) root: Root,
+    pub(crate) files: Vec<(String, String)>,
+    pub(crate) mounts: Vec<Mount>,
+    pub(crate) env: Vec<(String, String)>,
+    pub(crate) entrypoint: Vec<String>,
+    pub(crate) arguments: Vec<String>,
+    pub(crate) working_dir: String,
+    pub(crate) user: User,
+    pub(crate) home: String,
+    /// Holds Spark, which needs to be told its address.
+    pub(crate) spark: bool,
+}
+
+/// The runtimes of this machine.
+#[derive(Clone)]
+pub struct Runtimes {
+    cache: PathBuf,
+    progress: OnProgress,
+}
+
+const ENTRYPOINT: &str = include_str!("../runtime/entrypoint.sh");
+const DECOMMISSION: &str = include_str!("../runtime/decom.sh");
+
+impl Runtimes {
+    /// Runtimes kept below `cache` (usually `~/.cache/firesteel`).
+    pub fn new(cache: impl Into<PathBuf>, progress: OnProgress) -> Self {
+        Self { cache: cache.into(), progress }
+    }
+
+    /// Makes sure that an image is there, so that a first pod need not wait. Blocks.
+    pub fn prepare(&self, reference: &str) -> Result<(), RuntimeError> {
+        self.resolve(reference).map(|_| ())
+    }
+
+    /// The directory that holds Spark of an image (a `SPARK_HOME`), made on first use, if the image has Spark. Blocks.
+    pub fn spark_home(&self, reference: &str) -> Result<Option<PathBuf>, RuntimeError> {
+        Ok(match self.resolve(reference)?.root {
+            Root::Host { overlays } => overlays.into_iter().find(|o| o.target == SPARK_HOME).map(|o| o.lower),
+            Root::Directory(_) => None,
+        })
+    }
+
+    /// The Java that Spark runtimes use: a `JAVA_HOME`, installed beside the runtimes if the machine has none. Blocks.
+    pub fn java_home(&self) -> Result<PathBuf, RuntimeError> {
+        java::find_or_install(&self.dir()?, &self.progress)
+    }
+
+    /// The directories that stand for images of other names.
+    pub fn mappings(&self) -> Mappings {
+        Mappings::new(self.cache.join("images.json"))
+    }
+
+    /// Finds or makes the files of an image. Blocks, for minutes on first use.
+    pub(crate) fn resolve(&self, reference: &str) -> Result<Image, RuntimeError> {
+        match image::resolve(reference, &self.mappings().read()?)? {
+            Source::Host => Ok(host_image()),
+            Source::Spark { version } => {
+                let runtimes = self.dir()?;
+                let home = spark::find_or_provision(&runtimes, &version, &self.progress)?;
+                let java = java::find_or_install(&runtimes, &self.progress)?;
+                Ok(spark_image(format!("spark-{version}"), home, java))
+            }
+            Source::Mapped(dir) => self.mapped_image(reference, &dir),
+        }
+    }
+
+    fn mapped_image(&self, reference: &str, dir: &Path) -> Result<Image, RuntimeError> {
+        if !dir.is_dir() {
+            return Err(RuntimeError::Mapping(format!("image \"{reference}\" is mapped to {}, which is not a directory", dir.display())));
+        }
+        if dir.join("jars").is_dir() && dir.join("bin").join("spark-submit").exists() {
+            let java = java::find_or_install(&self.dir()?, &self.progress)?;
+            return Ok(spark_image(dir.display().to_string(), dir.to_owned(), java));
+        }
+        if !dir.join("usr").is_dir() && !dir.join("bin").is_dir() {
+            return Err(RuntimeError::Mapping(format!(
+                "image \"{reference}\" is mapped to {}, which is neither a Spark directory (jars, bin/spark-submit) nor a root file system (usr, bin)",
+                dir.display()
+            )));
+        }
+        let stock = dir.join("opt/entrypoint.sh").exists();
+        let base = host_image();
+        Ok(Image {
+            id: dir.display().to_string(),
+            root: Root::Directory(dir.to_owned()),
+            entrypoint: if stock { vec!["/opt/entrypoint.sh".to_owned()] } else { Vec::new() },
+            working_dir: if stock { format!("{SPARK_HOME}/work-dir") } else { "/".to_owned() },
+            user: if stock { User { uid: SPARK_UID, gid: SPARK_UID, groups: Vec::new() } } else { base.user.clone() },
+            env: if stock { vec![("PATH".to_owned(), DEFAULT_PATH.to_owned()), ("SPARK_HOME".to_owned(), SPARK_HOME.to_owned())] } else { base.env.clone() },
+            spark: stock,
+            ..base
+        })
+    }
+
+    fn dir(&self) -> Result<PathBuf, RuntimeError> {
+        let dir = self.cache.join("runtimes");
+        fs::create_dir_all(&dir).map_err(|e| RuntimeError::file(&dir, e))?;
+        Ok(dir)
+    }
+}
+
+fn host_image() -> Image {
+    Image {
+        id: "firesteel/host".to_owned(),
+        root: Root::Host { overlays: Vec::new() },
+        files: Vec::new(),
+        mounts: Vec::new(),
+        env: vec![("PATH".to_owned(), DEFAULT_PATH.to_owned())],
+        entrypoint: Vec::new(),
+        arguments: vec!["sh".to_owned()],
+        working_dir: "/".to_owned(),
+        user: User { uid: 0, gid: 0, groups: Vec::new() },
+        home: "/root".to_owned(),
+        spark: false,
+    }
+}
+
+fn spark_image(id: String, home: PathBuf, java: PathBuf) -> Image {
+    let make = vec![format!("{SPARK_HOME}/conf"), format!("{SPARK_HOME}/work-dir")];
+    Image {
+        id,
+        root: Root::Host { overlays: vec![Overlay { lower: home, target: SPARK_HOME.to_owned(), make }] },
+        files: vec![("/opt/entrypoint.sh".to_owned(), ENTRYPOINT.to_owned()), ("/opt/decom.sh".to_owned(), DECOMMISSION.to_owned())],
+        mounts: vec![Mount { source: java, target: JAVA_HOME.to_owned(), read_only: true }],
+        env: vec![
+            ("PATH".to_owned(), format!("{JAVA_HOME}/bin:{DEFAULT_PATH}:{SPARK_HOME}/bin")),
+            ("JAVA_HOME".to_owned(), JAVA_HOME.to_owned()),
+            ("SPARK_HOME".to_owned(), SPARK_HOME.to_owned()),
+        ],
+        entrypoint: vec!["/opt/entrypoint.sh".to_owned()],
+        arguments: Vec::new(),
+        working_dir: format!("{SPARK_HOME}/work-dir"),
+        user: User { uid: SPARK_UID, gid: SPARK_UID, groups: Vec::new() },
+        home: SPARK_HOME.to_owned(),
+        spark: true,
+    }
+}
+
+/// Runs `make` with a lock held, unless `target` is there, in a new directory that then becomes `target`.
+fn make_once(target: &Path, make: impl FnOnce(&Path) -> Result<(), RuntimeError>) -> Result<(), RuntimeError> {
+    if target.is_dir() {
+        return Ok(());
+    }
+    let beside = |suffix: &str| {
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        target.with_file_name(format!(".{name}.{suffix}"))
+    };
+    let lock_path = beside("lock");
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path).map_err(|e| RuntimeError::file(&lock_path, e))?;
+    let _lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| RuntimeError::file(&lock_path, e.into()))?;
+    if target.is_dir() {
+        return Ok(());
+    }
+    let partial = beside("partial");
+    let _ = fs::remove_dir_all(&partial);
+    fs::create_dir_all(&partial).map_err(|e| RuntimeError::file(&partial, e))?;
+    make(&partial)?;
+    fs::rename(&partial, target).map_err(|e| RuntimeError::file(target, e))
+}

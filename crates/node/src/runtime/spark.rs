@@ -1,0 +1,260 @@
+//! Spark from its Python package, which carries Spark's jars, the Kubernetes module among them.
+//!
+//! The package is fetched with `pip`, which knows the user's index and proxies and checks the file's hash. A package that
+//! has arrived is kept until the runtime is whole, so that an interrupted provisioning goes on from there.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Component, Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use crate::runtime::{OnProgress, Progress, RuntimeError, make_once};
+
+const EXAMPLES_JAR: &[u8] = include_bytes!("../../runtime/examples/spark-examples.jar");
+const PI: &str = include_str!("../../runtime/examples/pi.py");
+const TICK: Duration = Duration::from_millis(300);
+
+/// The directory of a Spark version, laid out like a Spark distribution.
+pub(crate) fn find_or_provision(runtimes: &Path, version: &str, progress: &OnProgress) -> Result<PathBuf, RuntimeError> {
+    let target = runtimes.join(format!("spark-{version}"));
+    make_once(&target, |partial| {
+        let downloads = runtimes.join(format!(".spark-{version}.download"));
+        let package = download(&downloads, version, progress)?;
+        unpack(&package, partial, version, progress)?;
+        add_examples(partial, version)?;
+        fs::remove_dir_all(&downloads).map_err(|e| RuntimeError::file(&downloads, e))
+    })?;
+    Ok(target)
+}
+
+fn download(dir: &Path, version: &str, progress: &OnProgress) -> Result<PathBuf, RuntimeError> {
+    if let Some(package) = package_in(dir) {
+        return Ok(package);
+    }
+    let _ = fs::remove_dir_all(dir);
+    let temporary = dir.join("tmp");
+    fs::create_dir_all(&temporary).map_err(|e| RuntimeError::file(&temporary, e))?;
+    let python = find_pip()?;
+    let mut child = Command::new(python)
+        .args(["-m", "pip", "download", "--no-deps", "--no-cache-dir", "--disable-pip-version-check", "--progress-bar", "off", "--dest"])
+        .arg(dir)
+        .arg(format!("pyspark=={version}"))
+        .env("TMPDIR", &temporary)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(|e| RuntimeError::Provision(format!("starting pip: {e}")))?;
+    let said = Arc::new(Mutex::new(String::new()));
+    let total = Arc::new(AtomicU64::new(0));
+    let readers = [child.stdout.take().map(|s| listen(s, &said, &total)), child.stderr.take().map(|s| listen(s, &said, &total))];
+    let status = loop {
+        if let Some(status) = child.try_wait().map_err(|e| RuntimeError::Provision(format!("waiting for pip: {e}")))? {
+            break status;
+        }
+        let total = Some(total.load(Ordering::Relaxed)).filter(|t| *t > 0);
+        let done = size_below(dir);
+        progress(&Progress { what: format!("downloading Spark {version}"), done: total.map_or(done, |t| done.min(t)), total });
+        std::thread::sleep(TICK);
+    };
+    for reader in readers.into_iter().flatten() {
+        let _ = reader.join();
+    }
+    let said = said.lock().map(|s| s.clone()).unwrap_or_default();
+    if !status.success() {
+        return Err(RuntimeError::Provision(explain_pip(version, &said)));
+    }
+    package_in(dir).ok_or_else(|| RuntimeError::Provision(format!("pip downloaded no package of pyspark {version}")))
+}
+
+fn explain_pip(version: &str, said: &str) -> String {
+    if said.contains("No matching distribution found") {
+        return format!("there is no Spark {version}: the Python package index has no pyspark=={version}");
+    }
+    let reason = said.lines().rev().find(|l| l.trim_start().starts_with("ERROR")).or_else(|| said.lines().last()).unwrap_or("no message");
+    format!("downloading pyspark=={version} with pip failed: {}", reason.trim())
+}
+
+/// A package that pip has put there under its final name, so it is whole and checked.
+fn package_in(dir: &Path) -> Option<PathBuf> {
+    let files = fs::read_dir(dir).ok()?.flatten().map(|e| e.path());
+    files.into_iter().find(|p| p.is_file() && p.file_name().is_some_and(|n| n.to_string_lossy().ends_with(".tar.gz")))
+}
+
+fn find_pip() -> Result<&'static str, RuntimeError> {
+    let works = |python: &&str| {
+        Command::new(python).args(["-m", "pip", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+    };
+    ["python3", "/usr/bin/python3", "python"].into_iter().find(works).ok_or_else(|| {
+        RuntimeError::Provision("Spark comes from its Python package and neither python3 nor pip was found; install them, for example with: apt-get install python3-pip".to_owned())
+    })
+}
+
+fn listen(source: impl Read + Send + 'static, said: &Arc<Mutex<String>>, total: &Arc<AtomicU64>) -> std::thread::JoinHandle<()> {
+    let (said, total) = (Arc::clone(said), Arc::clone(total));
+    std::thread::spawn(move || {
+        for line in io::BufRead::lines(io::BufReader::new(source)).map_while(Result::ok) {
+            if let Some(bytes) = announced_size(&line) {
+                total.store(bytes, Ordering::Relaxed);
+            }
+            if let Ok(mut said) = said.lock() {
+                said.push_str(&line);
+                said.push('\n');
+            }
+        }
+    })
+}
+
+/// `Downloading pyspark-4.1.4.tar.gz (455.6 MB)` → bytes.
+fn announced_size(line: &str) -> Option<u64> {
+    let rest = line.trim().strip_prefix("Downloading ")?.rsplit_once('(')?.1.strip_suffix(')')?;
+    let (number, unit) = rest.split_once(' ')?;
+    let factor = match unit {
+        "kB" => 1e3,
+        "MB" => 1e6,
+        "GB" => 1e9,
+        _ => return None,
+    };
+    let number: f64 = number.parse().ok()?;
+    Some((number * factor) as u64)
+}
+
+fn size_below(dir: &Path) -> u64 {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.map(|e| if e.path().is_dir() { size_below(&e.path()) } else { e.metadata().map_or(0, |m| m.len()) }).sum()
+}
+
+struct Counted<R> {
+    inner: R,
+    seen: Arc<AtomicU64>,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let n = self.inner.read(buffer)?;
+        self.seen.fetch_add(n as u64, Ordering::Relaxed);
+        Ok(n)
+    }
+}
+
+fn unpack(package: &Path, target: &Path, version: &str, progress: &OnProgress) -> Result<(), RuntimeError> {
+    let damaged = |e: io::Error| RuntimeError::Provision(format!("unpacking {}: {e}", package.display()));
+    let file = File::open(package).map_err(|e| RuntimeError::file(package, e))?;
+    let total = file.metadata().ok().map(|m| m.len());
+    let seen = Arc::new(AtomicU64::new(0));
+    let counted = Counted { inner: file, seen: Arc::clone(&seen) };
+    let mut archive = tar::Archive::new(flate2::read::GzDecoder::new(io::BufReader::with_capacity(1 << 20, counted)));
+    let mut told = 0;
+    for entry in archive.entries().map_err(damaged)? {
+        let mut entry = entry.map_err(damaged)?;
+        let path = entry.path().map_err(damaged)?.into_owned();
+        if !entry.header().entry_type().is_file() {
+            continue;
+        }
+        let Some(place) = place_of(&path) else { continue };
+        let place = target.join(place);
+        if let Some(parent) = place.parent() {
+            fs::create_dir_all(parent).map_err(|e| RuntimeError::file(parent, e))?;
+        }
+        entry.unpack(&place).map_err(damaged)?;
+        let done = seen.load(Ordering::Relaxed);
+        if done - told > 4 << 20 {
+            told = done;
+            progress(&Progress { what: format!("unpacking Spark {version}"), done, total });
+        }
+    }
+    for needed in ["bin/spark-submit", "jars", "python/pyspark/__init__.py"] {
+        if !target.join(needed).exists() {
+            return Err(RuntimeError::Provision(format!("the package of Spark {version} holds no {needed}")));
+        }
+    }
+    // Programs must be programs, whatever the archive says.
+    for dir in ["bin", "sbin"] {
+        for entry in fs::read_dir(target.join(dir)).into_iter().flatten().flatten() {
+            use std::os::unix::fs::PermissionsExt as _;
+            let _ = fs::set_permissions(entry.path(), fs::Permissions::from_mode(0o755));
+        }
+    }
+    Ok(())
+}
+
+/// Where a file of the package belongs in a Spark directory; `None` for what is of no use there.
+fn place_of(path: &Path) -> Option<PathBuf> {
+    let mut parts = Vec::new();
+    for component in path.components() {
+        match component {
+            Component::Normal(name) => parts.push(name.to_str()?),
+            Component::CurDir => {}
+            _ => return None,
+        }
+    }
+    let place = |prefix: &str, rest: &[&str]| Some(Path::new(prefix).join(rest.join("/")));
+    match parts.get(1..)? {
+        ["deps", "examples", rest @ ..] => place("examples/src/main/python", rest),
+        ["deps", "jars", "spark-connect-client" | "connect-repl", ..] => None,
+        ["deps", rest @ ..] if rest.last().is_some_and(|n| n.ends_with(".cmd")) => None,
+        ["deps", rest @ ..] => place("", rest),
+        ["pyspark", rest @ ..] => place("python/pyspark", rest),
+        ["lib", rest @ ..] => place("python/lib", rest),
+        [name @ ("LICENSE" | "NOTICE" | "README.md")] => place("", &[name]),
+        _ => None,
+    }
+}
+
+/// The examples people start with: our own Pi where the package has none.
+fn add_examples(home: &Path, version: &str) -> Result<(), RuntimeError> {
+    let put = |path: PathBuf, content: &[u8]| {
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent).map_err(|e| RuntimeError::file(parent, e))?;
+        }
+        fs::write(&path, content).map_err(|e| RuntimeError::file(&path, e))
+    };
+    let jars = home.join("examples/jars");
+    let scala = scala_version(home);
+    put(jars.join("spark-examples.jar"), EXAMPLES_JAR)?;
+    put(jars.join(format!("spark-examples_{scala}-{version}.jar")), EXAMPLES_JAR)?;
+    let pi = home.join("examples/src/main/python/pi.py");
+    if !pi.exists() {
+        put(pi, PI.as_bytes())?;
+    }
+    put(home.join("RELEASE"), format!("Spark {version} (from the Python package)\n").as_bytes())
+}
+
+/// From the name of Spark's core jar: `spark-core_2.13-4.1.4.jar` → `2.13`.
+fn scala_version(home: &Path) -> String {
+    let jars = fs::read_dir(home.join("jars")).into_iter().flatten().flatten();
+    let names = jars.filter_map(|e| e.file_name().into_string().ok());
+    names.into_iter().find_map(|n| Some(n.strip_prefix("spark-core_")?.split('-').next()?.to_owned())).unwrap_or_else(|| "2.13".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_of_the_package_land_where_a_distribution_has_them() {
+        let place = |p: &str| place_of(Path::new(p)).map(|p| p.display().to_string());
+        assert_eq!(place("pyspark-4.1.4/deps/jars/a.jar").as_deref(), Some("jars/a.jar"));
+        assert_eq!(place("pyspark-4.1.4/deps/examples/pi.py").as_deref(), Some("examples/src/main/python/pi.py"));
+        assert_eq!(place("pyspark-4.1.4/pyspark/sql/x.py").as_deref(), Some("python/pyspark/sql/x.py"));
+        assert_eq!(place("pyspark-4.1.4/lib/pyspark.zip").as_deref(), Some("python/lib/pyspark.zip"));
+        assert_eq!(place("pyspark-4.1.4/deps/bin/pyspark.cmd"), None);
+        assert_eq!(place("pyspark-4.1.4/../../etc/passwd"), None);
+        assert_eq!(place("pyspark-4.1.4/setup.py"), None);
+    }
+
+    #[test]
+    fn the_size_pip_announces_is_understood() {
+        assert_eq!(announced_size("  Downloading pyspark-4.1.4.tar.gz (455.6 MB)"), Some(455_600_000));
+        assert_eq!(announced_size("Collecting pyspark==4.1.4"), None);
+    }
+
+    #[test]
+    fn a_version_that_does_not_exist_is_said_so() {
+        let said = "ERROR: Could not find a version\nERROR: No matching distribution found for pyspark==9.9.9\n";
+        assert_eq!(explain_pip("9.9.9", said), "there is no Spark 9.9.9: the Python package index has no pyspark==9.9.9");
+    }
+}

@@ -1,0 +1,461 @@
+//! Volumes of a pod: what has to be fetched for them, what they hold, and where they appear in a container.
+//!
+//! [`needs`], [`plan`] and [`mounts`] are pure; [`materialise`] writes a planned volume to disk.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::path::{Component, Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{Container, DownwardAPIVolumeFile, HostPathVolumeSource, KeyToPath, PersistentVolume, Pod, Volume};
+
+use crate::environment::{Objects, PodFacts, expand, field_value, resource_value};
+use crate::launch::Mount;
+
+/// Objects a pod refers to, by name.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Needs {
+    pub(crate) config_maps: BTreeSet<String>,
+    pub(crate) secrets: BTreeSet<String>,
+    pub(crate) claims: BTreeSet<String>,
+    pub(crate) tokens: Vec<TokenNeed>,
+}
+
+/// A service account token that belongs into a projected volume.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct TokenNeed {
+    pub(crate) volume: String,
+    pub(crate) path: String,
+    pub(crate) audience: Option<String>,
+    pub(crate) seconds: i64,
+}
+
+/// A volume that cannot be had yet, or never.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum VolumeError {
+    #[error("{kind} \"{name}\" not found")]
+    NoObject { kind: &'static str, name: String },
+    #[error("references non-existent {kind} key: {key}")]
+    NoKey { kind: &'static str, key: String },
+    #[error("{0}")]
+    Downward(String),
+    #[error("hostPath type check failed: {path} is not a {wanted}")]
+    HostPath { path: String, wanted: &'static str },
+    #[error("persistentvolumeclaim \"{0}\" is not bound")]
+    Unbound(String),
+    #[error("persistentvolume \"{0}\" is neither hostPath nor local, which is all this node can mount")]
+    ForeignVolume(String),
+    #[error("volumes of this kind cannot be mounted by this node")]
+    Unsupported,
+    #[error("{0}")]
+    Path(String),
+}
+
+/// A file of a volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct FileSpec {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) mode: u32,
+}
+
+/// What a volume is, with everything looked up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Planned {
+    Files(BTreeMap<String, FileSpec>),
+    Empty { memory: bool },
+    Host { path: PathBuf, kind: HostKind },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum HostKind {
+    Any,
+    Directory,
+    DirectoryOrCreate,
+    File,
+    FileOrCreate,
+    Socket,
+    Device,
+}
+
+const DEFAULT_MODE: i32 = 0o644;
+
+/// All objects that volumes and variables of a pod refer to.
+pub(crate) fn needs(pod: &Pod) -> Needs {
+    let mut needs = Needs::default();
+    let Some(spec) = pod.spec.as_ref() else { return needs };
+    for container in spec.containers.iter().chain(spec.init_containers.iter().flatten()) {
+        for source in container.env_from.iter().flatten() {
+            needs.config_maps.extend(source.config_map_ref.as_ref().map(|r| r.name.clone()));
+            needs.secrets.extend(source.secret_ref.as_ref().map(|r| r.name.clone()));
+        }
+        for source in container.env.iter().flatten().filter_map(|e| e.value_from.as_ref()) {
+            needs.config_maps.extend(source.config_map_key_ref.as_ref().map(|r| r.name.clone()));
+            needs.secrets.extend(source.secret_key_ref.as_ref().map(|r| r.name.clone()));
+        }
+    }
+    for volume in spec.volumes.iter().flatten() {
+        needs.config_maps.extend(volume.config_map.as_ref().map(|c| c.name.clone()));
+        needs.secrets.extend(volume.secret.as_ref().and_then(|s| s.secret_name.clone()));
+        needs.claims.extend(volume.persistent_volume_claim.as_ref().map(|c| c.claim_name.clone()));
+        if volume.ephemeral.is_some() {
+            needs.claims.insert(format!("{}-{}", pod.metadata.name.clone().unwrap_or_default(), volume.name));
+        }
+        for source in volume.projected.iter().flat_map(|p| p.sources.iter().flatten()) {
+            needs.config_maps.extend(source.config_map.as_ref().map(|c| c.name.clone()));
+            needs.secrets.extend(source.secret.as_ref().map(|s| s.name.clone()));
+            needs.tokens.extend(source.service_account_token.as_ref().map(|t| TokenNeed {
+                volume: volume.name.clone(),
+                path: t.path.clone(),
+                audience: t.audience.clone().filter(|a| !a.is_empty()),
+                seconds: t.expiration_seconds.unwrap_or(3600),
+            }));
+        }
+    }
+    needs
+}
+
+/// Everything a volume can be made from.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Supplies {
+    pub(crate) objects: Objects,
+    pub(crate) tokens: BTreeMap<(String, String), String>,
+    /// Bound volumes by the name of their claim.
+    pub(crate) claims: BTreeMap<String, PersistentVolume>,
+}
+
+/// Decides what a volume holds.
+pub(crate) fn plan(pod: &Pod, volume: &Volume, supplies: &Supplies, facts: &PodFacts) -> Result<Planned, VolumeError> {
+    let objects = &supplies.objects;
+    if let Some(source) = &volume.config_map {
+        let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
+        return config_map_files(objects, &source.name, source.items.as_deref(), source.optional == Some(true), mode).map(Planned::Files);
+    }
+    if let Some(source) = &volume.secret {
+        let name = source.secret_name.clone().unwrap_or_default();
+        let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
+        return secret_files(objects, &name, source.items.as_deref(), source.optional == Some(true), mode).map(Planned::Files);
+    }
+    if let Some(source) = &volume.projected {
+        let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
+        let mut files = BTreeMap::new();
+        for part in source.sources.iter().flatten() {
+            if let Some(p) = &part.config_map {
+                files.extend(config_map_files(objects, &p.name, p.items.as_deref(), p.optional == Some(true), mode)?);
+            }
+            if let Some(p) = &part.secret {
+                files.extend(secret_files(objects, &p.name, p.items.as_deref(), p.optional == Some(true), mode)?);
+            }
+            if let Some(p) = &part.downward_api {
+                files.extend(downward_files(pod, p.items.as_deref().unwrap_or_default(), facts, mode)?);
+            }
+            if let Some(p) = &part.service_account_token {
+                let token = supplies.tokens.get(&(volume.name.clone(), p.path.clone())).ok_or(VolumeError::NoObject { kind: "token", name: p.path.clone() })?;
+                files.insert(safe_path(&p.path)?, FileSpec { bytes: token.clone().into_bytes(), mode: bits(mode) });
+            }
+        }
+        return Ok(Planned::Files(files));
+    }
+    if let Some(source) = &volume.downward_api {
+        let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
+        return downward_files(pod, source.items.as_deref().unwrap_or_default(), facts, mode).map(Planned::Files);
+    }
+    if let Some(source) = &volume.empty_dir {
+        return Ok(Planned::Empty { memory: source.medium.as_deref() == Some("Memory") });
+    }
+    if let Some(source) = &volume.host_path {
+        return host_path(source);
+    }
+    let claim = volume.persistent_volume_claim.as_ref().map(|c| c.claim_name.clone());
+    let claim = claim.or_else(|| volume.ephemeral.as_ref().map(|_| format!("{}-{}", pod.metadata.name.clone().unwrap_or_default(), volume.name)));
+    if let Some(claim) = claim {
+        let bound = supplies.claims.get(&claim).ok_or(VolumeError::Unbound(claim))?;
+        let spec = bound.spec.as_ref();
+        let path = spec.and_then(|s| s.host_path.as_ref().map(|h| &h.path).or(s.local.as_ref().map(|l| &l.path)));
+        let path = path.ok_or_else(|| VolumeError::ForeignVolume(bound.metadata.name.clone().unwrap_or_default()))?;
+        return Ok(Planned::Host { path: PathBuf::from(path), kind: HostKind::DirectoryOrCreate });
+    }
+    // A volume without a source is an emptyDir.
+    let plain = serde_json::to_value(volume).ok().and_then(|v| v.as_object().map(|o| o.len() <= 1)).unwrap_or(false);
+    if plain { Ok(Planned::Empty { memory: false }) } else { Err(VolumeError::Unsupported) }
+}
+
+fn host_path(source: &HostPathVolumeSource) -> Result<Planned, VolumeError> {
+    let kind = match source.type_.as_deref().unwrap_or_default() {
+        "" => HostKind::Any,
+        "Directory" => HostKind::Directory,
+        "DirectoryOrCreate" => HostKind::DirectoryOrCreate,
+        "File" => HostKind::File,
+        "FileOrCreate" => HostKind::FileOrCreate,
+        "Socket" => HostKind::Socket,
+        "CharDevice" | "BlockDevice" => HostKind::Device,
+        other => return Err(VolumeError::Path(format!("unknown hostPath type {other}"))),
+    };
+    Ok(Planned::Host { path: PathBuf::from(&source.path), kind })
+}
+
+type Files = BTreeMap<String, FileSpec>;
+
+fn config_map_files(objects: &Objects, name: &str, items: Option<&[KeyToPath]>, optional: bool, mode: i32) -> Result<Files, VolumeError> {
+    let Some(map) = objects.config_maps.get(name) else {
+        return if optional { Ok(Files::new()) } else { Err(VolumeError::NoObject { kind: "configmap", name: name.to_owned() }) };
+    };
+    let mut all: BTreeMap<String, Vec<u8>> = map.data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into_bytes())).collect();
+    all.extend(map.binary_data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())));
+    chosen_files(all, items, optional, mode, "config")
+}
+
+fn secret_files(objects: &Objects, name: &str, items: Option<&[KeyToPath]>, optional: bool, mode: i32) -> Result<Files, VolumeError> {
+    let Some(secret) = objects.secrets.get(name) else {
+        return if optional { Ok(Files::new()) } else { Err(VolumeError::NoObject { kind: "secret", name: name.to_owned() }) };
+    };
+    let all = secret.data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())).collect();
+    chosen_files(all, items, optional, mode, "secret")
+}
+
+fn chosen_files(mut all: BTreeMap<String, Vec<u8>>, items: Option<&[KeyToPath]>, optional: bool, mode: i32, kind: &'static str) -> Result<Files, VolumeError> {
+    let Some(items) = items.filter(|i| !i.is_empty()) else {
+        return all.into_iter().map(|(k, bytes)| Ok((safe_path(&k)?, FileSpec { bytes, mode: bits(mode) }))).collect();
+    };
+    let mut files = Files::new();
+    for item in items {
+        match all.remove(&item.key) {
+            Some(bytes) => {
+                files.insert(safe_path(&item.path)?, FileSpec { bytes, mode: bits(item.mode.unwrap_or(mode)) });
+            }
+            None if optional => {}
+            None => return Err(VolumeError::NoKey { kind, key: item.key.clone() }),
+        }
+    }
+    Ok(files)
+}
+
+fn downward_files(pod: &Pod, items: &[DownwardAPIVolumeFile], facts: &PodFacts, mode: i32) -> Result<Files, VolumeError> {
+    let none = Container::default();
+    let mut files = Files::new();
+    for item in items {
+        let text = match (&item.field_ref, &item.resource_field_ref) {
+            (Some(field), _) => field_value(pod, field, facts),
+            (None, Some(resource)) => resource_value(pod, &none, resource, facts),
+            (None, None) => Ok(String::new()),
+        };
+        let bytes = text.map_err(|e| VolumeError::Downward(e.to_string()))?.into_bytes();
+        files.insert(safe_path(&item.path)?, FileSpec { bytes, mode: bits(item.mode.unwrap_or(mode)) });
+    }
+    Ok(files)
+}
+
+fn bits(mode: i32) -> u32 {
+    mode.cast_unsigned() & 0o777
+}
+
+/// A path that stays where it is put.
+fn safe_path(path: &str) -> Result<String, VolumeError> {
+    let bad = path.is_empty() || Path::new(path).components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir));
+    if bad { Err(VolumeError::Path(format!("path \"{path}\" leads out of the volume"))) } else { Ok(path.to_owned()) }
+}
+
+/// Whether containers may write to a volume of this kind, by Kubernetes' own rule.
+fn writable(volume: &Volume) -> bool {
+    volume.config_map.is_none() && volume.secret.is_none() && volume.projected.is_none() && volume.downward_api.is_none()
+}
+
+/// The mounts of a container, parents before children.
+pub(crate) fn mounts(pod: &Pod, container: &Container, variables: &[(String, String)], sources: &BTreeMap<String, PathBuf>) -> Result<Vec<Mount>, VolumeError> {
+    let volumes = pod.spec.as_ref().and_then(|s| s.volumes.as_deref()).unwrap_or_default();
+    let mut mounts = Vec::new();
+    for wanted in container.volume_mounts.iter().flatten() {
+        let volume = volumes.iter().find(|v| v.name == wanted.name);
+        let source = sources.get(&wanted.name).ok_or_else(|| VolumeError::NoObject { kind: "volume", name: wanted.name.clone() })?;
+        let part = match (&wanted.sub_path, &wanted.sub_path_expr) {
+            (_, Some(expression)) if !expression.is_empty() => Some(expand(expression, variables)),
+            (Some(path), _) if !path.is_empty() => Some(path.clone()),
+            _ => None,
+        };
+        let source = match part {
+            Some(part) => source.join(safe_path(&part)?),
+            None => source.clone(),
+        };
+        let claimed_read_only = volume.and_then(|v| v.persistent_volume_claim.as_ref()).is_some_and(|c| c.read_only == Some(true));
+        let read_only = wanted.read_only == Some(true) || claimed_read_only || volume.is_some_and(|v| !writable(v));
+        mounts.push(Mount { source, target: wanted.mount_path.clone(), read_only });
+    }
+    mounts.sort_by_key(|m| m.target.split('/').filter(|p| !p.is_empty()).count());
+    Ok(mounts)
+}
+
+/// Writes a planned volume and gives the path to bind. Doing it again brings it up to date.
+pub(crate) fn materialise(planned: &Planned, dir: &Path, memory_dir: &Path, fs_group: Option<u32>) -> Result<PathBuf, VolumeError> {
+    let said = |path: &Path| { let path = path.display().to_string(); move |e: io::Error| VolumeError::Path(format!("{path}: {e}")) };
+    match planned {
+        Planned::Files(files) => {
+            fs::create_dir_all(dir).map_err(said(dir))?;
+            for (name, file) in files {
+                let path = dir.join(name);
+                if let Some(parent) = path.parent() {
+                    fs::create_dir_all(parent).map_err(said(parent))?;
+                }
+                if fs::read(&path).is_ok_and(|old| old == file.bytes) {
+                    continue;
+                }
+                // A file that is bound by subPath keeps its old content, as in a kubelet: the new one is another file.
+                let temporary = path.with_file_name(format!(".{}.new", path.file_name().unwrap_or_default().to_string_lossy()));
+                fs::write(&temporary, &file.bytes).map_err(said(&temporary))?;
+                let mode = if fs_group.is_some() { file.mode | (file.mode & 0o400) >> 3 } else { file.mode };
+                fs::set_permissions(&temporary, fs::Permissions::from_mode(mode)).map_err(said(&temporary))?;
+                give_to_group(&temporary, fs_group);
+                fs::rename(&temporary, &path).map_err(said(&path))?;
+            }
+            Ok(dir.to_owned())
+        }
+        Planned::Empty { memory } => {
+            let place = if *memory { memory_dir } else { dir };
+            if !place.is_dir() {
+                fs::DirBuilder::new().recursive(true).mode(0o777).create(place).map_err(said(place))?;
+                let mode = if fs_group.is_some() { 0o2777 } else { 0o777 };
+                fs::set_permissions(place, fs::Permissions::from_mode(mode)).map_err(said(place))?;
+                give_to_group(place, fs_group);
+            }
+            Ok(place.to_owned())
+        }
+        Planned::Host { path, kind } => host_place(path, *kind),
+    }
+}
+
+fn host_place(path: &Path, kind: HostKind) -> Result<PathBuf, VolumeError> {
+    use std::os::unix::fs::FileTypeExt as _;
+    let refuse = |wanted| VolumeError::HostPath { path: path.display().to_string(), wanted };
+    let said = |e: io::Error| VolumeError::Path(format!("{}: {e}", path.display()));
+    let meta = fs::metadata(path);
+    match (kind, &meta) {
+        (HostKind::Any, Ok(_)) => {}
+        // A container runtime makes a missing directory for a bind mount.
+        (HostKind::Any | HostKind::DirectoryOrCreate, Err(_)) => fs::create_dir_all(path).map_err(said)?,
+        (HostKind::FileOrCreate, Err(_)) => fs::write(path, b"").map_err(said)?,
+        (HostKind::Directory | HostKind::DirectoryOrCreate, Ok(m)) if m.is_dir() => {}
+        (HostKind::Directory | HostKind::DirectoryOrCreate, _) => return Err(refuse("directory")),
+        (HostKind::File | HostKind::FileOrCreate, Ok(m)) if m.is_file() => {}
+        (HostKind::File | HostKind::FileOrCreate, _) => return Err(refuse("file")),
+        (HostKind::Socket, Ok(m)) if m.file_type().is_socket() => {}
+        (HostKind::Socket, _) => return Err(refuse("socket file")),
+        (HostKind::Device, Ok(m)) if m.file_type().is_char_device() || m.file_type().is_block_device() => {}
+        (HostKind::Device, _) => return Err(refuse("device")),
+    }
+    Ok(path.to_owned())
+}
+
+fn give_to_group(path: &Path, group: Option<u32>) {
+    if let Some(group) = group {
+        // Only root may; an ordinary user's pods have one user and one group anyway.
+        let _ = nix::unistd::chown(path, None, Some(nix::unistd::Gid::from_raw(group)));
+    }
+}
+
+/// Makes the directory a subPath names, where that is the volume's business (not for ConfigMaps and the like).
+pub(crate) fn make_sub_path(mount: &Mount) -> io::Result<()> {
+    if mount.source.exists() {
+        return Ok(());
+    }
+    fs::DirBuilder::new().recursive(true).mode(0o777).create(&mount.source)?;
+    fs::set_permissions(&mount.source, fs::Permissions::from_mode(0o777))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+
+    fn pod() -> Pod {
+        serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "p", "namespace": "n", "labels": {"a": "b"}},
+            "spec": {
+                "containers": [{"name": "c", "volumeMounts": [
+                    {"name": "cfg", "mountPath": "/opt/spark/conf/deep"},
+                    {"name": "all", "mountPath": "/opt"},
+                    {"name": "scratch", "mountPath": "/data", "subPathExpr": "$(NAME)/x"},
+                    {"name": "scratch", "mountPath": "/ro", "readOnly": true}
+                ]}],
+                "volumes": [
+                    {"name": "cfg", "configMap": {"name": "m", "items": [{"key": "k", "path": "d/f", "mode": 0o600}]}},
+                    {"name": "all", "projected": {"sources": [
+                        {"serviceAccountToken": {"path": "token"}},
+                        {"configMap": {"name": "kube-root-ca.crt"}},
+                        {"secret": {"name": "s", "optional": true}},
+                        {"downwardAPI": {"items": [{"path": "labels", "fieldRef": {"fieldPath": "metadata.labels"}}]}}
+                    ]}},
+                    {"name": "scratch", "emptyDir": {"medium": "Memory"}},
+                    {"name": "claim", "persistentVolumeClaim": {"claimName": "data"}},
+                    {"name": "bare"}
+                ]
+            }
+        }))
+        .expect("a pod")
+    }
+
+    fn supplies() -> Supplies {
+        let map = |v| serde_json::from_value::<ConfigMap>(v).expect("a map");
+        Supplies {
+            objects: Objects {
+                config_maps: BTreeMap::from([
+                    ("m".to_owned(), map(serde_json::json!({"data": {"k": "v", "other": "w"}}))),
+                    ("kube-root-ca.crt".to_owned(), map(serde_json::json!({"data": {"ca.crt": "CA"}}))),
+                ]),
+                secrets: BTreeMap::from([("x".to_owned(), Secret::default())]),
+            },
+            tokens: BTreeMap::from([(("all".to_owned(), "token".to_owned()), "T".to_owned())]),
+            claims: BTreeMap::new(),
+        }
+    }
+
+    fn planned(name: &str, supplies: &Supplies) -> Result<Planned, VolumeError> {
+        let pod = pod();
+        let volume = pod.spec.as_ref().and_then(|s| s.volumes.as_ref()).and_then(|v| v.iter().find(|v| v.name == name)).cloned().expect("volume");
+        plan(&pod, &volume, supplies, &PodFacts::default())
+    }
+
+    #[test]
+    fn volumes_hold_what_their_sources_say() {
+        let file = |text: &str, mode| FileSpec { bytes: text.as_bytes().to_vec(), mode };
+        assert_eq!(planned("cfg", &supplies()), Ok(Planned::Files(BTreeMap::from([("d/f".to_owned(), file("v", 0o600))]))));
+        let all = BTreeMap::from([("ca.crt".to_owned(), file("CA", 0o644)), ("labels".to_owned(), file("a=\"b\"", 0o644)), ("token".to_owned(), file("T", 0o644))]);
+        assert_eq!(planned("all", &supplies()), Ok(Planned::Files(all)));
+        assert_eq!(planned("scratch", &supplies()), Ok(Planned::Empty { memory: true }));
+        assert_eq!(planned("bare", &supplies()), Ok(Planned::Empty { memory: false }));
+        assert_eq!(planned("claim", &supplies()), Err(VolumeError::Unbound("data".to_owned())));
+    }
+
+    #[test]
+    fn what_is_not_there_is_said() {
+        let mut less = supplies();
+        less.objects.config_maps.remove("m");
+        assert_eq!(planned("cfg", &less).expect_err("missing").to_string(), "configmap \"m\" not found");
+        less.objects.config_maps.insert("m".to_owned(), ConfigMap::default());
+        assert_eq!(planned("cfg", &less).expect_err("no key").to_string(), "references non-existent config key: k");
+    }
+
+    #[test]
+    fn parents_are_mounted_before_children_and_sources_of_the_cluster_are_read_only() {
+        let pod = pod();
+        let container = &pod.spec.as_ref().expect("spec").containers[0];
+        let sources = ["cfg", "all", "scratch"].map(|n| (n.to_owned(), PathBuf::from("/v").join(n))).into();
+        let mounts = mounts(&pod, container, &[("NAME".to_owned(), "p".to_owned())], &sources).expect("mounts");
+        let seen: Vec<(&str, &str, bool)> = mounts.iter().map(|m| (m.target.as_str(), m.source.to_str().unwrap_or_default(), m.read_only)).collect();
+        assert_eq!(seen, [("/opt", "/v/all", true), ("/data", "/v/scratch/p/x", false), ("/ro", "/v/scratch", true), ("/opt/spark/conf/deep", "/v/cfg", true)]);
+    }
+
+    #[test]
+    fn nothing_leads_out_of_a_volume() {
+        assert!(safe_path("../x").is_err());
+        assert!(safe_path("/etc/passwd").is_err());
+        assert!(safe_path("a/../../b").is_err());
+        assert!(safe_path("..data/x").is_ok());
+    }
+
+    #[test]
+    fn everything_a_pod_refers_to_is_found() {
+        let needs = needs(&pod());
+        assert_eq!(needs.config_maps.into_iter().collect::<Vec<_>>(), ["kube-root-ca.crt", "m"]);
+        assert_eq!(needs.claims.into_iter().collect::<Vec<_>>(), ["data"]);
+        assert_eq!(needs.tokens[0].path, "token");
+    }
+}
