@@ -1,1 +1,64 @@
-//! placeholder
+//! A Kubernetes-compatible API server in a process.
+//!
+//! Real clients (kubectl, kube-rs, client-go, fabric8) talk to it over TLS as to any cluster: objects of the usual kinds
+//! and custom resources, watches, patches, server-side apply, RBAC. It runs no pods and no controllers by itself; those
+//! are clients like any other.
+//!
+//! ```
+//! # async fn example() -> Result<(), firesteel_apiserver::StartError> {
+//! use firesteel_apiserver::ApiServer;
+//!
+//! let server = ApiServer::builder().start().await?;
+//! let kubeconfig = server.admin_kubeconfig(); // a file kubectl and every client library take as it is
+//! println!("{} answers at {}", kubeconfig.len(), server.url());
+//! server.shutdown().await;
+//! # Ok(())
+//! # }
+//! # tokio::runtime::Runtime::new().expect("runtime").block_on(example()).expect("the server starts");
+//! ```
+
+mod admission;
+mod answer;
+mod auth;
+mod authorization;
+mod builder;
+mod bootstrap;
+mod crd;
+mod decode;
+mod defaults;
+mod deleting;
+mod discovery;
+mod effects;
+mod handler;
+mod journal;
+mod jsonpath;
+mod kinds;
+mod managed;
+mod meta;
+mod names;
+mod openapi;
+mod patch;
+mod pki;
+mod pods;
+mod quantity;
+mod reading;
+mod request;
+mod schema;
+mod selector;
+mod server;
+mod service;
+mod state;
+mod status;
+mod store;
+mod strategy;
+mod subresource;
+mod table;
+mod tokens;
+mod validate;
+mod versions;
+mod watching;
+mod writing;
+
+pub use builder::{ApiServer, Builder, RunningServer, StartError};
+pub use journal::JournalError;
+pub use pki::{Credentials, PkiError};

@@ -1,0 +1,153 @@
+//! Answers: objects and lists in the form the client asked for (plain, Table, metadata only; JSON or YAML).
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::{HeaderValue, Response, StatusCode, header};
+use serde_json::{Value, json};
+
+use crate::kinds::Kind;
+use crate::request::{Accepted, Form};
+use crate::status::{Failure, Outcome};
+use crate::store::Stored;
+
+pub(crate) type Reply = Response<Body>;
+
+pub(crate) fn json_bytes(code: u16, text: impl Into<Bytes>) -> Reply {
+    typed(code, "application/json", text)
+}
+
+pub(crate) fn typed(code: u16, media: &'static str, text: impl Into<Bytes>) -> Reply {
+    let mut response = Response::new(Body::from(text.into()));
+    *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    response
+}
+
+pub(crate) fn plain_text(code: u16, text: impl Into<Bytes>) -> Reply {
+    typed(code, "text/plain; charset=utf-8", text)
+}
+
+/// Writes a value that has no other forms (Status, discovery, reviews).
+pub(crate) fn value(accepted: Option<Accepted>, code: u16, value: &Value) -> Reply {
+    if accepted.is_some_and(|a| a.yaml)
+        && let Ok(text) = serde_saphyr::to_string(value)
+    {
+        return typed(code, "application/yaml", text);
+    }
+    json_bytes(code, value.to_string())
+}
+
+pub(crate) fn failure(failure: &Failure) -> Reply {
+    if failure.plain {
+        return plain_text(failure.code, failure.message.clone());
+    }
+    let mut reply = json_bytes(failure.code, failure.body().to_string());
+    let retry = failure.details.as_ref().and_then(|d| d.get("retryAfterSeconds")).and_then(Value::as_u64);
+    if let Some(seconds) = retry {
+        reply.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    reply
+}
+
+/// One object.
+pub(crate) fn object(kind: &Kind, accepted: Accepted, code: u16, object: &Stored) -> Reply {
+    if accepted.form == Form::Plain && !accepted.yaml && !crate::versions::differs(kind, &object.value) {
+        return json_bytes(code, object.text());
+    }
+    fresh(kind, accepted, code, &object.value)
+}
+
+/// One object that is not (or not like this) in the store.
+pub(crate) fn fresh(kind: &Kind, accepted: Accepted, code: u16, object: &Value) -> Reply {
+    let shown = crate::versions::read(kind, object);
+    match accepted.form {
+        Form::Plain => value(Some(accepted), code, &shown),
+        Form::Metadata => value(Some(accepted), code, &partial(&shown, true)),
+        Form::Table => {
+            let table = crate::table::of(kind, std::iter::once(shown.as_ref()), crate::table::Include::Metadata, true);
+            value(Some(accepted), code, &with_meta(table, crate::meta::resource_version(object), "", 0))
+        }
+    }
+}
+
+/// `PartialObjectMetadata` of an object.
+pub(crate) fn partial(object: &Value, typed: bool) -> Value {
+    let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    if typed {
+        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+    } else {
+        json!({"metadata": metadata})
+    }
+}
+
+fn with_meta(mut list: Value, revision: &str, next: &str, remaining: usize) -> Value {
+    let mut metadata = json!({"resourceVersion": revision});
+    if !next.is_empty() {
+        metadata["continue"] = next.into();
+        if remaining > 0 {
+            metadata["remainingItemCount"] = remaining.into();
+        }
+    }
+    list["metadata"] = metadata;
+    list
+}
+
+/// A page of a list.
+pub(crate) struct Page<'a> {
+    pub(crate) items: &'a [Arc<Stored>],
+    pub(crate) revision: u64,
+    pub(crate) next: &'a str,
+    pub(crate) remaining: usize,
+}
+
+pub(crate) fn list(kind: &Kind, accepted: Accepted, include: crate::table::Include, page: &Page<'_>) -> Outcome<Reply> {
+    let revision = page.revision.to_string();
+    let meta = |list| with_meta(list, &revision, page.next, page.remaining);
+    match accepted.form {
+        Form::Plain if !accepted.yaml => {
+            let head = meta(json!({"kind": &*kind.list_kind, "apiVersion": kind.api_version()})).to_string();
+            let size: usize = page.items.iter().map(|i| i.text().len() + 1).sum();
+            let mut out = BytesMut::with_capacity(head.len() + size + 16);
+            out.put_slice(&head.as_bytes()[..head.len() - 1]);
+            out.put_slice(b",\"items\":[");
+            for (index, item) in page.items.iter().enumerate() {
+                if index > 0 {
+                    out.put_u8(b',');
+                }
+                if crate::versions::differs(kind, &item.value) {
+                    out.put_slice(crate::versions::read(kind, &item.value).to_string().as_bytes());
+                } else {
+                    out.put_slice(&item.text());
+                }
+            }
+            out.put_slice(b"]}");
+            Ok(json_bytes(200, out.freeze()))
+        }
+        Form::Plain => {
+            let items: Vec<Value> = page.items.iter().map(|i| crate::versions::read(kind, &i.value).into_owned()).collect();
+            Ok(value(Some(accepted), 200, &meta(json!({"kind": &*kind.list_kind, "apiVersion": kind.api_version(), "items": items}))))
+        }
+        Form::Metadata => {
+            let items: Vec<Value> = page.items.iter().map(|i| partial(&i.value, false)).collect();
+            let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "items": items});
+            Ok(value(Some(accepted), 200, &meta(list)))
+        }
+        Form::Table => {
+            let table = crate::table::of(kind, page.items.iter().map(|i| &i.value), include, true);
+            Ok(value(Some(accepted), 200, &meta(table)))
+        }
+    }
+}
+
+/// Puts warnings into the headers, as clients print them.
+pub(crate) fn warn(reply: &mut Reply, warnings: &[String]) {
+    for warning in warnings {
+        let text: String = warning.chars().filter(|c| !c.is_control()).collect();
+        if let Ok(value) = HeaderValue::from_str(&format!("299 - {}", crate::status::go_quote(&text))) {
+            reply.headers_mut().append(header::WARNING, value);
+        }
+    }
+}

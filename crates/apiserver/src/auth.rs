@@ -1,0 +1,88 @@
+//! Who asks: client certificates, bearer tokens, impersonation.
+
+use std::collections::{BTreeMap, HashMap};
+
+use http::HeaderMap;
+use serde_json::{Value, json};
+
+use crate::state::State;
+use crate::status::{Failure, Outcome};
+
+pub(crate) const AUTHENTICATED: &str = "system:authenticated";
+pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
+pub(crate) const ANONYMOUS: &str = "system:anonymous";
+pub(crate) const MASTERS: &str = "system:masters";
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(crate) struct User {
+    pub(crate) name: String,
+    pub(crate) uid: String,
+    pub(crate) groups: Vec<String>,
+    pub(crate) extra: BTreeMap<String, Vec<String>>,
+}
+
+impl User {
+    pub(crate) fn new(name: &str, groups: &[&str]) -> Self {
+        Self { name: name.to_owned(), groups: groups.iter().map(|g| (*g).to_owned()).collect(), ..Self::default() }
+    }
+
+    pub(crate) fn anonymous() -> Self {
+        Self::new(ANONYMOUS, &[UNAUTHENTICATED])
+    }
+
+    pub(crate) fn is_master(&self) -> bool {
+        self.groups.iter().any(|g| g == MASTERS)
+    }
+
+    /// `userInfo` in reviews and admission requests.
+    pub(crate) fn info(&self) -> Value {
+        let mut info = json!({"username": self.name, "groups": self.groups});
+        if !self.uid.is_empty() {
+            info["uid"] = self.uid.clone().into();
+        }
+        if !self.extra.is_empty() {
+            info["extra"] = json!(self.extra);
+        }
+        info
+    }
+
+    fn logged_in(mut self) -> Self {
+        if self.name != ANONYMOUS && !self.groups.iter().any(|g| g == AUTHENTICATED) {
+            self.groups.push(AUTHENTICATED.into());
+        }
+        self
+    }
+}
+
+/// Fixed bearer tokens given when the server was built.
+#[derive(Debug, Default)]
+pub(crate) struct Tokens(pub(crate) HashMap<String, User>);
+
+/// The user of a client certificate: common name and organisations.
+pub(crate) fn certificate_user(certificate: &[u8]) -> Option<User> {
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
+    let name = parsed.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
+    let groups = parsed.subject().iter_organization().filter_map(|o| o.as_str().ok().map(str::to_owned)).collect();
+    Some(User { name, groups, ..User::default() })
+}
+
+/// The user a request comes from. A bearer token counts before a certificate; a bad token is refused.
+pub(crate) fn authenticate(state: &State, headers: &HeaderMap, certificate: Option<&User>) -> Outcome<User> {
+    let bearer = headers
+        .get(http::header::AUTHORIZATION)
+        .and_then(|v| v.to_str().ok())
+        .and_then(|v| v.strip_prefix("Bearer ").or_else(|| v.strip_prefix("bearer ")))
+        .map(str::trim)
+        .filter(|t| !t.is_empty());
+    if let Some(user) = certificate {
+        return Ok(user.clone().logged_in());
+    }
+    match bearer {
+        Some(token) => token_user(state, token).map(User::logged_in).ok_or_else(Failure::unauthorized),
+        None => Ok(User::anonymous()),
+    }
+}
+
+pub(crate) fn token_user(state: &State, token: &str) -> Option<User> {
+    state.tokens.0.get(token).cloned()
+}

@@ -1,0 +1,223 @@
+//! What a user may do: RBAC over the Roles and bindings in the store, impersonation, and the refusals.
+
+mod roles;
+
+use http::{HeaderMap, Method};
+use serde_json::Value;
+
+use crate::auth::User;
+use crate::request::Target;
+use crate::selector::Labels;
+use crate::state::State;
+use crate::status::{Failure, Outcome};
+
+pub(crate) use roles::{aggregate, bootstrap};
+
+const ROLES: &str = "roles.rbac.authorization.k8s.io";
+const CLUSTER_ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
+const ROLE_BINDINGS: &str = "rolebindings.rbac.authorization.k8s.io";
+const CLUSTER_ROLE_BINDINGS: &str = "clusterrolebindings.rbac.authorization.k8s.io";
+
+/// A question to RBAC.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Access {
+    pub(crate) verb: String,
+    pub(crate) group: String,
+    pub(crate) resource: String,
+    pub(crate) subresource: String,
+    pub(crate) name: String,
+    pub(crate) namespace: String,
+    /// A path instead of a resource.
+    pub(crate) path: Option<String>,
+}
+
+impl Access {
+    fn full_resource(&self) -> String {
+        if self.subresource.is_empty() { self.resource.clone() } else { format!("{}/{}", self.resource, self.subresource) }
+    }
+}
+
+/// Refuses a request on a resource.
+pub(crate) fn check(state: &State, user: &User, verb: &str, target: &Target) -> Outcome<()> {
+    let access = Access {
+        verb: verb.to_owned(),
+        group: target.group.clone(),
+        resource: target.resource.clone(),
+        subresource: target.subresource.clone(),
+        name: target.name.clone(),
+        // A namespace itself is asked for within itself.
+        namespace: if target.group.is_empty() && target.resource == "namespaces" { target.name.clone() } else { target.namespace.clone() },
+        path: None,
+    };
+    if allowed(state, user, &access) {
+        return Ok(());
+    }
+    Err(Failure::forbidden(&target.group, &target.resource, &target.name, &refusal(user, &access)))
+}
+
+pub(crate) fn check_path(state: &State, user: &User, method: &Method, path: &str) -> Outcome<()> {
+    let verb = method.as_str().to_lowercase();
+    let access = Access { verb: verb.clone(), path: Some(path.to_owned()), ..Access::default() };
+    if allowed(state, user, &access) {
+        return Ok(());
+    }
+    let mut failure = Failure::forbidden("", "", "", &format!("User {:?} cannot {verb} path {path:?}", user.name));
+    failure.details = Some(serde_json::json!({}));
+    Err(failure)
+}
+
+fn refusal(user: &User, access: &Access) -> String {
+    let place = if access.namespace.is_empty() {
+        "at the cluster scope".to_owned()
+    } else {
+        format!("in the namespace {:?}", access.namespace)
+    };
+    format!(
+        "User {:?} cannot {} resource {:?} in API group {:?} {place}",
+        user.name,
+        access.verb,
+        access.full_resource(),
+        access.group
+    )
+}
+
+pub(crate) fn allowed(state: &State, user: &User, access: &Access) -> bool {
+    !state.enforce || user.is_master() || rules_for(state, user, &access.namespace).any(|rule| permits(&rule, access))
+}
+
+/// Every rule that applies to a user: cluster-wide ones, and those of a namespace if one is given.
+pub(crate) fn rules_for<'a>(state: &'a State, user: &'a User, namespace: &'a str) -> impl Iterator<Item = Value> + 'a {
+    let everywhere = bindings(state, CLUSTER_ROLE_BINDINGS, None);
+    let here = if namespace.is_empty() { Vec::new() } else { bindings(state, ROLE_BINDINGS, Some(namespace)) };
+    everywhere
+        .into_iter()
+        .map(|b| (b, ""))
+        .chain(here.into_iter().map(move |b| (b, namespace)))
+        .filter(move |(binding, home)| concerns(&binding.value, user, home))
+        .flat_map(move |(binding, home)| role_rules(state, &binding.value, home))
+}
+
+fn bindings(state: &State, table: &str, namespace: Option<&str>) -> Vec<std::sync::Arc<crate::store::Stored>> {
+    state
+        .store
+        .list(table, namespace, None, usize::MAX, None, |_| true)
+        .map(|snapshot| snapshot.items.into_iter().map(|(_, stored)| stored).collect())
+        .unwrap_or_default()
+}
+
+fn concerns(binding: &Value, user: &User, home: &str) -> bool {
+    binding.get("subjects").and_then(Value::as_array).into_iter().flatten().any(|subject| {
+        let name = crate::meta::text(subject, "/name");
+        match crate::meta::text(subject, "/kind") {
+            "User" => name == "*" || name == user.name,
+            "Group" => user.groups.iter().any(|g| g == name),
+            "ServiceAccount" => {
+                let namespace = match crate::meta::text(subject, "/namespace") {
+                    "" => home,
+                    given => given,
+                };
+                !namespace.is_empty() && user.name == format!("system:serviceaccount:{namespace}:{name}")
+            }
+            _ => false,
+        }
+    })
+}
+
+fn role_rules(state: &State, binding: &Value, home: &str) -> Vec<Value> {
+    let name = crate::meta::text(binding, "/roleRef/name");
+    let role = match crate::meta::text(binding, "/roleRef/kind") {
+        "ClusterRole" => state.store.get(CLUSTER_ROLES, "", name),
+        "Role" if !home.is_empty() => state.store.get(ROLES, home, name),
+        _ => None,
+    };
+    role.and_then(|r| r.value.get("rules").and_then(Value::as_array).cloned()).unwrap_or_default()
+}
+
+fn lists(rule: &Value, field: &str, wanted: impl Fn(&str) -> bool) -> bool {
+    rule.get(field).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).any(wanted)
+}
+
+fn permits(rule: &Value, access: &Access) -> bool {
+    if !lists(rule, "verbs", |v| v == "*" || v == access.verb) {
+        return false;
+    }
+    if let Some(path) = &access.path {
+        return lists(rule, "nonResourceURLs", |url| {
+            url == path || url == "*" || url.strip_suffix('*').is_some_and(|prefix| path.starts_with(prefix))
+        });
+    }
+    let full = access.full_resource();
+    let resource = lists(rule, "resources", |r| {
+        r == "*" || r == full || (!access.subresource.is_empty() && r.strip_prefix("*/").is_some_and(|s| s == access.subresource))
+    });
+    let named = rule.get("resourceNames").and_then(Value::as_array).is_none_or(Vec::is_empty)
+        || lists(rule, "resourceNames", |n| !access.name.is_empty() && n == access.name);
+    resource && named && lists(rule, "apiGroups", |g| g == "*" || g == access.group)
+}
+
+/// The user a request acts as, when it asks to act as someone else.
+pub(crate) fn impersonate(state: &State, headers: &HeaderMap, user: User) -> Outcome<User> {
+    let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+    let all = |name: &str| -> Vec<String> {
+        headers.get_all(name).iter().filter_map(|v| v.to_str().ok().map(str::to_owned)).collect()
+    };
+    let name = text("impersonate-user");
+    let groups = all("impersonate-group");
+    let uid = text("impersonate-uid");
+    if name.is_empty() {
+        if groups.is_empty() && uid.is_empty() {
+            return Ok(user);
+        }
+        return Err(Failure::internal(
+            "requested [{ImpersonateGroup}] without impersonating a user".replace("{ImpersonateGroup}", &groups.join(" ")),
+        ));
+    }
+    let mut asked = vec![];
+    if let Some((namespace, account)) = name.strip_prefix("system:serviceaccount:").and_then(|r| r.split_once(':')) {
+        asked.push(("serviceaccounts", account.to_owned(), namespace.to_owned()));
+    } else {
+        asked.push(("users", name.clone(), String::new()));
+    }
+    asked.extend(groups.iter().map(|g| ("groups", g.clone(), String::new())));
+    for (resource, subject, namespace) in asked {
+        let access = Access {
+            verb: "impersonate".into(),
+            resource: resource.into(),
+            name: subject.clone(),
+            namespace,
+            ..Access::default()
+        };
+        if !allowed(state, &user, &access) {
+            return Err(Failure::forbidden("", resource, &subject, &refusal(&user, &access)));
+        }
+    }
+    let mut acting = User { name: name.clone(), uid, groups, ..User::default() };
+    if acting.groups.is_empty()
+        && let Some((namespace, _)) = name.strip_prefix("system:serviceaccount:").and_then(|r| r.split_once(':'))
+    {
+        acting.groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
+    }
+    let base = if name == crate::auth::ANONYMOUS { crate::auth::UNAUTHENTICATED } else { crate::auth::AUTHENTICATED };
+    if !acting.groups.iter().any(|g| g == base) {
+        acting.groups.push(base.into());
+    }
+    for (header, value) in headers {
+        if let Some(key) = header.as_str().strip_prefix("impersonate-extra-")
+            && let Ok(value) = value.to_str()
+        {
+            let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().into_owned();
+            acting.extra.entry(key).or_default().push(value.to_owned());
+        }
+    }
+    Ok(acting)
+}
+
+/// The label selectors of an aggregated role.
+fn aggregation(role: &Value) -> Vec<Labels> {
+    role.pointer("/aggregationRule/clusterRoleSelectors")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|s| Labels::from_object(s).ok())
+        .collect()
+}

@@ -1,0 +1,235 @@
+//! Starting and stopping the server from Rust.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+use crate::auth::{MASTERS, Tokens, User};
+use crate::journal::{Journal, JournalError};
+use crate::pki::{Credentials, Pki, PkiError};
+use crate::state::State;
+use crate::store::Store;
+
+/// Names the server's certificate always covers.
+const OWN_NAMES: [&str; 8] = [
+    "localhost",
+    "127.0.0.1",
+    "::1",
+    "kubernetes",
+    "kubernetes.default",
+    "kubernetes.default.svc",
+    "kubernetes.default.svc.cluster.local",
+    "10.96.0.1",
+];
+
+/// Why the server did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// The address cannot be listened on.
+    #[error("listen on {address}: {source}")]
+    Listen { address: SocketAddr, source: std::io::Error },
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    Data(#[from] JournalError),
+    /// Certificates cannot be made or read.
+    #[error(transparent)]
+    Certificates(#[from] PkiError),
+    /// The objects every cluster starts with could not be stored.
+    #[error("create the first objects: {0}")]
+    Bootstrap(String),
+}
+
+/// An API server that is not running yet.
+#[derive(Debug, Clone, Copy)]
+pub struct ApiServer;
+
+impl ApiServer {
+    /// Settings of a server: in memory, on a free port of 127.0.0.1, unless told otherwise.
+    pub fn builder() -> Builder {
+        Builder {
+            bind: SocketAddr::from(([127, 0, 0, 1], 0)),
+            data_dir: None,
+            names: Vec::new(),
+            tokens: Tokens::default(),
+            enforce: true,
+        }
+    }
+}
+
+/// Settings of a server to be started.
+#[derive(Debug)]
+pub struct Builder {
+    bind: SocketAddr,
+    data_dir: Option<PathBuf>,
+    names: Vec<String>,
+    tokens: Tokens,
+    enforce: bool,
+}
+
+impl Builder {
+    /// The address to listen on; port 0 asks the system for a free one.
+    #[must_use]
+    pub fn bind(mut self, address: SocketAddr) -> Self {
+        self.bind = address;
+        self
+    }
+
+    /// Keeps objects, certificates and keys here, so that they survive a restart. `None`: in memory.
+    #[must_use]
+    pub fn data_dir(mut self, directory: Option<PathBuf>) -> Self {
+        self.data_dir = directory;
+        self
+    }
+
+    /// One more name or address the server's certificate shall cover.
+    #[must_use]
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.names.push(name.into());
+        self
+    }
+
+    /// A fixed bearer token for a user in some groups.
+    #[must_use]
+    pub fn token(mut self, token: impl Into<String>, user: &str, groups: &[&str]) -> Self {
+        self.tokens.0.insert(token.into(), User::new(user, groups));
+        self
+    }
+
+    /// Whether RBAC is enforced (it is unless switched off here; everybody may then do everything).
+    #[must_use]
+    pub fn authorization(mut self, enforce: bool) -> Self {
+        self.enforce = enforce;
+        self
+    }
+
+    /// Starts serving.
+    ///
+    /// # Errors
+    /// When the address is taken, or the data directory is in use, unreadable or from a newer version.
+    pub async fn start(self) -> Result<RunningServer, StartError> {
+        let store = match &self.data_dir {
+            Some(directory) => Store::journaled(Journal::open(directory)?)?,
+            None => Store::in_memory(),
+        };
+        let pki = Pki::load_or_make(self.data_dir.as_deref())?;
+        let listen = |source| StartError::Listen { address: self.bind, source };
+        let listener = TcpListener::bind(self.bind).await.map_err(listen)?;
+        let address = listener.local_addr().map_err(listen)?;
+        let mut names: Vec<String> = OWN_NAMES.iter().map(|n| (*n).to_owned()).collect();
+        names.extend(self.names);
+        if !address.ip().is_unspecified() {
+            names.push(address.ip().to_string());
+        }
+        names.sort();
+        names.dedup();
+        let tls = pki.server_config(&names)?;
+        let admin = pki.client("kubernetes-admin", &[MASTERS])?;
+        let stop = CancellationToken::new();
+        let state = Arc::new(State {
+            store: Arc::new(store),
+            kinds: arc_swap::ArcSwap::from_pointee(crate::kinds::Kinds::built_in()),
+            pki,
+            tokens: self.tokens,
+            addresses: std::sync::Mutex::default(),
+            documents: crate::openapi::Documents::default(),
+            enforce: self.enforce,
+            stopping: stop.clone(),
+        });
+        crate::bootstrap::run(&state, address).await.map_err(|failure| StartError::Bootstrap(failure.message.clone()))?;
+        let serving = tokio::spawn(crate::server::accept(listener, tls, state.clone(), stop.clone()));
+        Ok(RunningServer { address, admin, state, stop, serving })
+    }
+}
+
+/// A server that answers. Dropping it stops it; [`RunningServer::shutdown`] also waits.
+pub struct RunningServer {
+    address: SocketAddr,
+    admin: Credentials,
+    state: Arc<State>,
+    stop: CancellationToken,
+    serving: JoinHandle<()>,
+}
+
+impl std::fmt::Debug for RunningServer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RunningServer").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl RunningServer {
+    /// The address it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// `https://…` for clients on this machine.
+    pub fn url(&self) -> String {
+        let ip = if self.address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { self.address.ip().to_string() };
+        if ip.contains(':') { format!("https://[{ip}]:{}", self.address.port()) } else { format!("https://{ip}:{}", self.address.port()) }
+    }
+
+    /// The certificate of the cluster's authority, PEM.
+    pub fn ca_pem(&self) -> &str {
+        self.state.pki.ca_pem()
+    }
+
+    /// A kubeconfig of the cluster's administrator, complete in itself.
+    pub fn admin_kubeconfig(&self) -> String {
+        self.kubeconfig_with("kubernetes-admin", &self.admin)
+    }
+
+    /// A kubeconfig for any user, by a client certificate: the name and groups RBAC shall know.
+    ///
+    /// # Errors
+    /// When the certificate cannot be made.
+    pub fn kubeconfig_for(&self, user: &str, groups: &[&str]) -> Result<String, PkiError> {
+        Ok(self.kubeconfig_with(user, &self.state.pki.client(user, groups)?))
+    }
+
+    /// A client certificate for a user in some groups.
+    ///
+    /// # Errors
+    /// When the certificate cannot be made.
+    pub fn client_certificate(&self, user: &str, groups: &[&str]) -> Result<Credentials, PkiError> {
+        self.state.pki.client(user, groups)
+    }
+
+    /// A certificate of the cluster's authority to serve with (and to connect with), such as a kubelet's.
+    ///
+    /// # Errors
+    /// When the certificate cannot be made.
+    pub fn serving_certificate(&self, user: &str, groups: &[&str], names: &[String]) -> Result<Credentials, PkiError> {
+        self.state.pki.serving(user, groups, names)
+    }
+
+    fn kubeconfig_with(&self, user: &str, credentials: &Credentials) -> String {
+        let url = self.url();
+        let ca = STANDARD.encode(self.ca_pem());
+        let certificate = STANDARD.encode(&credentials.certificate);
+        let key = STANDARD.encode(&credentials.key);
+        let user = serde_json::Value::from(user);
+        format!(
+            "apiVersion: v1\nkind: Config\nclusters:\n- name: firesteel\n  cluster:\n    server: {url}\n    certificate-authority-data: {ca}\n\
+             users:\n- name: {user}\n  user:\n    client-certificate-data: {certificate}\n    client-key-data: {key}\n\
+             contexts:\n- name: firesteel\n  context:\n    cluster: firesteel\n    user: {user}\n    namespace: default\ncurrent-context: firesteel\n"
+        )
+    }
+
+    /// Stops listening, ends watches, lets open requests finish, and waits for all of it.
+    pub async fn shutdown(mut self) {
+        self.stop.cancel();
+        let _ = (&mut self.serving).await;
+    }
+}
+
+impl Drop for RunningServer {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}

@@ -1,0 +1,184 @@
+//! Structural schemas at work on the shape of an object: pruning, defaults; and the checks a definition itself must pass.
+
+use serde_json::{Map, Value};
+
+use crate::decode::Complaints;
+use crate::meta;
+use crate::schema::{Schema, Type};
+use crate::status::{Cause, go_quote};
+
+fn join(path: &str, field: &str) -> String {
+    if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
+}
+
+pub(super) fn prune_root(schema: &Schema, object: &mut Value, complaints: &mut Complaints) {
+    prune(schema, object, "", true, complaints);
+    complaints.sort();
+}
+
+fn prune(schema: &Schema, value: &mut Value, path: &str, resource: bool, complaints: &mut Complaints) {
+    match value {
+        Value::Object(map) => prune_map(schema, map, path, resource || schema.embedded, complaints),
+        Value::Array(list) => {
+            if let Some(items) = schema.items.as_deref() {
+                for (index, item) in list.iter_mut().enumerate() {
+                    prune(items, item, &format!("{path}[{index}]"), false, complaints);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn prune_map(schema: &Schema, map: &mut Map<String, Value>, path: &str, resource: bool, complaints: &mut Complaints) {
+    let mut unknown = Vec::new();
+    for (name, field) in map.iter_mut() {
+        if resource {
+            match name.as_str() {
+                "apiVersion" | "kind" => continue,
+                "metadata" => {
+                    let mut inner = Complaints::new();
+                    let _ = crate::decode::conform(crate::schema::object_meta(), field, &mut inner);
+                    let prefix = join(path, "metadata");
+                    complaints.extend(inner.into_iter().map(|c| c.replacen("field \"", &format!("field \"{prefix}."), 1)));
+                    continue;
+                }
+                _ => {}
+            }
+        }
+        match schema.field(name) {
+            Some(known) => prune(known, field, &join(path, name), false, complaints),
+            None if schema.preserve || schema.ty == Type::Any && schema.is_free_form() && schema.preserve => {}
+            None => unknown.push(name.clone()),
+        }
+    }
+    for name in unknown {
+        complaints.push(format!("unknown field {}", go_quote(&join(path, &name))));
+        map.remove(&name);
+    }
+}
+
+pub(super) fn fill_defaults(schema: &Schema, value: &mut Value) {
+    match value {
+        Value::Object(map) => {
+            for (name, field) in &schema.fields {
+                let Some(default) = &field.default else { continue };
+                // A null where null is not allowed counts as missing.
+                let missing = map.get(name).is_none_or(|v| v.is_null() && !field.nullable);
+                if missing {
+                    map.insert(name.clone(), default.clone());
+                }
+            }
+            for (name, inner) in map.iter_mut() {
+                if let Some(field) = schema.field(name) {
+                    fill_defaults(field, inner);
+                }
+            }
+        }
+        Value::Array(list) => {
+            if let Some(items) = schema.items.as_deref() {
+                list.iter_mut().for_each(|item| fill_defaults(items, item));
+            }
+        }
+        _ => {}
+    }
+}
+
+/// What is wrong with a definition.
+pub(crate) fn definition_causes(definition: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let text = |pointer: &str| meta::text(definition, pointer);
+    let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
+    let expected = format!("{plural}.{group}");
+    if meta::name(definition) != expected {
+        causes.push(Cause::invalid("metadata.name", &meta::name(definition).into(), "must be spec.names.plural+\".\"+spec.group"));
+    }
+    if group.is_empty() {
+        causes.push(Cause::required("spec.group", ""));
+    } else if let Some(why) = crate::names::subdomain_complaint(group) {
+        causes.push(Cause::invalid("spec.group", &group.into(), &why));
+    } else if !group.contains('.') {
+        causes.push(Cause::invalid("spec.group", &group.into(), "should be a domain with at least one dot"));
+    }
+    if !matches!(text("/spec/scope"), "Namespaced" | "Cluster") {
+        causes.push(Cause::unsupported("spec.scope", &text("/spec/scope").into(), &["Cluster", "Namespaced"]));
+    }
+    for (field, needed) in [("plural", true), ("singular", true), ("kind", true), ("listKind", true)] {
+        let value = text(&format!("/spec/names/{field}")).to_owned();
+        let path = format!("spec.names.{field}");
+        if value.is_empty() {
+            if needed {
+                causes.push(Cause::required(path, ""));
+            }
+        } else if let Some(why) = crate::names::dns1035_complaint(&value.to_lowercase()) {
+            causes.push(Cause::invalid(path, &value.into(), &why));
+        }
+    }
+    let versions: Vec<&Value> = super::versions(definition).collect();
+    if versions.is_empty() {
+        causes.push(Cause::invalid("spec.versions", &Value::Null, "must have exactly one version marked as storage version"));
+        return causes;
+    }
+    let storage = versions.iter().filter(|v| v.get("storage").is_some_and(|s| s == true)).count();
+    if storage != 1 {
+        let shown: Value = versions.iter().map(|v| (*v).clone()).collect::<Vec<_>>().into();
+        causes.push(Cause::invalid("spec.versions", &shown, "must have exactly one version marked as storage version"));
+    }
+    for (index, version) in versions.iter().enumerate() {
+        let path = format!("spec.versions[{index}]");
+        let name = version.get("name").and_then(Value::as_str).unwrap_or_default();
+        if let Some(why) = crate::names::dns1035_complaint(name) {
+            causes.push(Cause::invalid(format!("{path}.name"), &name.into(), &why));
+        }
+        match version.pointer("/schema/openAPIV3Schema") {
+            None | Some(Value::Null) => {
+                causes.push(Cause::required(format!("{path}.schema.openAPIV3Schema"), "schemas are required"));
+            }
+            Some(schema) => structural(schema, &format!("{path}.schema.openAPIV3Schema"), true, &mut causes),
+        }
+    }
+    causes
+}
+
+/// Every part of a structural schema has a type, unless it takes anything or number-or-text.
+fn structural(schema: &Value, path: &str, root: bool, causes: &mut Vec<Cause>) {
+    let Some(map) = schema.as_object() else { return };
+    let flag = |field: &str| map.get(field).is_some_and(|v| v == true);
+    let ty = map.get("type").and_then(Value::as_str).unwrap_or_default();
+    if ty.is_empty() {
+        if !flag("x-kubernetes-int-or-string") && !flag("x-kubernetes-preserve-unknown-fields") {
+            let detail = if root { "must not be empty at the root" } else { "must not be empty for specified object fields" };
+            causes.push(Cause::required(format!("{path}.type"), detail));
+        }
+    } else if root && ty != "object" {
+        causes.push(Cause::invalid(format!("{path}.type"), &ty.into(), "must be object at the root"));
+    } else if !matches!(ty, "object" | "array" | "string" | "integer" | "number" | "boolean") {
+        causes.push(Cause::unsupported(
+            format!("{path}.type"),
+            &ty.into(),
+            &["array", "boolean", "integer", "number", "object", "string"],
+        ));
+    }
+    if ty == "array" && map.get("items").is_none_or(Value::is_null) {
+        causes.push(Cause::required(format!("{path}.items"), "must be specified"));
+    }
+    for (name, field) in map.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        if root && name == "metadata" {
+            continue;
+        }
+        structural(field, &format!("{path}.properties[{name}]"), false, causes);
+    }
+    if let Some(items @ Value::Object(_)) = map.get("items") {
+        structural(items, &format!("{path}.items"), false, causes);
+    }
+    if let Some(values @ Value::Object(_)) = map.get("additionalProperties") {
+        structural(values, &format!("{path}.additionalProperties"), false, causes);
+    }
+    if let Some(pattern) = map.get("pattern").and_then(Value::as_str)
+        && let Err(error) = regex::Regex::new(pattern)
+    {
+        let why = error.to_string();
+        let line = why.lines().last().unwrap_or_default().to_owned();
+        causes.push(Cause::invalid(format!("{path}.pattern"), &pattern.into(), &format!("must be a valid regular expression, but isn't: {line}")));
+    }
+}

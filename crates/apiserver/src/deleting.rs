@@ -1,0 +1,315 @@
+//! DELETE of one object and of collections: preconditions, grace, finalizers and what becomes of dependents.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+use crate::answer::{self, Page, Reply};
+use crate::kinds::Kind;
+use crate::meta;
+use crate::reading::Filter;
+use crate::request::Asked;
+use crate::state::State;
+use crate::status::{Cause, Failure, Outcome};
+use crate::store::Stored;
+
+const ORPHAN: &str = "orphan";
+const FOREGROUND: &str = "foregroundDeletion";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Propagation {
+    Background,
+    Foreground,
+    Orphan,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct DeleteOptions {
+    grace: Option<i64>,
+    propagation: Option<Propagation>,
+    /// The deprecated `orphanDependents: false` was sent.
+    cascade_asked: bool,
+    uid: Option<String>,
+    resource_version: Option<String>,
+    dry_run: bool,
+}
+
+impl DeleteOptions {
+    pub(crate) fn parse(asked: &Asked, body: &Bytes) -> Outcome<Self> {
+        let value = if body.is_empty() {
+            json!({})
+        } else {
+            crate::writing::parse_body(asked, body, &mut Vec::new())?
+        };
+        let mut options = Self { dry_run: asked.dry_run()?, ..Self::default() };
+        options.grace = match value.get("gracePeriodSeconds").and_then(Value::as_i64) {
+            Some(grace) => Some(grace),
+            None => asked.query.number("gracePeriodSeconds")?,
+        };
+        let mut policy = value.get("propagationPolicy").and_then(Value::as_str).unwrap_or_default().to_owned();
+        if policy.is_empty() {
+            asked.query.get("propagationPolicy").clone_into(&mut policy);
+        }
+        options.propagation = match policy.as_str() {
+            "" => match value.get("orphanDependents").and_then(Value::as_bool) {
+                Some(true) => Some(Propagation::Orphan),
+                Some(false) => {
+                    options.cascade_asked = true;
+                    Some(Propagation::Background)
+                }
+                None => None,
+            },
+            "Background" => Some(Propagation::Background),
+            "Foreground" => Some(Propagation::Foreground),
+            "Orphan" => Some(Propagation::Orphan),
+            other => {
+                return Err(Failure::invalid(
+                    "meta.k8s.io",
+                    "DeleteOptions",
+                    "",
+                    &[Cause::unsupported("propagationPolicy", &other.into(), &["Foreground", "Background", "Orphan", "nil"])],
+                ));
+            }
+        };
+        let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        options.uid = text("/preconditions/uid");
+        options.resource_version = text("/preconditions/resourceVersion");
+        if value.get("dryRun").and_then(Value::as_array).is_some_and(|l| l.iter().any(|v| v == "All")) {
+            options.dry_run = true;
+        }
+        Ok(options)
+    }
+
+    /// Deletion without conditions, in the background.
+    fn plain() -> Self {
+        Self::default()
+    }
+
+    pub(crate) fn in_dry_run(mut self, dry_run: bool) -> Self {
+        self.dry_run |= dry_run;
+        self
+    }
+
+    pub(crate) fn from_eviction(eviction: &Value) -> Self {
+        let options = eviction.get("deleteOptions");
+        Self {
+            grace: options.and_then(|o| o.get("gracePeriodSeconds")).and_then(Value::as_i64),
+            uid: options.and_then(|o| o.pointer("/preconditions/uid")).and_then(Value::as_str).map(str::to_owned),
+            dry_run: options.and_then(|o| o.get("dryRun")).and_then(Value::as_array).is_some_and(|l| !l.is_empty()),
+            ..Self::default()
+        }
+    }
+}
+
+/// What a deletion led to.
+pub(crate) enum Deletion {
+    /// The object is gone; its last state.
+    Removed(Arc<Stored>),
+    /// It stays for now, marked for deletion.
+    Marked(Arc<Stored>),
+}
+
+pub(crate) async fn delete(state: &Arc<State>, asked: &Asked, body: &Bytes) -> Outcome<Reply> {
+    let options = DeleteOptions::parse(asked, body)?;
+    let kind = &asked.kind;
+    let deletion = delete_object(state, asked, kind, &asked.target.namespace, &asked.target.name, &options).await?;
+    Ok(match deletion {
+        Deletion::Marked(stored) => {
+            let code = if options.cascade_asked { 202 } else { 200 };
+            answer::object(kind, asked.accepted, code, &stored)
+        }
+        Deletion::Removed(stored) if returns_object(kind) => answer::object(kind, asked.accepted, 200, &stored),
+        Deletion::Removed(stored) => {
+            let status = crate::status::deleted(&kind.group, &kind.resource, &asked.target.name, meta::uid(&stored.value));
+            answer::value(Some(asked.accepted), 200, &status)
+        }
+    })
+}
+
+/// Kinds whose DELETE answers with the object instead of a Status.
+fn returns_object(kind: &Kind) -> bool {
+    matches!(
+        (&*kind.group, &*kind.resource),
+        (
+            "",
+            "pods" | "services" | "serviceaccounts" | "persistentvolumes" | "persistentvolumeclaims" | "resourcequotas" | "namespaces"
+                | "podtemplates"
+        ) | ("storage.k8s.io", "storageclasses" | "csidrivers" | "csinodes" | "volumeattachments")
+    )
+}
+
+pub(crate) async fn delete_collection(state: &Arc<State>, asked: &Asked, body: &Bytes) -> Outcome<Reply> {
+    let options = DeleteOptions::parse(asked, body)?;
+    let filter = Filter::parse(asked)?;
+    let snapshot = state
+        .store
+        .list(&asked.kind.table, filter.namespace.as_deref(), None, usize::MAX, None, |s| filter.matches(&s.value))
+        .map_err(|_| Failure::internal("the newest state is always there"))?;
+    let mut deleted = Vec::new();
+    for ((namespace, name), _) in snapshot.items {
+        match delete_object(state, asked, &asked.kind, &namespace, &name, &options).await {
+            Ok(Deletion::Removed(stored) | Deletion::Marked(stored)) => deleted.push(stored),
+            Err(failure) if failure.code == 404 => {}
+            Err(failure) => return Err(failure),
+        }
+    }
+    let page = Page { items: &deleted, revision: state.store.revision(), next: "", remaining: 0 };
+    answer::list(&asked.kind, asked.accepted, crate::table::Include::Metadata, &page)
+}
+
+pub(crate) async fn delete_object(
+    state: &Arc<State>,
+    asked: &Asked,
+    kind: &Kind,
+    namespace: &str,
+    name: &str,
+    options: &DeleteOptions,
+) -> Outcome<Deletion> {
+    let absent = || Failure::not_found(&kind.group, &kind.resource, name);
+    // Only losing a race brings us round again, and every loss means somebody else made progress.
+    loop {
+        let current = state.get(kind, namespace, name).ok_or_else(absent)?;
+        check_preconditions(kind, name, &current.value, options)?;
+        crate::admission::refuse_deletion(kind, name)?;
+        crate::admission::validate(state, asked, Some(&current.value), None, options.dry_run, &mut Vec::new()).await?;
+        let Some(marked) = mark(kind, &current.value, options) else {
+            if options.dry_run {
+                return Ok(Deletion::Removed(current));
+            }
+            match state.remove(kind, &current).await? {
+                Some(removed) => {
+                    crate::effects::after_write(state, kind, Some(&removed), None).await;
+                    return Ok(Deletion::Removed(removed));
+                }
+                None => continue,
+            }
+        };
+        if marked == current.value {
+            return Ok(Deletion::Marked(current));
+        }
+        if options.dry_run {
+            return Ok(Deletion::Marked(Arc::new(Stored::new(current.revision, marked))));
+        }
+        if let Some(stored) = state.replace(kind, &current, marked).await? {
+            crate::effects::after_write(state, kind, Some(&current), Some(&stored)).await;
+            return Ok(Deletion::Marked(stored));
+        }
+    }
+}
+
+fn check_preconditions(kind: &Kind, name: &str, current: &Value, options: &DeleteOptions) -> Outcome<()> {
+    if let Some(uid) = &options.uid
+        && uid != meta::uid(current)
+    {
+        return Err(Failure::conflict(
+            &kind.group,
+            &kind.resource,
+            name,
+            &format!(
+                "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
+                meta::uid(current)
+            ),
+        ));
+    }
+    if let Some(version) = &options.resource_version
+        && version != meta::resource_version(current)
+    {
+        return Err(Failure::conflict(
+            &kind.group,
+            &kind.resource,
+            name,
+            &format!(
+                "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
+                meta::resource_version(current)
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// The object as it waits for its end; `None` when nothing holds it.
+fn mark(kind: &Kind, current: &Value, options: &DeleteOptions) -> Option<Value> {
+    let finalizers = deletion_finalizers(kind, current, options);
+    let grace = grace_period(kind, current, options.grace);
+    let namespace_busy = kind.is("", "namespaces")
+        && current.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty());
+    let already = meta::deleting(current);
+    if finalizers.is_empty() && grace == 0 && !namespace_busy {
+        return None;
+    }
+    let mut next = current.clone();
+    let metadata = meta::of(&mut next);
+    if finalizers.is_empty() {
+        metadata.remove("finalizers");
+    } else {
+        metadata.insert("finalizers".into(), finalizers.into());
+    }
+    let period = metadata.get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or_default();
+    if !already || grace < period {
+        let end = if already && grace == 0 {
+            Timestamp::now()
+        } else {
+            Timestamp::now().checked_add(SignedDuration::from_secs(grace)).unwrap_or(Timestamp::MAX)
+        };
+        metadata.insert("deletionTimestamp".into(), meta::seconds(end).into());
+        metadata.insert("deletionGracePeriodSeconds".into(), grace.into());
+        if let Some(generation) = metadata.get("generation").and_then(Value::as_i64).filter(|g| *g > 0 && !already) {
+            metadata.insert("generation".into(), (generation + 1).into());
+        }
+    }
+    if kind.is("", "namespaces") {
+        meta::child(&mut next, "status").insert("phase".into(), "Terminating".into());
+    }
+    Some(next)
+}
+
+/// How long a pod that runs somewhere is given; everything else ends at once.
+fn grace_period(kind: &Kind, current: &Value, asked: Option<i64>) -> i64 {
+    if !kind.is("", "pods") {
+        return 0;
+    }
+    let own = current.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
+    let period = match asked {
+        Some(given) if given < 0 => 1,
+        Some(given) => given,
+        None => own,
+    };
+    let unbound = meta::text(current, "/spec/nodeName").is_empty();
+    let over = matches!(meta::text(current, "/status/phase"), "Succeeded" | "Failed");
+    if unbound || over { 0 } else { period }
+}
+
+fn deletion_finalizers(kind: &Kind, current: &Value, options: &DeleteOptions) -> Vec<String> {
+    let held: Vec<String> = meta::finalizers(current).into_iter().map(str::to_owned).collect();
+    let orphaned_by_default = kind.is("batch", "jobs") || kind.is("", "replicationcontrollers");
+    let (orphan, foreground) = match options.propagation {
+        Some(Propagation::Orphan) => (true, false),
+        Some(Propagation::Foreground) => (false, true),
+        Some(Propagation::Background) => (false, false),
+        None if held.iter().any(|f| f == ORPHAN) => (true, false),
+        None if held.iter().any(|f| f == FOREGROUND) => (false, true),
+        None => (orphaned_by_default, false),
+    };
+    let mut finalizers: Vec<String> = held.into_iter().filter(|f| f != ORPHAN && f != FOREGROUND).collect();
+    if orphan {
+        finalizers.push(ORPHAN.into());
+    }
+    if foreground {
+        finalizers.push(FOREGROUND.into());
+    }
+    finalizers
+}
+
+/// Deletes an object on the server's own account: no admission, background propagation.
+pub(crate) async fn delete_plainly(state: &Arc<State>, kind: &Kind, stored: &Arc<Stored>) {
+    let options = DeleteOptions::plain();
+    let result = match mark(kind, &stored.value, &options) {
+        Some(marked) => state.replace(kind, stored, marked).await,
+        None => state.remove(kind, stored).await,
+    };
+    if let Err(failure) = result {
+        tracing::warn!(why = failure.message, "an instance of a custom resource was not deleted");
+    }
+}

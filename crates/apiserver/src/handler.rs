@@ -1,0 +1,120 @@
+//! One handler for everything: finds out what a request wants and hands it on by verb, never by kind.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use axum::body::Body;
+use bytes::Bytes;
+use futures::FutureExt as _;
+use http::request::Parts;
+use http::{Method, Request, header};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+
+use crate::answer::{self, Reply};
+use crate::auth::User;
+use crate::request::{Accepted, Asked, Query, Target, kind_of, media_type};
+use crate::state::State;
+use crate::status::{Failure, Outcome};
+use crate::writing::Writer;
+
+/// Bodies above this are refused.
+pub(crate) const BODY_LIMIT: usize = 3 * 1024 * 1024;
+
+/// Answers any request; nothing that goes wrong inside gets further than a 500.
+pub(crate) async fn serve(state: Arc<State>, certificate: Option<Arc<User>>, request: Request<Body>) -> Reply {
+    let method = request.method().clone();
+    let path = request.uri().path().to_owned();
+    let handled = AssertUnwindSafe(dispatch(&state, certificate.as_deref(), request)).catch_unwind().await;
+    let mut reply = match handled {
+        Ok(Ok(reply)) => reply,
+        Ok(Err(failure)) => answer::failure(&failure),
+        Err(_) => {
+            tracing::error!(%method, path, "a handler panicked");
+            answer::failure(&Failure::internal("the server could not handle the request"))
+        }
+    };
+    if let Ok(id) = http::HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()) {
+        reply.headers_mut().insert("audit-id", id);
+    }
+    reply
+}
+
+async fn dispatch(state: &Arc<State>, certificate: Option<&User>, request: Request<Body>) -> Outcome<Reply> {
+    let (mut parts, body) = request.into_parts();
+    let user = crate::auth::authenticate(state, &parts.headers, certificate)?;
+    let path = parts.uri.path().to_owned();
+    let Some(target) = Target::parse(&path) else {
+        crate::authorization::check_path(state, &user, &parts.method, &path)?;
+        return crate::discovery::serve(state, &parts);
+    };
+    let query = Query::parse(&parts.uri);
+    let verb = verb(&parts.method, &target, &query)?;
+    let user = crate::authorization::impersonate(state, &parts.headers, user)?;
+    crate::authorization::check(state, &user, verb, &target)?;
+    let kinds = state.kinds.load_full();
+    let kind = kind_of(&kinds, &target)?;
+    let user_agent = parts.headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
+    let asked = Asked {
+        method: parts.method.clone(),
+        target,
+        query,
+        kind,
+        accepted: Accepted::parse(&parts.headers)?,
+        media_type: media_type(&parts.headers),
+        user_agent,
+        user,
+    };
+    if asked.kind.virtual_ || !matches!(asked.target.subresource.as_str(), "" | "status" | "ephemeralcontainers" | "finalize" | "resize") {
+        return crate::subresource::serve(state, &asked, &mut parts, body).await;
+    }
+    serve_objects(state, &asked, &mut parts, body).await
+}
+
+async fn serve_objects(state: &Arc<State>, asked: &Asked, parts: &mut Parts, body: Body) -> Outcome<Reply> {
+    let named = !asked.target.name.is_empty();
+    let whole = asked.target.subresource.is_empty();
+    match (&asked.method, named) {
+        (&Method::GET, _) if asked.is_watch()? => crate::watching::watch(state, asked, parts).await,
+        (&Method::GET, true) => crate::reading::get(state, asked),
+        (&Method::GET, false) => crate::reading::list(state, asked),
+        (&Method::POST, false) if asked.kind.namespaced && asked.target.namespace.is_empty() => {
+            Err(Failure::method_not_allowed())
+        }
+        (&Method::POST, false) => Writer::new(state, asked)?.create(&read(body).await?).await,
+        (&Method::PUT, true) => Writer::new(state, asked)?.update(&read(body).await?).await,
+        (&Method::PATCH, true) => Writer::new(state, asked)?.patch(&read(body).await?).await,
+        (&Method::DELETE, true) if whole => crate::deleting::delete(state, asked, &read(body).await?).await,
+        (&Method::DELETE, false) if !asked.kind.is("", "namespaces") && !asked.kind.is("", "services") || false => {
+            crate::deleting::delete_collection(state, asked, &read(body).await?).await
+        }
+        (&Method::DELETE, false) if asked.kind.is("", "services") => {
+            crate::deleting::delete_collection(state, asked, &read(body).await?).await
+        }
+        _ => Err(Failure::method_not_allowed()),
+    }
+}
+
+/// The verb RBAC and admission know a request by.
+fn verb(method: &Method, target: &Target, query: &Query) -> Outcome<&'static str> {
+    let named = !target.name.is_empty();
+    Ok(match *method {
+        Method::GET | Method::HEAD if target.watch_path || query.flag("watch")? => "watch",
+        Method::GET | Method::HEAD if named => "get",
+        Method::GET | Method::HEAD => "list",
+        Method::POST => "create",
+        Method::PUT => "update",
+        Method::PATCH => "patch",
+        Method::DELETE if named => "delete",
+        Method::DELETE => "deletecollection",
+        _ => return Err(Failure::method_not_allowed()),
+    })
+}
+
+/// The whole body, within the limit.
+pub(crate) async fn read(body: Body) -> Outcome<Bytes> {
+    match Limited::new(body, BODY_LIMIT).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => Err(Failure::too_large(BODY_LIMIT)),
+        Err(error) => Err(Failure::bad_request(format!("the body could not be read: {error}"))),
+    }
+}

@@ -1,0 +1,92 @@
+//! PATCH bodies: JSON patch, merge patch, strategic merge patch; server-side apply is only recognised here.
+
+mod strategic;
+
+use bytes::Bytes;
+use serde_json::{Value, json};
+
+use crate::kinds::Kind;
+use crate::request::Asked;
+use crate::status::{Failure, Outcome};
+
+const JSON: &str = "application/json-patch+json";
+const MERGE: &str = "application/merge-patch+json";
+const STRATEGIC: &str = "application/strategic-merge-patch+json";
+const APPLY: &str = "application/apply-patch+yaml";
+
+/// More operations than this are refused, as upstream does.
+const MOST_OPERATIONS: usize = 10_000;
+
+#[derive(Debug)]
+pub(crate) enum Patch {
+    Json(json_patch::Patch),
+    Merge(Value),
+    Strategic(Value),
+    Apply(Value),
+}
+
+impl Patch {
+    pub(crate) fn parse(asked: &Asked, body: &Bytes, strict: bool, warnings: &mut Vec<String>) -> Outcome<Self> {
+        let custom = asked.kind.custom.is_some();
+        let mut complaints = Vec::new();
+        let mut json = || crate::decode::json(body, &mut complaints).map_err(|why| Failure::bad_request(format!("error decoding patch: {why}")));
+        let patch = match asked.media_type.as_str() {
+            JSON => {
+                let operations: json_patch::Patch = serde_json::from_slice(body)
+                    .map_err(|why| Failure::bad_request(format!("error decoding patch: {why}")))?;
+                if operations.0.len() > MOST_OPERATIONS {
+                    return Err(Failure::custom(
+                        413,
+                        "RequestEntityTooLarge",
+                        format!("The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {}", operations.0.len()),
+                    ));
+                }
+                Self::Json(operations)
+            }
+            MERGE => Self::Merge(object(json()?)?),
+            STRATEGIC if !custom => Self::Strategic(object(json()?)?),
+            APPLY => {
+                let value = crate::decode::yaml(body, &mut complaints)
+                    .map_err(|why| Failure::bad_request(format!("error decoding YAML: {why}")))?;
+                Self::Apply(object(value)?)
+            }
+            _ => {
+                let known = if custom { vec![JSON, MERGE, APPLY] } else { vec![JSON, MERGE, STRATEGIC, APPLY] };
+                return Err(Failure::unsupported_media_type(&known.join(", ")));
+            }
+        };
+        if !complaints.is_empty() {
+            if strict {
+                return Err(Failure::bad_request(format!("strict decoding error: {}", complaints.join(", "))));
+            }
+            warnings.extend(complaints);
+        }
+        Ok(patch)
+    }
+
+    /// The object after the patch.
+    pub(crate) fn onto(&self, kind: &Kind, current: &Value) -> Outcome<Value> {
+        let mut next = current.clone();
+        match self {
+            Self::Json(operations) => json_patch::patch(&mut next, operations).map_err(|why| rejected(&why.to_string()))?,
+            Self::Merge(patch) => json_patch::merge(&mut next, patch),
+            Self::Strategic(patch) => {
+                let schema = kind.schema.and_then(crate::schema::built_in).unwrap_or_else(|| crate::schema::anything());
+                strategic::merge(schema, &mut next, patch).map_err(Failure::bad_request)?;
+            }
+            Self::Apply(_) => return Err(Failure::internal("apply is not a patch onto a value")),
+        }
+        Ok(next)
+    }
+}
+
+fn object(value: Value) -> Outcome<Value> {
+    if value.is_object() { Ok(value) } else { Err(Failure::bad_request("error decoding patch: a patch must be an object")) }
+}
+
+/// A JSON patch that does not fit the object.
+fn rejected(why: &str) -> Box<Failure> {
+    let mut failure = Failure::custom(422, "Invalid", "the server rejected our request due to an error in our request");
+    failure.details = Some(json!({"causes": [{"reason": "UnexpectedServerResponse", "message": why}]}));
+    failure
+}

@@ -1,0 +1,211 @@
+//! Strategic merge patch: merge patch that knows which lists are merged by key, with `$patch`, `$retainKeys`,
+//! `$setElementOrder` and `$deleteFromPrimitiveList`.
+
+use serde_json::{Map, Value};
+
+use crate::schema::{Schema, Type};
+
+const DIRECTIVE: &str = "$patch";
+const RETAIN: &str = "$retainKeys";
+const ORDER: &str = "$setElementOrder/";
+const DROP: &str = "$deleteFromPrimitiveList/";
+
+/// Merges `patch` into `target`.
+pub(super) fn merge(schema: &Schema, target: &mut Value, patch: &Value) -> Result<(), String> {
+    let Value::Object(patch) = patch else { return Err("a strategic merge patch must be an object".into()) };
+    let merged = merge_map(schema, target.as_object().cloned().unwrap_or_default(), patch)?;
+    *target = Value::Object(merged);
+    Ok(())
+}
+
+fn merge_map(schema: &Schema, mut target: Map<String, Value>, patch: &Map<String, Value>) -> Result<Map<String, Value>, String> {
+    let schema = schema.target();
+    match patch.get(DIRECTIVE).map(|d| d.as_str().unwrap_or_default()) {
+        Some("replace") => {
+            let mut fresh = patch.clone();
+            fresh.remove(DIRECTIVE);
+            return Ok(fresh);
+        }
+        Some("delete") => return Ok(Map::new()),
+        Some("merge") | None => {}
+        Some(other) => return Err(format!("Unknown patch type: {other}")),
+    }
+    if let Some(keep) = patch.get(RETAIN) {
+        let keep = keep.as_array().ok_or("the value of $retainKeys must be a list")?;
+        if patch.keys().any(|k| !k.starts_with('$') && !keep.iter().any(|v| v == k)) {
+            return Err("all fields in the patch must be listed in $retainKeys".into());
+        }
+        target.retain(|key, _| keep.iter().any(|v| v == key));
+    }
+    for (key, dropped) in patch {
+        let Some(field) = key.strip_prefix(DROP) else { continue };
+        let dropped = dropped.as_array().ok_or_else(|| format!("the value of {key} must be a list"))?;
+        if let Some(Value::Array(list)) = target.get_mut(field) {
+            list.retain(|item| !dropped.contains(item));
+        }
+    }
+    for (key, value) in patch {
+        if key == DIRECTIVE || key == RETAIN || key.starts_with(DROP) || key.starts_with(ORDER) {
+            continue;
+        }
+        if value.is_null() {
+            target.remove(key);
+            continue;
+        }
+        let field = schema.field(key);
+        let replace = field.is_some_and(|f| f.strategy.replace);
+        let before = target.remove(key);
+        let after = match (before, value) {
+            (Some(Value::Object(before)), Value::Object(change)) if !replace => {
+                Value::Object(merge_map(field.unwrap_or(crate::schema::anything()), before, change)?)
+            }
+            (None, Value::Object(change)) => {
+                Value::Object(merge_map(field.unwrap_or(crate::schema::anything()), Map::new(), change)?)
+            }
+            (before, Value::Array(change)) => {
+                let before = match before {
+                    Some(Value::Array(list)) => list,
+                    _ => Vec::new(),
+                };
+                Value::Array(merge_list(field, before, change)?)
+            }
+            (_, other) => other.clone(),
+        };
+        let emptied = matches!((&after, value), (Value::Object(a), Value::Object(p)) if a.is_empty() && p.get(DIRECTIVE).is_some_and(|d| d == "delete"));
+        if !emptied {
+            target.insert(key.clone(), after);
+        }
+    }
+    for (key, order) in patch {
+        let Some(field) = key.strip_prefix(ORDER) else { continue };
+        let order = order.as_array().ok_or_else(|| format!("the value of {key} must be a list"))?;
+        let merge_key = schema.field(field).and_then(|f| f.strategy.key.clone());
+        if let Some(Value::Array(list)) = target.get_mut(field) {
+            arrange(list, order, merge_key.as_deref());
+        }
+    }
+    Ok(target)
+}
+
+fn merge_list(field: Option<&Schema>, before: Vec<Value>, change: &[Value]) -> Result<Vec<Value>, String> {
+    let Some(field) = field.filter(|f| f.strategy.merge) else {
+        return Ok(change.iter().filter(|item| item.get(DIRECTIVE).is_none()).cloned().collect());
+    };
+    let Some(key) = field.strategy.key.as_deref() else {
+        // A set of primitives: what is new is added.
+        let mut list = before;
+        for item in change {
+            if !list.contains(item) {
+                list.push(item.clone());
+            }
+        }
+        return Ok(list);
+    };
+    let replaced = change.iter().any(|item| item.get(DIRECTIVE).is_some_and(|d| d == "replace"));
+    let mut list = if replaced { Vec::new() } else { before };
+    let anything = crate::schema::anything();
+    let items = field.items.as_deref().filter(|i| i.target().ty == Type::Object).unwrap_or(anything);
+    for item in change {
+        let Value::Object(map) = item else {
+            return Err(format!("expected a list of objects with merge key {key}"));
+        };
+        if map.get(DIRECTIVE).is_some_and(|d| d == "replace") {
+            continue;
+        }
+        let Some(id) = map.get(key) else {
+            return Err(format!("map: {item} does not contain declared merge key: {key}"));
+        };
+        let place = list.iter().position(|existing| existing.get(key) == Some(id));
+        if map.get(DIRECTIVE).is_some_and(|d| d == "delete") {
+            list.retain(|existing| existing.get(key) != Some(id));
+            continue;
+        }
+        match place {
+            Some(at) => {
+                let existing = list[at].as_object().cloned().unwrap_or_default();
+                list[at] = Value::Object(merge_map(items, existing, map)?);
+            }
+            None => list.push(Value::Object(merge_map(items, Map::new(), map)?)),
+        }
+    }
+    Ok(list)
+}
+
+/// Puts the listed elements in the given order; others keep their place relative to the elements around them.
+fn arrange(list: &mut Vec<Value>, order: &[Value], key: Option<&str>) {
+    let rank = |item: &Value| {
+        order.iter().position(|wanted| match key {
+            Some(key) => wanted.get(key).is_some() && wanted.get(key) == item.get(key),
+            None => wanted == item,
+        })
+    };
+    let mut listed: Vec<(usize, Value)> = Vec::new();
+    let mut slots = Vec::new();
+    for (at, item) in list.iter().enumerate() {
+        if let Some(rank) = rank(item) {
+            listed.push((rank, item.clone()));
+            slots.push(at);
+        }
+    }
+    listed.sort_by_key(|(rank, _)| *rank);
+    for (slot, (_, item)) in slots.into_iter().zip(listed) {
+        list[slot] = item;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn merged(before: Value, patch: &Value) -> Value {
+        let schema = crate::schema::built_in("io.k8s.api.apps.v1.Deployment").expect("schema");
+        let mut target = before;
+        merge(schema, &mut target, patch).expect("merge");
+        target
+    }
+
+    fn with_containers(containers: Value) -> Value {
+        json!({"spec": {"template": {"spec": {"containers": containers}}}})
+    }
+
+    #[test]
+    fn containers_merge_by_name_and_ports_by_number() {
+        let before = with_containers(json!([{"name": "a", "image": "x", "ports": [{"containerPort": 80, "name": "p"}]}, {"name": "b"}]));
+        let patch = with_containers(json!([{"name": "a", "image": "y", "ports": [{"containerPort": 80, "name": "q"}, {"containerPort": 81}]}]));
+        let after = merged(before, &patch);
+        assert_eq!(
+            after,
+            with_containers(json!([{"name": "a", "image": "y", "ports": [{"containerPort": 80, "name": "q"}, {"containerPort": 81}]}, {"name": "b"}]))
+        );
+    }
+
+    #[test]
+    fn directives_delete_replace_and_order() {
+        let before = with_containers(json!([{"name": "a"}, {"name": "b"}, {"name": "c"}]));
+        let gone = merged(before.clone(), &with_containers(json!([{"name": "b", "$patch": "delete"}])));
+        assert_eq!(gone, with_containers(json!([{"name": "a"}, {"name": "c"}])));
+        let fresh = merged(before.clone(), &with_containers(json!([{"$patch": "replace"}, {"name": "z"}])));
+        assert_eq!(fresh, with_containers(json!([{"name": "z"}])));
+        let ordered = merged(
+            before,
+            &json!({"spec": {"template": {"spec": {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}], "containers": [{"name": "c", "image": "i"}]}}}}),
+        );
+        assert_eq!(ordered, with_containers(json!([{"name": "c", "image": "i"}, {"name": "b"}, {"name": "a"}])));
+    }
+
+    #[test]
+    fn retain_keys_clears_the_others_and_null_removes() {
+        let before = json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}, "paused": true}});
+        let after = merged(before, &json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}, "paused": null}}));
+        assert_eq!(after, json!({"spec": {"strategy": {"type": "Recreate"}}}));
+    }
+
+    #[test]
+    fn primitive_lists_with_merge_strategy_add_and_drop() {
+        let before = json!({"metadata": {"finalizers": ["a", "b"]}});
+        let after = merged(before, &json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["c"]}}));
+        assert_eq!(after, json!({"metadata": {"finalizers": ["b", "c"]}}));
+    }
+}

@@ -1,0 +1,269 @@
+//! GET of one object and of lists: selectors, paging and resource version rules.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde_json::{Value, json};
+
+use crate::answer::{self, Page, Reply};
+use crate::kinds::Kind;
+use crate::request::Asked;
+use crate::selector::{Fields, Labels};
+use crate::state::State;
+use crate::status::{Cause, Failure, Outcome};
+use crate::store::{Key, Stored};
+use crate::table::Include;
+
+/// Which objects of a resource are meant.
+#[derive(Debug, Clone)]
+pub(crate) struct Filter {
+    pub(crate) namespace: Option<String>,
+    name: Option<String>,
+    labels: Labels,
+    fields: Fields,
+}
+
+impl Filter {
+    pub(crate) fn parse(asked: &Asked) -> Outcome<Self> {
+        let label_text = asked.query.get("labelSelector");
+        let field_text = asked.query.get("fieldSelector");
+        let labels = Labels::parse(label_text)
+            .map_err(|why| Failure::bad_request(format!("unable to parse requirement: {why}")))?;
+        let fields = Fields::parse(field_text).map_err(Failure::bad_request)?;
+        for field in fields.names() {
+            if !selectable(&asked.kind, field) {
+                let kind = &asked.kind;
+                let what = if kind.custom.is_some() || !kind.group.is_empty() {
+                    format!("{}/{}, Resource={}", kind.group, kind.version, kind.resource)
+                } else {
+                    format!("/{}, Resource={}", kind.version, kind.resource)
+                };
+                return Err(Failure::bad_request(format!(
+                    "Unable to find {what:?} that match label selector {label_text:?}, field selector {field_text:?}: field label not supported: {field}"
+                )));
+            }
+        }
+        Ok(Self {
+            namespace: (!asked.target.namespace.is_empty()).then(|| asked.target.namespace.clone()),
+            name: (!asked.target.name.is_empty()).then(|| asked.target.name.clone()),
+            labels,
+            fields,
+        })
+    }
+
+    pub(crate) fn selects_everything(&self) -> bool {
+        self.labels.is_empty() && self.fields.is_empty() && self.name.is_none()
+    }
+
+    pub(crate) fn in_scope(&self, key: &Key) -> bool {
+        self.namespace.as_deref().is_none_or(|n| n == &*key.0) && self.name.as_deref().is_none_or(|n| n == &*key.1)
+    }
+
+    /// Labels and fields only; the scope is checked by key.
+    pub(crate) fn matches(&self, object: &Value) -> bool {
+        (self.labels.is_empty() || self.labels.matches(crate::meta::labels(object)))
+            && (self.fields.is_empty() || self.fields.matches(object))
+    }
+
+    fn only_name(&self) -> Option<&str> {
+        self.name.as_deref().or_else(|| self.fields.exact_name())
+    }
+}
+
+/// Fields a selector may name, besides name and namespace.
+fn selectable(kind: &Kind, field: &str) -> bool {
+    if field == "metadata.name" || (field == "metadata.namespace" && kind.namespaced) {
+        return true;
+    }
+    if let Some(custom) = &kind.custom {
+        return custom.selectable_fields.iter().any(|f| f.trim_start_matches('.') == field);
+    }
+    let known: &[&str] = match (&*kind.group, &*kind.resource) {
+        ("", "pods") => &[
+            "spec.nodeName",
+            "spec.restartPolicy",
+            "spec.schedulerName",
+            "spec.serviceAccountName",
+            "spec.hostNetwork",
+            "status.phase",
+            "status.podIP",
+            "status.podIPs",
+            "status.nominatedNodeName",
+        ],
+        ("" | "events.k8s.io", "events") => &[
+            "involvedObject.kind",
+            "involvedObject.namespace",
+            "involvedObject.name",
+            "involvedObject.uid",
+            "involvedObject.apiVersion",
+            "involvedObject.resourceVersion",
+            "involvedObject.fieldPath",
+            "reason",
+            "reportingComponent",
+            "source",
+            "type",
+        ],
+        ("", "nodes") => &["spec.unschedulable"],
+        ("", "namespaces") => &["status.phase", "name"],
+        ("", "secrets") => &["type"],
+        ("", "services") => &["spec.clusterIP", "spec.type"],
+        ("" | "apps", "replicasets" | "replicationcontrollers") => &["status.replicas"],
+        ("batch", "jobs") => &["status.successful"],
+        ("certificates.k8s.io", "certificatesigningrequests") => &["spec.signerName"],
+        _ => &[],
+    };
+    known.contains(&field)
+}
+
+pub(crate) fn get(state: &State, asked: &Asked) -> Outcome<Reply> {
+    let stored = state.get(&asked.kind, &asked.target.namespace, &asked.target.name).ok_or_else(|| asked.not_found())?;
+    if let Some(wanted) = revision_parameter(asked)?
+        && wanted > state.store.revision()
+    {
+        return Err(Failure::resource_version_too_large(wanted, state.store.revision()));
+    }
+    Ok(answer::object(&asked.kind, asked.accepted, 200, &stored))
+}
+
+pub(crate) fn revision_parameter(asked: &Asked) -> Outcome<Option<u64>> {
+    match asked.query.get("resourceVersion") {
+        "" => Ok(None),
+        text => text.parse().map(Some).map_err(|_| {
+            Failure::invalid(
+                "meta.k8s.io",
+                "ListOptions",
+                "",
+                &[Cause::invalid("resourceVersion", &text.into(), &format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))],
+            )
+        }),
+    }
+}
+
+/// The rules about `resourceVersion`, `resourceVersionMatch`, `continue` and `sendInitialEvents` together.
+fn check_options(asked: &Asked, watch: bool) -> Outcome<()> {
+    let matching = asked.query.get("resourceVersionMatch");
+    let revision = asked.query.get("resourceVersion");
+    let initial = asked.query.get("sendInitialEvents");
+    let mut causes = Vec::new();
+    if !initial.is_empty() {
+        if !watch {
+            causes.push(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
+        } else if matching != "NotOlderThan" {
+            causes.push(if matching.is_empty() {
+                Cause::forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+            } else {
+                Cause::unsupported("resourceVersionMatch", &matching.into(), &["NotOlderThan"])
+            });
+        }
+        if !asked.query.flag("allowWatchBookmarks")? && asked.query.flag("sendInitialEvents")? {
+            causes.push(Cause::forbidden("allowWatchBookmarks", "sendInitialEvents requires allowWatchBookmarks"));
+        }
+    } else if !matching.is_empty() {
+        if watch {
+            causes.push(Cause::forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
+        } else if revision.is_empty() {
+            causes.push(Cause::forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"));
+        }
+        if !asked.query.get("continue").is_empty() {
+            causes.push(Cause::forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"));
+        }
+        if !matches!(matching, "Exact" | "NotOlderThan") {
+            causes.push(Cause::unsupported("resourceVersionMatch", &matching.into(), &["Exact", "NotOlderThan", ""]));
+        }
+        if matching == "Exact" && revision == "0" {
+            causes.push(Cause::forbidden("resourceVersionMatch", "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
+        }
+    }
+    if causes.is_empty() { Ok(()) } else { Err(Failure::invalid("meta.k8s.io", "ListOptions", "", &causes)) }
+}
+
+pub(crate) fn check_watch_options(asked: &Asked) -> Outcome<()> {
+    check_options(asked, true)
+}
+
+pub(crate) fn include(asked: &Asked) -> Include {
+    match asked.query.get("includeObject") {
+        "None" => Include::Nothing,
+        "Object" => Include::Object,
+        _ => Include::Metadata,
+    }
+}
+
+pub(crate) fn list(state: &State, asked: &Asked) -> Outcome<Reply> {
+    check_options(asked, false)?;
+    let filter = Filter::parse(asked)?;
+    let wanted = revision_parameter(asked)?;
+    let token = asked.query.get("continue");
+    let mut limit = asked.query.number("limit")?.unwrap_or_default();
+    if limit < 0 {
+        return Err(Failure::bad_request(format!("invalid limit: {limit}")));
+    }
+    if wanted == Some(0) && token.is_empty() {
+        // As served from the real server's watch cache: whole.
+        limit = 0;
+    }
+    let current = state.store.revision();
+    let (after, at) = if token.is_empty() {
+        match wanted {
+            Some(revision) if revision > current => {
+                return Err(Failure::resource_version_too_large(revision, current));
+            }
+            Some(revision) if asked.query.get("resourceVersionMatch") == "Exact" => (None, Some(revision)),
+            _ => (None, None),
+        }
+    } else {
+        if wanted.is_some_and(|r| r != 0) {
+            return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
+        }
+        let (revision, key) = read_token(token)?;
+        (Some(key), Some(revision))
+    };
+    let (items, revision, more, remaining) = match filter.only_name() {
+        Some(name) if filter.namespace.is_some() || !asked.kind.namespaced => {
+            let found = state
+                .get(&asked.kind, filter.namespace.as_deref().unwrap_or_default(), name)
+                .filter(|stored| filter.matches(&stored.value));
+            (found.into_iter().collect::<Vec<_>>(), current, None, 0)
+        }
+        _ => {
+            let size = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
+            let snapshot = state
+                .store
+                .list(&asked.kind.table, filter.namespace.as_deref(), after.as_ref(), size, at, |stored| {
+                    filter.selects_everything() || filter.matches(&stored.value)
+                })
+                .map_err(|_| expired(!token.is_empty(), at, current))?;
+            let last = snapshot.items.last().map(|(key, _)| key.clone()).filter(|_| snapshot.more);
+            let items: Vec<Arc<Stored>> = snapshot.items.into_iter().map(|(_, stored)| stored).collect();
+            (items, snapshot.revision, last, snapshot.remaining)
+        }
+    };
+    let next = more.map(|key| write_token(revision, &key)).unwrap_or_default();
+    let remaining = if filter.selects_everything() { remaining } else { 0 };
+    answer::list(&asked.kind, asked.accepted, include(asked), &Page { items: &items, revision, next: &next, remaining })
+}
+
+fn expired(continued: bool, at: Option<u64>, current: u64) -> Box<Failure> {
+    if continued {
+        Failure::expired(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
+        )
+    } else {
+        Failure::expired(format!("too old resource version: {} ({current})", at.unwrap_or_default()))
+    }
+}
+
+fn write_token(revision: u64, key: &Key) -> String {
+    URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{}/{}", key.0, key.1)}).to_string())
+}
+
+fn read_token(token: &str) -> Outcome<(u64, Key)> {
+    let parse = || {
+        let text = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).ok()?;
+        let value: Value = serde_json::from_slice(&text).ok()?;
+        let (namespace, name) = value.get("start")?.as_str()?.split_once('/')?;
+        Some((value.get("rv")?.as_u64()?, (namespace.into(), name.into())))
+    };
+    parse().ok_or_else(|| Failure::bad_request("continue key is not valid: encoded continue token is malformed"))
+}

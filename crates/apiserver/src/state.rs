@@ -1,0 +1,85 @@
+//! What all requests share.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::kinds::{Kind, Served};
+use crate::status::{Failure, Outcome};
+use crate::store::{Action, Key, Refused, Store, Stored, Write};
+
+pub(crate) struct State {
+    pub(crate) store: Arc<Store>,
+    pub(crate) kinds: Served,
+    pub(crate) pki: crate::pki::Pki,
+    pub(crate) tokens: crate::auth::Tokens,
+    pub(crate) addresses: std::sync::Mutex<crate::service::Addresses>,
+    pub(crate) documents: crate::openapi::Documents,
+    /// RBAC is checked; off only when the caller of the library asks for it.
+    pub(crate) enforce: bool,
+    /// Cancelled when the server is told to stop: watches end.
+    pub(crate) stopping: tokio_util::sync::CancellationToken,
+}
+
+impl State {
+    pub(crate) fn get(&self, kind: &Kind, namespace: &str, name: &str) -> Option<Arc<Stored>> {
+        self.store.get(&kind.table, namespace, name)
+    }
+
+    pub(crate) fn namespace(&self, name: &str) -> Option<Arc<Stored>> {
+        self.store.get("namespaces", "", name)
+    }
+
+    /// Stores a new object.
+    pub(crate) async fn create(&self, kind: &Kind, object: Value) -> Outcome<Arc<Stored>> {
+        let name = crate::meta::name(&object).to_owned();
+        let write = Write {
+            table: kind.table.clone(),
+            key: key_of(&object),
+            expected: None,
+            action: Action::Put(crate::versions::write(kind, object)),
+        };
+        self.store.commit(write).await.map_err(|refused| match refused {
+            Refused::Exists | Refused::Changed => Failure::already_exists(&kind.group, &kind.resource, &name),
+            Refused::Disk => disk_failure(),
+        })
+    }
+
+    /// Replaces an object that is still at `seen`; `Ok(None)`: it is not.
+    pub(crate) async fn replace(&self, kind: &Kind, seen: &Stored, object: Value) -> Outcome<Option<Arc<Stored>>> {
+        let write = Write {
+            table: kind.table.clone(),
+            key: key_of(&object),
+            expected: Some(seen.revision),
+            action: Action::Put(crate::versions::write(kind, object)),
+        };
+        settle(self.store.commit(write).await)
+    }
+
+    /// Removes an object that is still at `seen`.
+    pub(crate) async fn remove(&self, kind: &Kind, seen: &Stored) -> Outcome<Option<Arc<Stored>>> {
+        let write = Write {
+            table: kind.table.clone(),
+            key: key_of(&seen.value),
+            expected: Some(seen.revision),
+            action: Action::Remove,
+        };
+        settle(self.store.commit(write).await)
+    }
+}
+
+fn settle(result: Result<Arc<Stored>, Refused>) -> Outcome<Option<Arc<Stored>>> {
+    match result {
+        Ok(stored) => Ok(Some(stored)),
+        Err(Refused::Exists | Refused::Changed) => Ok(None),
+        Err(Refused::Disk) => Err(disk_failure()),
+    }
+}
+
+fn disk_failure() -> Box<Failure> {
+    Failure::internal("the change could not be written to the data directory")
+}
+
+pub(crate) fn key_of(object: &Value) -> Key {
+    (crate::meta::namespace(object).into(), crate::meta::name(object).into())
+}

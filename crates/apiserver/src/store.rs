@@ -1,0 +1,357 @@
+//! Everything the server remembers: objects of all kinds under one revision counter, and the recent past as a log that
+//! watches read.
+//!
+//! A write is a [`Write`]: put this value there if the object is still at that revision. Watches own no queue: each one
+//! keeps the revision it has read up to and takes what follows from the log of its resource, so a slow reader costs
+//! nothing and falls off the end (410) instead of growing.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::ops::Bound;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+
+use bytes::Bytes;
+use serde_json::Value;
+use tokio::sync::watch;
+
+/// Events kept per resource. What is older is answered with 410.
+const LOG_CAPACITY: usize = 16_384;
+
+/// `namespace`, `name`; the namespace is empty for cluster-wide kinds.
+pub(crate) type Key = (Arc<str>, Arc<str>);
+
+/// An object at one revision, with its JSON text once somebody asked for it.
+#[derive(Debug)]
+pub(crate) struct Stored {
+    pub(crate) revision: u64,
+    pub(crate) value: Value,
+    text: OnceLock<Bytes>,
+}
+
+impl Stored {
+    pub(crate) fn new(revision: u64, value: Value) -> Self {
+        Self { revision, value, text: OnceLock::new() }
+    }
+
+    /// The JSON text, made once and shared by every reader.
+    pub(crate) fn text(&self) -> Bytes {
+        self.text.get_or_init(|| Bytes::from(self.value.to_string())).clone()
+    }
+}
+
+/// One change: what was there before and what is there now; on removal `now` is the last state with the removal's revision.
+#[derive(Debug)]
+pub(crate) struct Change {
+    pub(crate) revision: u64,
+    pub(crate) key: Key,
+    pub(crate) before: Option<Arc<Stored>>,
+    pub(crate) now: Arc<Stored>,
+    pub(crate) removed: bool,
+}
+
+struct Table {
+    objects: BTreeMap<Key, Arc<Stored>>,
+    log: VecDeque<Arc<Change>>,
+    /// Changes at or below this revision are no longer in the log.
+    floor: u64,
+    wake: watch::Sender<u64>,
+}
+
+impl Table {
+    fn new(floor: u64) -> Self {
+        Self { objects: BTreeMap::new(), log: VecDeque::new(), floor, wake: watch::channel(0).0 }
+    }
+}
+
+struct Inner {
+    revision: u64,
+    /// Nothing before this revision can be known: the process started here.
+    start: u64,
+    tables: HashMap<Arc<str>, Table>,
+}
+
+pub(crate) struct Store {
+    inner: RwLock<Inner>,
+    journal: Option<crate::journal::Journal>,
+}
+
+/// What a writer wants.
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub(crate) table: Arc<str>,
+    pub(crate) key: Key,
+    /// The revision the object must have now; `None`: it must not exist.
+    pub(crate) expected: Option<u64>,
+    pub(crate) action: Action,
+}
+
+#[derive(Debug)]
+pub(crate) enum Action {
+    Put(Value),
+    Remove,
+}
+
+/// The object was not at the expected revision.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Refused {
+    /// There is an object already.
+    Exists,
+    /// It changed or vanished meanwhile.
+    Changed,
+    /// The journal could not be written.
+    Disk,
+}
+
+/// A consistent view of one resource.
+pub(crate) struct Snapshot {
+    pub(crate) revision: u64,
+    pub(crate) items: Vec<(Key, Arc<Stored>)>,
+    pub(crate) more: bool,
+    /// How many objects follow the page.
+    pub(crate) remaining: usize,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct TooOld {
+    pub(crate) oldest: u64,
+}
+
+impl Store {
+    pub(crate) fn in_memory() -> Self {
+        Self { inner: RwLock::new(Inner { revision: 1, start: 1, tables: HashMap::new() }), journal: None }
+    }
+
+    /// A store that keeps every write in `journal` and starts with what is already in it.
+    pub(crate) fn journaled(journal: crate::journal::Journal) -> Result<Self, crate::journal::JournalError> {
+        let loaded = journal.load()?;
+        let mut inner = Inner { revision: loaded.revision.max(1), start: loaded.revision.max(1), tables: HashMap::new() };
+        for (table, key, stored) in loaded.objects {
+            let floor = inner.start;
+            inner.tables.entry(table).or_insert_with(|| Table::new(floor)).objects.insert(key, Arc::new(stored));
+        }
+        Ok(Self { inner: RwLock::new(inner), journal: Some(journal) })
+    }
+
+    fn read(&self) -> std::sync::RwLockReadGuard<'_, Inner> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> std::sync::RwLockWriteGuard<'_, Inner> {
+        self.inner.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn revision(&self) -> u64 {
+        self.read().revision
+    }
+
+    pub(crate) fn get(&self, table: &str, namespace: &str, name: &str) -> Option<Arc<Stored>> {
+        let key: Key = (namespace.into(), name.into());
+        self.read().tables.get(table)?.objects.get(&key).cloned()
+    }
+
+    /// Carries out one write; the answer is the object as stored (or as it last was).
+    pub(crate) async fn commit(self: &Arc<Self>, write: Write) -> Result<Arc<Stored>, Refused> {
+        let Some(journal) = &self.journal else {
+            let mut inner = self.write();
+            let change = stage(&inner, &Staged::default(), write, inner.revision + 1)?;
+            return Ok(publish(&mut inner, change));
+        };
+        journal.submit(self, write).await
+    }
+
+    /// Writes what is queued for the journal; a store in memory has nothing queued.
+    pub(crate) fn flush(&self) {
+        if let Some(journal) = &self.journal {
+            journal.flush(self);
+        }
+    }
+
+    /// Carries out many writes with one disk sync. Only the journal calls this, one batch at a time.
+    pub(crate) fn commit_batch(
+        &self,
+        writes: Vec<Write>,
+        persist: impl FnOnce(&[StagedChange]) -> bool,
+    ) -> Vec<Result<Arc<Stored>, Refused>> {
+        let mut results: Vec<Option<Result<Arc<Stored>, Refused>>> = Vec::with_capacity(writes.len());
+        let mut staged = Staged::default();
+        {
+            // Nobody else writes: a journaled store is only written here, and the journal does one batch at a time.
+            let inner = self.read();
+            let mut revision = inner.revision;
+            for write in writes {
+                match stage(&inner, &staged, write, revision + 1) {
+                    Ok(change) => {
+                        revision += 1;
+                        staged.push(change);
+                        results.push(None);
+                    }
+                    Err(refused) => results.push(Some(Err(refused))),
+                }
+            }
+        }
+        if staged.changes.is_empty() || persist(&staged.changes) {
+            let mut inner = self.write();
+            let mut changes = staged.changes.into_iter();
+            results
+                .into_iter()
+                .map(|result| match result {
+                    Some(done) => done,
+                    None => changes.next().map_or(Err(Refused::Disk), |change| Ok(publish(&mut inner, change))),
+                })
+                .collect()
+        } else {
+            results.into_iter().map(|result| result.unwrap_or(Err(Refused::Disk))).collect()
+        }
+    }
+
+    /// A page of one resource. `at` asks for the state at an older revision, rebuilt from the log.
+    pub(crate) fn list(
+        &self,
+        table: &str,
+        namespace: Option<&str>,
+        after: Option<&Key>,
+        limit: usize,
+        at: Option<u64>,
+        mut wanted: impl FnMut(&Stored) -> bool,
+    ) -> Result<Snapshot, TooOld> {
+        let inner = self.read();
+        let revision = at.unwrap_or(inner.revision);
+        let Some(found) = inner.tables.get(table) else {
+            return Ok(Snapshot { revision, items: Vec::new(), more: false, remaining: 0 });
+        };
+        let rewound;
+        let objects = if revision < inner.revision {
+            rewound = rewind(found, revision, inner.start)?;
+            &rewound
+        } else {
+            &found.objects
+        };
+        let start = match (after, namespace) {
+            (Some(key), _) => Bound::Excluded(key.clone()),
+            (None, Some(namespace)) => Bound::Included((namespace.into(), "".into())),
+            (None, None) => Bound::Unbounded,
+        };
+        let mut items = Vec::new();
+        let mut remaining = 0;
+        for (key, stored) in objects.range((start, Bound::Unbounded)) {
+            if namespace.is_some_and(|n| *n != *key.0) {
+                break;
+            }
+            if !wanted(stored) {
+                continue;
+            }
+            if items.len() == limit {
+                remaining += 1;
+                continue;
+            }
+            items.push((key.clone(), stored.clone()));
+        }
+        Ok(Snapshot { revision, items, more: remaining > 0, remaining })
+    }
+
+    /// Wakes when the resource changes.
+    pub(crate) fn subscribe(&self, table: &Arc<str>) -> watch::Receiver<u64> {
+        let mut inner = self.write();
+        let floor = inner.start;
+        inner.tables.entry(table.clone()).or_insert_with(|| Table::new(floor)).wake.subscribe()
+    }
+
+    /// Changes after `revision`, at most `limit`, and the revision the reader is then at.
+    pub(crate) fn changes_after(&self, table: &str, revision: u64, limit: usize) -> Result<(Vec<Arc<Change>>, u64), TooOld> {
+        let inner = self.read();
+        let Some(found) = inner.tables.get(table) else {
+            return if revision < inner.start { Err(TooOld { oldest: inner.start }) } else { Ok((Vec::new(), inner.revision)) };
+        };
+        if revision < found.floor {
+            return Err(TooOld { oldest: found.floor });
+        }
+        let from = found.log.partition_point(|change| change.revision <= revision);
+        let changes: Vec<_> = found.log.range(from..).take(limit).cloned().collect();
+        let reached = if changes.len() == limit { changes.last().map_or(revision, |c| c.revision) } else { inner.revision };
+        Ok((changes, reached))
+    }
+
+    /// Forgets a resource entirely (its CRD is gone).
+    pub(crate) fn names_of(&self, table: &str) -> Vec<Key> {
+        self.read().tables.get(table).map(|t| t.objects.keys().cloned().collect()).unwrap_or_default()
+    }
+}
+
+fn rewind(table: &Table, revision: u64, start: u64) -> Result<BTreeMap<Key, Arc<Stored>>, TooOld> {
+    if revision < table.floor || revision < start {
+        return Err(TooOld { oldest: table.floor.max(start) });
+    }
+    let mut objects = table.objects.clone();
+    for change in table.log.iter().rev().take_while(|c| c.revision > revision) {
+        match &change.before {
+            Some(before) => objects.insert(change.key.clone(), before.clone()),
+            None => objects.remove(&change.key),
+        };
+    }
+    Ok(objects)
+}
+
+/// A change that has its revision but is not visible yet.
+pub(crate) struct StagedChange {
+    pub(crate) table: Arc<str>,
+    pub(crate) key: Key,
+    pub(crate) before: Option<Arc<Stored>>,
+    pub(crate) now: Arc<Stored>,
+    pub(crate) removed: bool,
+}
+
+#[derive(Default)]
+struct Staged {
+    changes: Vec<StagedChange>,
+    latest: HashMap<(Arc<str>, Key), usize>,
+}
+
+impl Staged {
+    fn push(&mut self, change: StagedChange) {
+        self.latest.insert((change.table.clone(), change.key.clone()), self.changes.len());
+        self.changes.push(change);
+    }
+
+    fn current(&self, inner: &Inner, table: &Arc<str>, key: &Key) -> Option<Arc<Stored>> {
+        match self.latest.get(&(table.clone(), key.clone())) {
+            Some(&at) => (!self.changes[at].removed).then(|| self.changes[at].now.clone()),
+            None => inner.tables.get(table).and_then(|t| t.objects.get(key)).cloned(),
+        }
+    }
+}
+
+fn stage(inner: &Inner, staged: &Staged, write: Write, revision: u64) -> Result<StagedChange, Refused> {
+    let before = staged.current(inner, &write.table, &write.key);
+    match (write.expected, &before) {
+        (None, Some(_)) => return Err(Refused::Exists),
+        (Some(_), None) => return Err(Refused::Changed),
+        (Some(expected), Some(found)) if found.revision != expected => return Err(Refused::Changed),
+        _ => {}
+    }
+    let (mut value, removed) = match (write.action, &before) {
+        (Action::Put(value), _) => (value, false),
+        (Action::Remove, Some(found)) => (found.value.clone(), true),
+        (Action::Remove, None) => return Err(Refused::Changed),
+    };
+    crate::meta::set_resource_version(&mut value, revision);
+    Ok(StagedChange { table: write.table, key: write.key, before, now: Arc::new(Stored::new(revision, value)), removed })
+}
+
+fn publish(inner: &mut Inner, change: StagedChange) -> Arc<Stored> {
+    let floor = inner.start;
+    let StagedChange { table, key, before, now, removed } = change;
+    inner.revision = now.revision;
+    let slot = inner.tables.entry(table).or_insert_with(|| Table::new(floor));
+    if removed {
+        slot.objects.remove(&key);
+    } else {
+        slot.objects.insert(key.clone(), now.clone());
+    }
+    slot.log.push_back(Arc::new(Change { revision: now.revision, key, before, now: now.clone(), removed }));
+    while slot.log.len() > LOG_CAPACITY {
+        if let Some(dropped) = slot.log.pop_front() {
+            slot.floor = dropped.revision;
+        }
+    }
+    slot.wake.send_replace(now.revision);
+    now
+}

@@ -1,0 +1,209 @@
+//! What single kinds do with an object before it is stored: which parts a create or an update may set, and what the server
+//! fills in that is not a plain default.
+
+use serde_json::{Value, json};
+
+use crate::kinds::Kind;
+use crate::meta;
+use crate::state::State;
+use crate::status::Outcome;
+
+/// PUT of something that does not exist creates it.
+pub(crate) fn creates_on_update(kind: &Kind) -> bool {
+    matches!(
+        (&*kind.group, &*kind.resource),
+        ("", "endpoints" | "events" | "limitranges" | "services" | "podtemplates")
+            | ("events.k8s.io", "events")
+            | ("coordination.k8s.io", "leases")
+            | ("rbac.authorization.k8s.io", _)
+            | ("node.k8s.io", "runtimeclasses")
+            | ("discovery.k8s.io", "endpointslices")
+            | ("admissionregistration.k8s.io", _)
+    ) && !kind.is("admissionregistration.k8s.io", "mutatingwebhookconfigurations")
+        && !kind.is("admissionregistration.k8s.io", "validatingwebhookconfigurations")
+        && !kind.is("admissionregistration.k8s.io", "validatingadmissionpolicies")
+        && !kind.is("admissionregistration.k8s.io", "validatingadmissionpolicybindings")
+        && !kind.is("discovery.k8s.io", "endpointslices")
+}
+
+/// PUT without `resourceVersion` overwrites.
+pub(crate) fn unconditional_update(kind: &Kind) -> bool {
+    if kind.custom.is_some() {
+        return false;
+    }
+    !matches!(
+        (&*kind.group, &*kind.resource),
+        ("apiextensions.k8s.io", _)
+            | ("coordination.k8s.io", "leases")
+            | ("policy", "poddisruptionbudgets")
+            | ("scheduling.k8s.io", _)
+            | ("admissionregistration.k8s.io", _)
+            | ("storage.k8s.io", "csidrivers" | "csinodes" | "volumeattachments")
+    )
+}
+
+pub(crate) fn prepare_create(state: &State, kind: &Kind, object: &mut Value) -> Outcome<()> {
+    let _ = state;
+    match (&*kind.group, &*kind.resource) {
+        ("", "pods") => {
+            let class = crate::pods::qos_class(object);
+            object["status"] = json!({"phase": "Pending", "qosClass": class});
+            crate::pods::mark_gated(object);
+        }
+        ("", "namespaces") => {
+            let name = meta::name(object).to_owned();
+            object["status"] = json!({"phase": "Active"});
+            let spec = meta::child(object, "spec");
+            let held = spec.get("finalizers").and_then(Value::as_array).cloned().unwrap_or_default();
+            if !held.iter().any(|f| f == "kubernetes") {
+                let mut held = held;
+                held.push("kubernetes".into());
+                spec.insert("finalizers".into(), held.into());
+            }
+            label(object, "kubernetes.io/metadata.name", &name);
+        }
+        ("", "persistentvolumeclaims" | "persistentvolumes") => object["status"] = json!({"phase": "Pending"}),
+        ("", "services") => object["status"] = json!({"loadBalancer": {}}),
+        // A node registers itself with its status.
+        ("", "nodes") => {}
+        ("apiextensions.k8s.io", "customresourcedefinitions") => crate::crd::prepare_create(object),
+        ("batch", "jobs") => {
+            object["status"] = json!({});
+            crate::defaults::job_labels(object);
+        }
+        _ if kind.custom.is_some() => {
+            if kind.status
+                && let Some(map) = object.as_object_mut()
+            {
+                map.remove("status");
+            }
+        }
+        _ if kind.status => object["status"] = empty_status(kind),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// The status Go prints for a fresh object.
+fn empty_status(kind: &Kind) -> Value {
+    let mut status = json!({"status": {}});
+    if let Some(schema) = kind.schema.and_then(crate::schema::built_in) {
+        crate::decode::fill(schema, &mut status);
+    }
+    status["status"].take()
+}
+
+fn label(object: &mut Value, key: &str, value: &str) {
+    let metadata = meta::of(object);
+    let labels = metadata.entry("labels").or_insert_with(|| json!({}));
+    if !labels.is_object() {
+        *labels = json!({});
+    }
+    labels[key] = value.into();
+}
+
+/// Takes from `old` what this kind of update may not set.
+pub(crate) fn prepare_update(kind: &Kind, subresource: &str, old: &Value, next: &mut Value) {
+    let status_apart = kind.status;
+    match subresource {
+        "" if status_apart => copy(old, next, "status"),
+        "" => {}
+        "status" => {
+            let status = next.get("status").cloned();
+            let sent_metadata = next.get("metadata").cloned().unwrap_or_default();
+            *next = old.clone();
+            match status {
+                Some(status) => next["status"] = status,
+                None => {
+                    if let Some(map) = next.as_object_mut() {
+                        map.remove("status");
+                    }
+                }
+            }
+            let metadata = meta::of(next);
+            let follows = if kind.custom.is_some() || &*kind.group == "apps" || &*kind.group == "batch" {
+                &["managedFields"][..]
+            } else {
+                &["managedFields", "labels", "annotations", "finalizers"][..]
+            };
+            for field in follows {
+                match sent_metadata.get(*field) {
+                    Some(value) => metadata.insert((*field).to_owned(), value.clone()),
+                    None => metadata.remove(*field),
+                };
+            }
+        }
+        "finalize" => {
+            let finalizers = next.pointer("/spec/finalizers").cloned();
+            *next = old.clone();
+            let spec = meta::child(next, "spec");
+            match finalizers {
+                Some(list) => spec.insert("finalizers".into(), list),
+                None => spec.remove("finalizers"),
+            };
+        }
+        "ephemeralcontainers" => {
+            let list = next.pointer("/spec/ephemeralContainers").cloned();
+            *next = old.clone();
+            if let Some(list) = list {
+                meta::child(next, "spec").insert("ephemeralContainers".into(), list);
+            }
+        }
+        "resize" => {
+            let containers = next.pointer("/spec/containers").cloned();
+            *next = old.clone();
+            if let Some(containers) = containers {
+                meta::child(next, "spec").insert("containers".into(), containers);
+            }
+        }
+        _ => {}
+    }
+    if kind.is("", "namespaces") && subresource != "finalize" {
+        let finalizers = old.pointer("/spec/finalizers").cloned();
+        let spec = meta::child(next, "spec");
+        match finalizers {
+            Some(list) => spec.insert("finalizers".into(), list),
+            None => spec.remove("finalizers"),
+        };
+    }
+    if kind.is("", "pods") && subresource.is_empty() {
+        crate::pods::ungate(old, next);
+    }
+    if kind.is("", "services") {
+        crate::service::keep_addresses(old, next);
+    }
+    if kind.is("apiextensions.k8s.io", "customresourcedefinitions") && subresource.is_empty() {
+        crate::crd::prepare_update(old, next);
+    }
+}
+
+fn copy(old: &Value, next: &mut Value, field: &str) {
+    let Some(map) = next.as_object_mut() else { return };
+    match old.get(field) {
+        Some(value) => map.insert(field.to_owned(), value.clone()),
+        None => map.remove(field),
+    };
+}
+
+/// What must be unique across objects is handed out last, when nothing else can refuse the object.
+pub(crate) fn allocate(state: &State, kind: &Kind, object: &mut Value, dry_run: bool) -> Outcome<()> {
+    if kind.is("", "services") {
+        crate::service::allocate(state, object, dry_run)?;
+    }
+    Ok(())
+}
+
+pub(crate) fn reallocate(state: &State, kind: &Kind, old: &Value, next: &mut Value, dry_run: bool) -> Outcome<()> {
+    if kind.is("", "services") && old.get("spec") != next.get("spec") {
+        crate::service::allocate(state, next, dry_run)?;
+    }
+    Ok(())
+}
+
+/// An object whose finalizers are gone but which something else still holds.
+pub(crate) fn waits_for_more(kind: &Kind, object: &Value) -> bool {
+    if kind.is("", "namespaces") {
+        return object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty());
+    }
+    object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|s| s > 0)
+}

@@ -1,0 +1,121 @@
+//! Subresources and requests that store nothing: scale, binding, eviction, tokens, reviews, and what is handed on to kubelets.
+
+mod scale;
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use http::Method;
+use http::request::Parts;
+use serde_json::{Value, json};
+
+use crate::answer::{self, Reply};
+use crate::deleting::{DeleteOptions, Deletion};
+use crate::handler::read;
+use crate::request::Asked;
+use crate::state::State;
+use crate::status::{Failure, Outcome};
+
+pub(crate) async fn serve(state: &Arc<State>, asked: &Asked, parts: &mut Parts, body: Body) -> Outcome<Reply> {
+    let _ = &parts;
+    let what = (&*asked.kind.resource, asked.target.subresource.as_str());
+    match (what, &asked.method) {
+        ((_, "scale"), _) => scale::serve(state, asked, &read(body).await?).await,
+        (("pods", "binding") | ("bindings", ""), &Method::POST) => bind(state, asked, &read(body).await?).await,
+        (("pods", "eviction"), &Method::POST) => evict(state, asked, &read(body).await?).await,
+        _ => Err(Failure::method_not_allowed()),
+    }
+}
+
+/// The body of a request that is not of the path's kind.
+fn parse(asked: &Asked, body: &bytes::Bytes) -> Outcome<Value> {
+    crate::writing::parse_body(asked, body, &mut Vec::new())
+}
+
+async fn bind(state: &Arc<State>, asked: &Asked, body: &bytes::Bytes) -> Outcome<Reply> {
+    let binding = parse(asked, body)?;
+    let node = crate::meta::text(&binding, "/target/name");
+    let name = match asked.target.name.as_str() {
+        "" => crate::meta::name(&binding).to_owned(),
+        given => given.to_owned(),
+    };
+    if node.is_empty() {
+        let cause = crate::status::Cause::required("target.name", "");
+        return Err(Failure::invalid("", "Binding", &name, &[cause]));
+    }
+    let kind = state.kinds.load().find("", "v1", "pods").ok_or_else(Failure::no_such_path)?;
+    loop {
+        let current = state.get(&kind, &asked.target.namespace, &name).ok_or_else(|| Failure::not_found("", "pods", &name))?;
+        let wanted_uid = crate::meta::uid(&binding);
+        if !wanted_uid.is_empty() && wanted_uid != crate::meta::uid(&current.value) {
+            return Err(Failure::conflict("", "pods/binding", &name, &format!(
+                "Precondition failed: UID in precondition: {wanted_uid}, UID in object meta: {}", crate::meta::uid(&current.value)
+            )));
+        }
+        let mut next = current.value.clone();
+        crate::pods::bind(&mut next, node, binding.pointer("/metadata/annotations"))
+            .map_err(|why| Failure::conflict("", "pods/binding", &name, &why))?;
+        if asked.dry_run()? || state.replace(&kind, &current, next).await?.is_some() {
+            let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+            return Ok(answer::value(Some(asked.accepted), 201, &done));
+        }
+    }
+}
+
+async fn evict(state: &Arc<State>, asked: &Asked, body: &bytes::Bytes) -> Outcome<Reply> {
+    let eviction = parse(asked, body)?;
+    let name = &asked.target.name;
+    let kind = state.kinds.load().find("", "v1", "pods").ok_or_else(Failure::no_such_path)?;
+    let pod = state.get(&kind, &asked.target.namespace, name).ok_or_else(|| asked.not_found())?;
+    let finished = matches!(crate::meta::text(&pod.value, "/status/phase"), "Succeeded" | "Failed" | "Pending");
+    let options = DeleteOptions::from_eviction(&eviction).in_dry_run(asked.dry_run()?);
+    if !finished && !crate::meta::deleting(&pod.value) {
+        spend_budget(state, &asked.target.namespace, &pod.value).await?;
+    }
+    match crate::deleting::delete_object(state, asked, &kind, &asked.target.namespace, name, &options).await? {
+        Deletion::Removed(_) | Deletion::Marked(_) => {
+            let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
+            Ok(answer::value(Some(asked.accepted), 201, &done))
+        }
+    }
+}
+
+/// Takes one disruption from the budget that covers the pod, or refuses.
+async fn spend_budget(state: &Arc<State>, namespace: &str, pod: &Value) -> Outcome<()> {
+    let Some(kind) = state.kinds.load().find("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };
+    loop {
+        let covering = state
+            .store
+            .list(&kind.table, Some(namespace), None, usize::MAX, None, |budget| {
+                let selector = budget.value.pointer("/spec/selector").cloned().unwrap_or_default();
+                crate::selector::Labels::from_object(&selector).is_ok_and(|s| s.matches(crate::meta::labels(pod)))
+            })
+            .map_err(|_| Failure::internal("the newest state is always there"))?
+            .items;
+        let budget = match covering.as_slice() {
+            [] => return Ok(()),
+            [(_, one)] => one,
+            _ => return Err(Failure::internal("This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.")),
+        };
+        let left = budget.value.pointer("/status/disruptionsAllowed").and_then(Value::as_i64).unwrap_or_default();
+        if left <= 0 {
+            let mut failure = Failure::too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", 0);
+            let name = crate::meta::name(&budget.value);
+            failure.details = Some(json!({"causes": [{
+                "reason": "DisruptionBudget",
+                "message": format!(
+                    "The disruption budget {name} needs {} healthy pods and has {} currently",
+                    budget.value.pointer("/status/desiredHealthy").and_then(Value::as_i64).unwrap_or_default(),
+                    budget.value.pointer("/status/currentHealthy").and_then(Value::as_i64).unwrap_or_default()
+                ),
+            }]}));
+            return Err(failure);
+        }
+        let mut next = budget.value.clone();
+        next["status"]["disruptionsAllowed"] = (left - 1).into();
+        next["status"]["disruptedPods"][crate::meta::name(pod)] = crate::meta::now().into();
+        if state.replace(&kind, budget, next).await?.is_some() {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Names, labels, annotations, owners and finalizers.
+
+use serde_json::{Value, json};
+
+use crate::kinds::Kind;
+use crate::meta;
+use crate::names;
+use crate::status::Cause;
+
+/// All annotations of an object together may not be larger.
+const ANNOTATIONS_LIMIT: usize = 256 * 1024;
+
+pub(super) fn check(kind: &Kind, object: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    let name = meta::name(object);
+    let base = meta::text(object, "/metadata/generateName");
+    if !base.is_empty()
+        && let Some(complaint) = name_complaint(kind, base.trim_end_matches('-'))
+    {
+        causes.push(Cause::invalid("metadata.generateName", &base.into(), &complaint));
+    }
+    if name.is_empty() {
+        causes.push(Cause::required("metadata.name", "name or generateName is required"));
+    } else if let Some(complaint) = name_complaint(kind, name) {
+        causes.push(Cause::invalid("metadata.name", &name.into(), &complaint));
+    }
+    for (key, value) in object.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten() {
+        labels(key, value.as_str().unwrap_or_default(), "metadata.labels", &mut causes);
+    }
+    annotations(object, &mut causes);
+    owners(object, &mut causes);
+    for (index, finalizer) in meta::finalizers(object).into_iter().enumerate() {
+        let field = format!("metadata.finalizers[{index}]");
+        if let Some(complaint) = names::qualified_name_complaint(finalizer) {
+            causes.push(Cause::invalid(field, &finalizer.into(), &complaint));
+        }
+    }
+    causes
+}
+
+pub(super) fn labels(key: &str, value: &str, path: &str, causes: &mut Vec<Cause>) {
+    if let Some(complaint) = names::qualified_name_complaint(key) {
+        causes.push(Cause::invalid(path, &key.into(), &complaint));
+    }
+    if let Some(complaint) = names::label_value_complaint(value) {
+        causes.push(Cause::invalid(path, &value.into(), &complaint));
+    }
+}
+
+fn annotations(object: &Value, causes: &mut Vec<Cause>) {
+    let mut total = 0;
+    for (key, value) in object.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten() {
+        // Keys of annotations are compared in lower case.
+        if let Some(complaint) = names::qualified_name_complaint(&key.to_lowercase()) {
+            causes.push(Cause::invalid("metadata.annotations", &key.as_str().into(), &complaint));
+        }
+        total += key.len() + value.as_str().map_or(0, str::len);
+    }
+    if total > ANNOTATIONS_LIMIT {
+        causes.push(Cause::too_long("metadata.annotations", ANNOTATIONS_LIMIT));
+    }
+}
+
+fn owners(object: &Value, causes: &mut Vec<Cause>) {
+    let mut controllers = Vec::new();
+    for (index, owner) in object.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten().enumerate() {
+        let path = format!("metadata.ownerReferences[{index}]");
+        for (field, words) in [("apiVersion", "version must not be empty"), ("kind", ""), ("name", ""), ("uid", "")] {
+            if owner.get(field).and_then(Value::as_str).unwrap_or_default().is_empty() {
+                causes.push(Cause::invalid(
+                    format!("{path}.{field}"),
+                    &"".into(),
+                    if words.is_empty() { "must not be empty" } else { words },
+                ));
+            }
+        }
+        if owner.get("controller").is_some_and(|c| c == true) {
+            controllers.push(owner);
+        }
+    }
+    if controllers.len() > 1 {
+        let shown = object.pointer("/metadata/ownerReferences").cloned().unwrap_or_default();
+        let both = |o: &Value| format!("{}/{}", meta::text(o, "/kind"), meta::text(o, "/name"));
+        let detail = format!(
+            "Only one reference can have Controller set to true. Found \"true\" in references for {} and {}",
+            both(controllers[0]),
+            both(controllers[1])
+        );
+        causes.push(Cause::invalid("metadata.ownerReferences", &shown, &detail));
+    }
+}
+
+fn name_complaint(kind: &Kind, name: &str) -> Option<String> {
+    match (&*kind.group, &*kind.resource) {
+        ("", "services") => names::dns1035_complaint(name),
+        ("", "namespaces") => names::label_complaint(name),
+        ("rbac.authorization.k8s.io", _) => names::path_segment_complaint(name),
+        _ => names::subdomain_complaint(name),
+    }
+}
+
+pub(super) fn check_update(old: &Value, next: &Value) -> Vec<Cause> {
+    let mut causes = Vec::new();
+    if meta::deleting(old) {
+        let held = meta::finalizers(old);
+        let added: Vec<&str> = meta::finalizers(next).into_iter().filter(|f| !held.contains(f)).collect();
+        if !added.is_empty() {
+            let shown: Vec<String> = added.iter().map(|f| format!("{f:?}")).collect();
+            causes.push(Cause::forbidden(
+                "metadata.finalizers",
+                &format!(
+                    "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
+                    shown.join(", ")
+                ),
+            ));
+        }
+    }
+    for field in ["name", "namespace"] {
+        let pointer = format!("/metadata/{field}");
+        if meta::text(old, &pointer) != meta::text(next, &pointer) {
+            causes.push(Cause::invalid(format!("metadata.{field}"), &json!(meta::text(next, &pointer)), "field is immutable"));
+        }
+    }
+    causes
+}

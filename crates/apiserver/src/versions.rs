@@ -1,0 +1,69 @@
+//! Objects are stored in one form; here they become the version (or view) a request asked for, and back.
+//!
+//! Two cases exist: custom resources with several versions and no conversion, where only `apiVersion` differs, and
+//! events, which `events.k8s.io` shows under other field names than the core group.
+
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use crate::kinds::Kind;
+
+/// Field names of a core event and of an `events.k8s.io` event.
+const EVENT_FIELDS: [(&str, &str); 7] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+];
+
+fn is_event_view(kind: &Kind) -> bool {
+    kind.is("events.k8s.io", "events")
+}
+
+/// The stored form is not what this kind shows.
+pub(crate) fn differs(kind: &Kind, stored: &Value) -> bool {
+    let version = stored.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
+    match version.split_once('/') {
+        Some((group, version)) => group != &*kind.group || version != &*kind.version,
+        None => !kind.group.is_empty() || version != &*kind.version,
+    }
+}
+
+/// The stored object as this kind shows it.
+pub(crate) fn read<'a>(kind: &Kind, stored: &'a Value) -> Cow<'a, Value> {
+    if !differs(kind, stored) {
+        return Cow::Borrowed(stored);
+    }
+    let mut object = stored.clone();
+    if is_event_view(kind) {
+        rename(&mut object, |(core, view)| (core, view));
+    }
+    object["apiVersion"] = kind.api_version().into();
+    object["kind"] = (*kind.kind).into();
+    Cow::Owned(object)
+}
+
+/// An object of this kind in the form it is stored in.
+pub(crate) fn write(kind: &Kind, mut object: Value) -> Value {
+    if is_event_view(kind) {
+        rename(&mut object, |(core, view)| (view, core));
+        object["apiVersion"] = "v1".into();
+    } else if let Some(custom) = &kind.custom {
+        object["apiVersion"] = format!("{}/{}", kind.group, custom.storage_version).into();
+    }
+    object
+}
+
+fn rename(object: &mut Value, order: impl Fn((&'static str, &'static str)) -> (&'static str, &'static str)) {
+    let Value::Object(map) = object else { return };
+    for pair in EVENT_FIELDS {
+        let (from, to) = order(pair);
+        if let Some(value) = map.remove(from) {
+            map.insert(to.to_owned(), value);
+        }
+    }
+}

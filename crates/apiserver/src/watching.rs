@@ -1,0 +1,268 @@
+//! Watches: the change log of a resource as a stream of events, over chunked HTTP or a WebSocket.
+//!
+//! Each event is one JSON line (or one text message). A watcher keeps only its place in the log; one that has fallen
+//! behind the log is told 410 and ends.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::extract::FromRequestParts as _;
+use axum::extract::ws::{Message, WebSocketUpgrade};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::request::Parts;
+use http::{HeaderValue, Response, header};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep_until};
+
+use crate::answer::Reply;
+use crate::kinds::Kind;
+use crate::reading::Filter;
+use crate::request::{Asked, Form};
+use crate::state::State;
+use crate::status::{Failure, Outcome};
+use crate::store::{Change, Stored};
+use crate::table::Include;
+
+const BATCH: usize = 256;
+const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
+/// A bookmark this long before the end lets the client continue from there.
+const LAST_BOOKMARK: Duration = Duration::from_secs(2);
+
+struct Watcher {
+    state: Arc<State>,
+    kind: Arc<Kind>,
+    filter: Filter,
+    form: Form,
+    include: Include,
+    columns_sent: bool,
+    at: u64,
+    /// Objects that existed when the watch began, still to be told.
+    initial: VecDeque<Arc<Stored>>,
+    /// After the initial objects, say so with a bookmark.
+    mark_initial_end: bool,
+    bookmarks: bool,
+    next_bookmark: Instant,
+    deadline: Instant,
+    wake: tokio::sync::watch::Receiver<u64>,
+    stopping: tokio_util::sync::CancellationToken,
+    ended: bool,
+}
+
+impl Watcher {
+    fn new(state: &Arc<State>, asked: &Asked) -> Outcome<Self> {
+        crate::reading::check_watch_options(asked)?;
+        let filter = Filter::parse(asked)?;
+        let wanted = crate::reading::revision_parameter(asked)?;
+        let wake = state.store.subscribe(&asked.kind.table);
+        let send_initial = asked.query.get("sendInitialEvents");
+        let initial = match send_initial {
+            "" => wanted.is_none_or(|r| r == 0),
+            _ => asked.query.flag("sendInitialEvents")?,
+        };
+        let (at, objects) = if initial {
+            let snapshot = state
+                .store
+                .list(&asked.kind.table, filter.namespace.as_deref(), None, usize::MAX, None, |s| filter.matches(&s.value))
+                .map_err(|_| Failure::internal("the newest state is always there"))?;
+            let objects = snapshot.items.into_iter().filter(|(key, _)| filter.in_scope(key)).map(|(_, stored)| stored).collect();
+            (snapshot.revision, objects)
+        } else {
+            (wanted.filter(|r| *r != 0).unwrap_or_else(|| state.store.revision()), VecDeque::new())
+        };
+        let seconds = match asked.query.number("timeoutSeconds")? {
+            Some(given) if given > 0 => u64::try_from(given).unwrap_or(1800).min(86_400),
+            _ => rand::random_range(1800..3600),
+        };
+        let now = Instant::now();
+        Ok(Self {
+            state: state.clone(),
+            kind: asked.kind.clone(),
+            filter,
+            form: asked.accepted.form,
+            include: crate::reading::include(asked),
+            columns_sent: false,
+            at,
+            initial: objects,
+            mark_initial_end: send_initial != "" && initial,
+            bookmarks: asked.query.flag("allowWatchBookmarks")?,
+            next_bookmark: now + BOOKMARK_EVERY.min(Duration::from_secs(seconds).saturating_sub(LAST_BOOKMARK)),
+            deadline: now + Duration::from_secs(seconds),
+            wake,
+            stopping: state.stopping.clone(),
+            ended: false,
+        })
+    }
+
+    /// The next events; `None` when the watch is over.
+    async fn next(&mut self) -> Option<Vec<Bytes>> {
+        loop {
+            if self.ended {
+                return None;
+            }
+            if !self.initial.is_empty() {
+                let count = self.initial.len().min(BATCH);
+                let batch: Vec<_> = self.initial.drain(..count).collect();
+                return Some(batch.iter().map(|stored| self.event("ADDED", stored)).collect());
+            }
+            if std::mem::take(&mut self.mark_initial_end) {
+                return Some(vec![self.bookmark(true)]);
+            }
+            self.wake.mark_unchanged();
+            match self.state.store.changes_after(&self.kind.table, self.at, BATCH) {
+                Err(gone) => {
+                    self.ended = true;
+                    let failure = Failure::expired(format!("too old resource version: {} ({})", self.at, gone.oldest));
+                    return Some(vec![envelope("ERROR", failure.body().to_string().as_bytes())]);
+                }
+                Ok((changes, reached)) => {
+                    self.at = self.at.max(reached);
+                    let events: Vec<Bytes> = changes.iter().filter_map(|change| self.told(change)).collect();
+                    if !events.is_empty() {
+                        return Some(events);
+                    }
+                    if changes.len() == BATCH {
+                        continue;
+                    }
+                }
+            }
+            let bookmark_at = if self.bookmarks { self.next_bookmark } else { self.deadline };
+            tokio::select! {
+                biased;
+                () = self.stopping.cancelled() => return None,
+                () = sleep_until(self.deadline) => return None,
+                changed = self.wake.changed() => {
+                    if changed.is_err() {
+                        return None;
+                    }
+                }
+                () = sleep_until(bookmark_at), if self.bookmarks => {
+                    let now = Instant::now();
+                    let last = self.deadline.checked_sub(LAST_BOOKMARK).unwrap_or(self.deadline);
+                    self.next_bookmark = if now + BOOKMARK_EVERY > last && now < last { last } else { now + BOOKMARK_EVERY };
+                    return Some(vec![self.bookmark(false)]);
+                }
+            }
+        }
+    }
+
+    /// What this watcher is told about a change, if anything.
+    fn told(&mut self, change: &Change) -> Option<Bytes> {
+        if !self.filter.in_scope(&change.key) {
+            return None;
+        }
+        let before = change.before.as_ref().is_some_and(|stored| self.filter.matches(&stored.value));
+        if change.removed {
+            return before.then(|| self.event("DELETED", &change.now));
+        }
+        match (before, self.filter.matches(&change.now.value)) {
+            (false, true) => Some(self.event("ADDED", &change.now)),
+            (true, true) => Some(self.event("MODIFIED", &change.now)),
+            (true, false) => {
+                // It left the selection: the last state inside it, at the revision of leaving.
+                let mut last = change.before.as_ref()?.value.clone();
+                crate::meta::set_resource_version(&mut last, change.revision);
+                Some(self.event("DELETED", &Stored::new(change.revision, last)))
+            }
+            (false, false) => None,
+        }
+    }
+
+    fn event(&mut self, kind: &str, stored: &Stored) -> Bytes {
+        match self.form {
+            Form::Plain if !crate::versions::differs(&self.kind, &stored.value) => envelope(kind, &stored.text()),
+            Form::Plain => envelope(kind, crate::versions::read(&self.kind, &stored.value).to_string().as_bytes()),
+            Form::Metadata => envelope(kind, crate::answer::partial(&stored.value, true).to_string().as_bytes()),
+            Form::Table => {
+                let shown = crate::versions::read(&self.kind, &stored.value);
+                let mut table = crate::table::of(&self.kind, std::iter::once(shown.as_ref()), self.include, !self.columns_sent);
+                self.columns_sent = true;
+                table["metadata"] = json!({"resourceVersion": stored.revision.to_string()});
+                envelope(kind, table.to_string().as_bytes())
+            }
+        }
+    }
+
+    fn bookmark(&self, initial_end: bool) -> Bytes {
+        let mut metadata = json!({"resourceVersion": self.at.to_string()});
+        if initial_end {
+            metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
+        }
+        let object: Value = match self.form {
+            Form::Plain => json!({"kind": &*self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": metadata}),
+            Form::Metadata => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}),
+            Form::Table => json!({
+                "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": null,
+                "rows": [{"cells": [], "object": {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}}]
+            }),
+        };
+        envelope("BOOKMARK", object.to_string().as_bytes())
+    }
+}
+
+fn envelope(kind: &str, object: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(object.len() + 40);
+    out.put_slice(b"{\"type\":\"");
+    out.put_slice(kind.as_bytes());
+    out.put_slice(b"\",\"object\":");
+    out.put_slice(object);
+    out.put_slice(b"}\n");
+    out.freeze()
+}
+
+/// Starts a watch; a WebSocket if the client asked for one.
+pub(crate) async fn watch(state: &Arc<State>, asked: &Asked, parts: &mut Parts) -> Outcome<Reply> {
+    let watcher = Watcher::new(state, asked)?;
+    if wants_websocket(parts) {
+        return Ok(over_websocket(watcher, parts).await);
+    }
+    let stream = futures::stream::unfold(watcher, |mut watcher| async move {
+        let events = watcher.next().await?;
+        let chunk = match <[Bytes; 1]>::try_from(events) {
+            Ok([one]) => one,
+            Err(events) => {
+                let mut out = BytesMut::with_capacity(events.iter().map(Bytes::len).sum());
+                events.iter().for_each(|event| out.put_slice(event));
+                out.freeze()
+            }
+        };
+        Some((Ok::<_, std::convert::Infallible>(chunk), watcher))
+    });
+    let mut response = Response::new(Body::from_stream(stream));
+    let media = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(header::CONTENT_TYPE, media);
+    response.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    Ok(response)
+}
+
+pub(crate) fn wants_websocket(parts: &Parts) -> bool {
+    parts.headers.get(header::UPGRADE).and_then(|v| v.to_str().ok()).is_some_and(|v| v.eq_ignore_ascii_case("websocket"))
+}
+
+async fn over_websocket(mut watcher: Watcher, parts: &mut Parts) -> Reply {
+    let upgrade = match WebSocketUpgrade::from_request_parts(parts, &()).await {
+        Ok(upgrade) => upgrade,
+        Err(rejection) => return crate::answer::failure(&Failure::bad_request(rejection.body_text())),
+    };
+    upgrade.on_upgrade(move |mut socket| async move {
+        loop {
+            tokio::select! {
+                events = watcher.next() => {
+                    let Some(events) = events else { break };
+                    for event in events {
+                        let text = String::from_utf8_lossy(event.strip_suffix(b"\n").unwrap_or(&event)).into_owned();
+                        if socket.send(Message::Text(text.into())).await.is_err() {
+                            return;
+                        }
+                    }
+                }
+                message = socket.recv() => match message {
+                    None | Some(Err(_) | Ok(Message::Close(_))) => return,
+                    Some(Ok(_)) => {}
+                },
+            }
+        }
+        let _ = socket.send(Message::Close(None)).await;
+    })
+}
