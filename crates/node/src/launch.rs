@@ -33,10 +33,11 @@ pub(crate) struct Launch {
     pub(crate) cpu_limit: Option<u64>,
     /// Where the container may leave a message about its end, as a path inside it.
     pub(crate) termination_message_path: String,
+    /// Without such a message, the end of the log is one if the container failed.
+    pub(crate) message_from_log: bool,
     /// Scratch directory of this start, on the host.
     pub(crate) scratch: PathBuf,
     pub(crate) log: PathBuf,
-    pub(crate) tty: bool,
 }
 
 impl Launch {
@@ -85,7 +86,7 @@ pub(crate) struct User {
 pub(crate) enum Command {
     Start(Box<Launch>),
     /// SIGTERM now, SIGKILL after the grace time. A second stop can only shorten the time.
-    Stop { container: String, grace_ms: u64, reason: Option<String> },
+    Stop { container: String, grace_ms: u64 },
     /// Stop whatever runs, then leave.
     End { grace_ms: u64 },
 }

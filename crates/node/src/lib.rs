@@ -5,6 +5,8 @@
 //! not to the agent, so that an agent that dies or is replaced loses nothing.
 
 mod address;
+mod agent;
+mod configure;
 mod environment;
 mod hosts;
 mod image;
@@ -15,3 +17,5 @@ mod quantity;
 pub mod runtime;
 pub mod shim;
 mod volumes;
+
+pub use agent::{AgentError, AgentOptions, Capacity, OnStop, end_all_pods, run};

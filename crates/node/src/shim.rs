@@ -116,7 +116,6 @@ struct Live {
     kill_at: Option<Instant>,
     out_of_memory: bool,
     started: Option<Timestamp>,
-    stop_reason: Option<String>,
 }
 
 /// What a file descriptor of the loop belongs to.
@@ -223,7 +222,8 @@ impl Shim {
             file.take(MAX_MESSAGE).read_to_end(&mut text).ok()?;
             Some(String::from_utf8_lossy(&text).into_owned()).filter(|t| !t.is_empty())
         });
-        let message = if cause == ExitCause::NotStarted { Some(complaint) } else { left.or(live.stop_reason) };
+        let from_log = || if live.launch.message_from_log && code != 0 { log::tail(&live.launch.log) } else { None };
+        let message = if cause == ExitCause::NotStarted { Some(complaint) } else { left.or_else(from_log) };
         let exit = Exit { attempt: live.launch.attempt, code, cause, message, started: live.started, finished: now };
         if let Some(record) = self.record.containers.get_mut(name) {
             record.state = ContainerState::Exited(exit);
@@ -253,9 +253,9 @@ impl Shim {
     fn obey(&mut self, command: Command) -> io::Result<()> {
         match command {
             Command::Start(launch) => self.start(*launch),
-            Command::Stop { container, grace_ms, reason } => {
+            Command::Stop { container, grace_ms } => {
                 if let Some(live) = self.live.get_mut(&container) {
-                    live.stop(Duration::from_millis(grace_ms), reason);
+                    live.stop(Duration::from_millis(grace_ms));
                 }
                 Ok(())
             }
@@ -269,7 +269,7 @@ impl Shim {
     fn end(&mut self, grace: Duration) {
         self.ending = true;
         for live in self.live.values_mut() {
-            live.stop(grace, None);
+            live.stop(grace);
         }
     }
 
@@ -330,7 +330,6 @@ impl Shim {
             kill_at: None,
             out_of_memory: false,
             started: None,
-            stop_reason: None,
         })
     }
 
@@ -392,13 +391,12 @@ impl Shim {
 }
 
 impl Live {
-    fn stop(&mut self, grace: Duration, reason: Option<String>) {
+    fn stop(&mut self, grace: Duration) {
         let at = Instant::now() + grace;
         if self.kill_at.is_none() && !grace.is_zero() {
             let _ = kill(self.pid, Signal::SIGTERM);
         }
         self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
-        self.stop_reason = reason.or(self.stop_reason.take());
     }
 }
 
@@ -485,6 +483,39 @@ fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, String> {
     serde_json::from_slice(&bytes).map_err(|e| format!("{}: {e}", path.display()))
 }
 
+/// Tries whether this process can make a container here.
+pub fn check(dir: &Path) -> Result<(), String> {
+    let said = |e: io::Error| e.to_string();
+    fs::create_dir_all(dir).map_err(said)?;
+    let launch = Launch {
+        container: "check".to_owned(),
+        attempt: 0,
+        root: crate::launch::Root::Host { overlays: Vec::new() },
+        files: Vec::new(),
+        mounts: Vec::new(),
+        hostname: "check".to_owned(),
+        argv: vec!["true".to_owned()],
+        env: Vec::new(),
+        working_dir: "/".to_owned(),
+        user: crate::launch::User { uid: 185, gid: 185, groups: Vec::new() },
+        read_only_root: false,
+        privileged: false,
+        memory_limit: None,
+        cpu_limit: None,
+        termination_message_path: "/dev/termination-log".to_owned(),
+        message_from_log: false,
+        scratch: dir.join("scratch"),
+        log: dir.join("log"),
+    };
+    fs::create_dir_all(&launch.scratch).map_err(said)?;
+    let started = process::start(&launch, Privilege::of_this_process()).map_err(said)?;
+    drop(started.go);
+    let mut complaint = String::new();
+    File::from(started.errors).read_to_string(&mut complaint).map_err(said)?;
+    let _ = waitpid(started.pid, None);
+    if complaint.is_empty() { Ok(()) } else { Err(complaint) }
+}
+
 /// The command line of a shim: `run DIR` or `enter DIR CONTAINER -- COMMAND…`. Gives the exit code.
 pub fn main(args: &[&str]) -> u8 {
     match args {
@@ -505,6 +536,13 @@ pub fn main(args: &[&str]) -> u8 {
                 }
             }
         }
+        ["check", dir] => match check(Path::new(dir)) {
+            Ok(()) => 0,
+            Err(why) => {
+                eprintln!("{why}");
+                1
+            }
+        },
         _ => {
             eprintln!("usage: shim run DIR | shim enter DIR CONTAINER -- COMMAND…");
             2

@@ -88,6 +88,16 @@ pub(crate) fn rotated(path: &Path, n: u32) -> PathBuf {
     PathBuf::from(name)
 }
 
+/// The last lines of a log as text: what a kubelet takes for a termination message (80 lines, 2048 bytes).
+pub(crate) fn tail(path: &Path) -> Option<String> {
+    let bytes = fs::read(path).ok()?;
+    let lines: Vec<&[u8]> = bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty()).collect();
+    let texts = lines.iter().skip(lines.len().saturating_sub(80)).filter_map(|l| l.splitn(4, |b| *b == b' ').nth(3));
+    let text: Vec<u8> = texts.flat_map(|t| t.iter().copied().chain([b'\n'])).collect();
+    let end = &text[text.len().saturating_sub(2048)..];
+    Some(String::from_utf8_lossy(end).into_owned()).filter(|t| !t.is_empty())
+}
+
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().create(true).append(true).open(path)
 }

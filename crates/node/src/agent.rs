@@ -1,0 +1,377 @@
+//! The agent: watches the pods of its node and looks after each in a task of its own.
+//!
+//! It holds no state that matters: pods are in the API server, processes and exit codes in shims and their directories.
+
+mod events;
+pub(crate) mod exec;
+mod forward;
+pub(crate) mod link;
+mod node;
+mod pod;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::api::Api;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::WatchStreamExt as _;
+use kube::{Client, Config, ResourceExt as _};
+use nix::fcntl::{Flock, FlockArg};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::address::Addresses;
+use crate::agent::events::Recorder;
+use crate::agent::forward::ApiRoute;
+use crate::agent::link::{Link, remove_tree};
+use crate::agent::node::Description;
+use crate::agent::pod::{PodView, PodWorker};
+use crate::hosts::Endpoint;
+use crate::launch::{Command, PodDir};
+use crate::runtime::{OnProgress, Runtimes};
+
+pub use node::Capacity;
+
+/// What an agent needs to know.
+#[derive(Clone)]
+pub struct AgentOptions {
+    /// The name of its Node.
+    pub name: String,
+    /// Where pods, logs and exit codes are kept. One agent per directory.
+    pub data_dir: PathBuf,
+    /// Where runtimes are kept, usually `~/.cache/firesteel`.
+    pub cache_dir: PathBuf,
+    /// The command that runs [`crate::shim::main`]: `firesteel shim`, for example.
+    pub shim: Vec<OsString>,
+    pub labels: BTreeMap<String, String>,
+    /// What pods may use; all of the machine if `None`.
+    pub capacity: Option<Capacity>,
+    /// The port of the node's own API (logs, exec); any free one if 0.
+    pub port: u16,
+    /// What becomes of pods when the agent is told to stop.
+    pub on_stop: OnStop,
+    pub progress: OnProgress,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnStop {
+    /// They go on; the next agent finds them.
+    LeavePods,
+    /// They are ended, so that no process is left.
+    EndPods,
+}
+
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    #[error("{step} {object}: {source}")]
+    Api { step: &'static str, object: String, source: Box<kube::Error> },
+    #[error("node {node} is already served by another agent ({agent}); stop it, or give this one another name")]
+    Served { node: String, agent: String },
+    #[error("{} is in use by another node agent", .0.display())]
+    Locked(PathBuf),
+    #[error("{path}: {source}")]
+    File { path: String, source: io::Error },
+    #[error("{step}: {source}")]
+    System { step: &'static str, source: io::Error },
+    #[error("pods cannot be run here: {0}")]
+    Sandbox(String),
+}
+
+/// What all pods of the node share.
+pub(crate) struct Shared {
+    pub(crate) client: Client,
+    pub(crate) options: AgentOptions,
+    pub(crate) capacity: Capacity,
+    pub(crate) runtimes: Runtimes,
+    pub(crate) addresses: Addresses,
+    pub(crate) recorder: Recorder,
+    pub(crate) route: ApiRoute,
+    /// The CA of the API server, for pods whose namespace has no `kube-root-ca.crt`.
+    pub(crate) ca: Option<String>,
+    pub(crate) names: Names,
+    pub(crate) pods: Mutex<BTreeMap<String, PodEntry>>,
+}
+
+/// A pod of this node, for those who ask by name.
+#[derive(Debug, Clone)]
+pub(crate) struct PodEntry {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) view: watch::Sender<PodView>,
+}
+
+/// Services and the pods they may lead to, and a signal when they change.
+pub(crate) struct Names {
+    services: Mutex<BTreeMap<(String, String), Service>>,
+    endpoints: Mutex<BTreeMap<String, Endpoint>>,
+    changed: watch::Sender<u64>,
+}
+
+impl Names {
+    fn new() -> Self {
+        Self { services: Mutex::default(), endpoints: Mutex::default(), changed: watch::channel(0).0 }
+    }
+
+    pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
+        self.changed.subscribe()
+    }
+
+    pub(crate) fn set_endpoint(&self, uid: &str, endpoint: Option<Endpoint>) {
+        let mut all = lock(&self.endpoints);
+        let before = all.get(uid).cloned();
+        if before == endpoint {
+            return;
+        }
+        match endpoint {
+            Some(endpoint) => all.insert(uid.to_owned(), endpoint),
+            None => all.remove(uid),
+        };
+        drop(all);
+        self.changed.send_modify(|n| *n += 1);
+    }
+
+    pub(crate) fn snapshot(&self) -> (Vec<Service>, Vec<Endpoint>) {
+        (lock(&self.services).values().cloned().collect(), lock(&self.endpoints).values().cloned().collect())
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a node agent until it is told to stop.
+pub async fn run(config: Config, options: AgentOptions, stop: CancellationToken) -> Result<(), AgentError> {
+    let pods_dir = options.data_dir.join("pods");
+    make_private(&options.data_dir)?;
+    make_private(&pods_dir)?;
+    let _lock = take_lock(&options.data_dir)?;
+    check_sandbox(&options).await?;
+    let ca = config.root_cert.as_ref().map(|certs| certs.iter().map(|der| pem(der)).collect::<String>());
+    let url = config.cluster_url.clone();
+    let client = Client::try_from(config).map_err(|e| AgentError::Api { step: "configuring", object: "the client".to_owned(), source: Box::new(e) })?;
+    let addresses = Addresses::claim(&options.data_dir, &options.data_dir.to_string_lossy()).map_err(|e| AgentError::System { step: "taking addresses for pods", source: e })?;
+    let route = forward::open(&url, addresses.api_service(), &stop).await.map_err(|e| AgentError::System { step: "finding the API server", source: e })?;
+    let capacity = options.capacity.clone().unwrap_or_else(|| Capacity::of_this_machine(&options.data_dir));
+    let shared = Arc::new(Shared {
+        recorder: Recorder::start(client.clone(), options.name.clone()),
+        runtimes: Runtimes::new(options.cache_dir.clone(), Arc::clone(&options.progress)),
+        names: Names::new(),
+        pods: Mutex::default(),
+        client: client.clone(),
+        capacity: capacity.clone(),
+        addresses,
+        route,
+        ca,
+        options: options.clone(),
+    });
+    let port = options.port;
+    let description = Description {
+        name: options.name.clone(),
+        identity: format!("{}:{}", nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned()).unwrap_or_default(), options.data_dir.display()),
+        address: "127.0.0.1".to_owned(),
+        port: i32::from(port),
+        capacity,
+        labels: options.labels.clone(),
+    };
+    let registered = node::register(&client, &description).await?;
+    tracing::info!(node = %options.name, port, "node registered");
+    let mut tasks = JoinSet::new();
+    tasks.spawn(beat(client.clone(), description.clone(), registered.metadata.uid.clone()));
+    tasks.spawn(watch_services(Arc::clone(&shared)));
+    let mut workers = JoinSet::new();
+    watch_pods(&shared, &mut workers, &stop).await;
+    tasks.abort_all();
+    if options.on_stop == OnStop::EndPods {
+        workers.abort_all();
+        end_all_pods(&options.data_dir, Duration::from_secs(5)).await;
+    }
+    // Best effort: the node controller would find out by itself, later.
+    let _ = tokio::time::timeout(Duration::from_secs(2), node::report(&client, &description, false)).await;
+    Ok(())
+}
+
+fn make_private(dir: &Path) -> Result<(), AgentError> {
+    use std::os::unix::fs::DirBuilderExt as _;
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| AgentError::File { path: dir.display().to_string(), source: e })
+}
+
+fn take_lock(data_dir: &Path) -> Result<Flock<fs::File>, AgentError> {
+    let path = data_dir.join("agent.lock");
+    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(|e| AgentError::File { path: path.display().to_string(), source: e })?;
+    Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| AgentError::Locked(data_dir.to_owned()))
+}
+
+/// Tries out whether a container can be made here, so that a machine that forbids it is found out before a pod is.
+async fn check_sandbox(options: &AgentOptions) -> Result<(), AgentError> {
+    let (program, arguments) = options.shim.split_first().ok_or_else(|| AgentError::Sandbox("no shim command is set".to_owned()))?;
+    let dir = options.data_dir.join("check");
+    let output = tokio::process::Command::new(program).args(arguments).arg("check").arg(&dir).output().await.map_err(|e| AgentError::System { step: "starting a shim", source: e })?;
+    let _ = remove_tree(&dir);
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(AgentError::Sandbox(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+}
+
+fn pem(der: &[u8]) -> String {
+    use base64::Engine as _;
+    let text = base64::engine::general_purpose::STANDARD.encode(der);
+    let lines: Vec<&str> = text.as_bytes().chunks(64).filter_map(|c| std::str::from_utf8(c).ok()).collect();
+    format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
+}
+
+async fn beat(client: Client, description: Description, uid: Option<String>) {
+    let mut round = 0_u32;
+    loop {
+        if let Err(error) = node::renew(&client, &description, uid.as_deref()).await {
+            tracing::warn!(%error, "the node's lease was not renewed");
+        }
+        if round % 6 == 5 && let Err(error) = node::report(&client, &description, true).await {
+            tracing::warn!(%error, "the node's status was not written");
+        }
+        round = round.wrapping_add(1);
+        tokio::time::sleep(node::HEARTBEAT).await;
+    }
+}
+
+async fn watch_services(shared: Arc<Shared>) {
+    let api: Api<Service> = Api::all(shared.client.clone());
+    let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+    let mut fresh: BTreeMap<(String, String), Service> = BTreeMap::new();
+    let key = |s: &Service| (s.namespace().unwrap_or_default(), s.name_any());
+    while let Some(event) = events.next().await {
+        let names = &shared.names;
+        match event {
+            Ok(Event::Init) => fresh.clear(),
+            Ok(Event::InitApply(service)) => {
+                fresh.insert(key(&service), service);
+            }
+            Ok(Event::InitDone) => *lock(&names.services) = std::mem::take(&mut fresh),
+            Ok(Event::Apply(service)) => {
+                lock(&names.services).insert(key(&service), service);
+            }
+            Ok(Event::Delete(service)) => {
+                lock(&names.services).remove(&key(&service));
+            }
+            Err(error) => {
+                tracing::debug!(%error, "watching services");
+                continue;
+            }
+        }
+        names.changed.send_modify(|n| *n += 1);
+    }
+}
+
+async fn watch_pods(shared: &Arc<Shared>, workers: &mut JoinSet<()>, stop: &CancellationToken) {
+    let api: Api<Pod> = Api::all(shared.client.clone());
+    let config = watcher::Config::default().fields(&format!("spec.nodeName={}", shared.options.name));
+    let mut events = watcher(api, config).default_backoff().boxed();
+    let mut fresh = BTreeSet::new();
+    loop {
+        let event = tokio::select! {
+            event = events.next() => event,
+            _ = workers.join_next(), if !workers.is_empty() => continue,
+            () = stop.cancelled() => return,
+        };
+        match event {
+            Some(Ok(Event::Init)) => fresh.clear(),
+            Some(Ok(Event::InitApply(pod))) => {
+                fresh.insert(pod.uid().unwrap_or_default());
+                offer(shared, workers, pod);
+            }
+            Some(Ok(Event::InitDone)) => forget_missing(shared, workers, &std::mem::take(&mut fresh)),
+            Some(Ok(Event::Apply(pod))) => offer(shared, workers, pod),
+            Some(Ok(Event::Delete(pod))) => {
+                if let Some(entry) = lock(&shared.pods).get(&pod.uid().unwrap_or_default()) {
+                    entry.view.send_replace(PodView { pod: Arc::new(pod), gone: true });
+                }
+            }
+            Some(Err(error)) => tracing::warn!(%error, "watching pods"),
+            None => return,
+        }
+    }
+}
+
+/// Gives a pod to its worker, starting one if need be.
+fn offer(shared: &Arc<Shared>, workers: &mut JoinSet<()>, pod: Pod) {
+    let Some(uid) = pod.uid() else { return };
+    // Mirrors of files on other nodes are no business of ours.
+    let mut pods = lock(&shared.pods);
+    if let Some(entry) = pods.get(&uid) {
+        entry.view.send_replace(PodView { pod: Arc::new(pod), gone: false });
+        return;
+    }
+    let (view, receiver) = watch::channel(PodView { pod: Arc::new(pod.clone()), gone: false });
+    pods.insert(uid.clone(), PodEntry { namespace: pod.namespace().unwrap_or_default(), name: pod.name_any(), view });
+    drop(pods);
+    let worker = PodWorker::new(Arc::clone(shared), uid.clone(), receiver);
+    let shared = Arc::clone(shared);
+    workers.spawn(async move {
+        worker.run().await;
+        lock(&shared.pods).remove(&uid);
+    });
+}
+
+/// Ends pods that were deleted while nobody looked.
+fn forget_missing(shared: &Arc<Shared>, workers: &mut JoinSet<()>, present: &BTreeSet<String>) {
+    let pods = lock(&shared.pods).clone();
+    for (uid, entry) in &pods {
+        if !present.contains(uid) {
+            let pod = entry.view.borrow().pod.clone();
+            entry.view.send_replace(PodView { pod, gone: true });
+        }
+    }
+    for dir in pod_dirs(&shared.options.data_dir) {
+        let uid = dir.path().file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        if !present.contains(&uid) && !pods.contains_key(&uid) {
+            tracing::info!(%uid, "ending a pod that is no longer in the cluster");
+            workers.spawn(async move { clean_up(&dir, Duration::from_secs(2)).await });
+        }
+    }
+}
+
+fn pod_dirs(data_dir: &Path) -> Vec<PodDir> {
+    let entries = fs::read_dir(data_dir.join("pods")).into_iter().flatten().flatten();
+    entries.filter(|e| e.path().is_dir()).map(|e| PodDir::at(&e.path())).collect()
+}
+
+/// Ends the processes of a pod and removes its directory.
+pub(crate) async fn clean_up(dir: &PodDir, grace: Duration) {
+    end_pod(dir, grace).await;
+    let uid = dir.path().file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let path = dir.path().to_owned();
+    let _ = tokio::task::spawn_blocking(move || {
+        let _ = remove_tree(&pod::memory_dir(&uid));
+        if let Err(error) = remove_tree(&path) {
+            tracing::warn!(%error, path = %path.display(), "a pod's directory was not removed");
+        }
+    })
+    .await;
+}
+
+/// Ends whatever a pod's shim holds, and the shim.
+async fn end_pod(dir: &PodDir, grace: Duration) {
+    let Ok(mut link) = Link::connect(dir).await else { return };
+    let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+    if link.send(&Command::End { grace_ms }).await.is_ok() {
+        let gone = async { while link.record.changed().await.is_ok() {} };
+        let _ = tokio::time::timeout(grace + Duration::from_secs(5), gone).await;
+    }
+}
+
+/// Ends all pods of a data directory, with or without an agent: no process of theirs is left afterwards.
+pub async fn end_all_pods(data_dir: &Path, grace: Duration) {
+    let mut all = JoinSet::new();
+    for dir in pod_dirs(data_dir) {
+        all.spawn(async move { end_pod(&dir, grace).await });
+    }
+    while all.join_next().await.is_some() {}
+}
