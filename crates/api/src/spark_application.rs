@@ -328,6 +328,12 @@ pub struct SparkApplicationStatus {
     /// Number of the current submission over the life of this object; never starts again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<i64>,
+    /// Runs that failed since the specification last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_failures: Option<i32>,
+    /// Submissions in a row that the cluster refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submission_failures: Option<i32>,
     /// Hash of the specification that the current run was made from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec_hash: Option<String>,

@@ -1,1 +1,23 @@
-//! placeholder
+//! Decisions about Spark applications: pure functions of what is wanted and what was seen.
+//!
+//! - [`lifecycle`] decides which state comes next and what has to be done ([`phase`], [`restart`], [`executors`] and
+//!   [`diagnosis`] are its parts, [`driver_pod`] is what it sees of the driver);
+//! - [`run`] decides which objects one attempt consists of ([`conf`], [`template`], [`overlay`], [`monitoring`] and [`ui`]
+//!   are its parts, [`identity`] gives their names).
+//!
+//! No client, no clock, no randomness: time and ids are arguments. `crates/operator` observes, asks, and acts.
+
+pub mod conditions;
+pub mod conf;
+pub mod diagnosis;
+pub mod driver_pod;
+pub mod executors;
+pub mod identity;
+pub mod lifecycle;
+pub mod monitoring;
+pub mod overlay;
+pub mod phase;
+pub mod restart;
+pub mod run;
+pub mod template;
+pub mod ui;

@@ -1,0 +1,131 @@
+//! Conditions of a status, for `kubectl wait` and for people.
+
+use firesteel_api::SparkApplicationStatus;
+use firesteel_api::names::{
+    CONDITION_DRIVER_PRESENT, CONDITION_FIELDS_HONOURED, CONDITION_FINISHED, CONDITION_RUNNING, CONDITION_SUCCEEDED,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use k8s_openapi::jiff::Timestamp;
+
+use crate::phase::Phase;
+
+/// The most of a message that a condition holds.
+const MESSAGE_BYTES: usize = 1024;
+
+/// One condition that is to hold.
+pub(crate) struct Holds<'a> {
+    pub(crate) kind: &'a str,
+    pub(crate) status: &'a str,
+    pub(crate) reason: &'a str,
+    pub(crate) message: &'a str,
+}
+
+/// Sets a condition. The time of the transition moves only when its status does.
+pub(crate) fn set(list: &mut Vec<Condition>, holds: &Holds<'_>, generation: i64, now: Timestamp) {
+    let mut message = holds.message;
+    if message.len() > MESSAGE_BYTES {
+        let mut end = MESSAGE_BYTES;
+        while !message.is_char_boundary(end) {
+            end -= 1;
+        }
+        message = &message[..end];
+    }
+    let old = list.iter().position(|c| c.type_ == holds.kind);
+    let since = old.map(|i| &list[i]).filter(|c| c.status == holds.status).map(|c| c.last_transition_time.clone());
+    let condition = Condition {
+        type_: holds.kind.to_owned(),
+        status: holds.status.to_owned(),
+        reason: reason(holds.reason),
+        message: message.to_owned(),
+        observed_generation: Some(generation),
+        last_transition_time: since.unwrap_or(Time(now)),
+    };
+    match old {
+        Some(i) => list[i] = condition,
+        None => list.push(condition),
+    }
+}
+
+/// Since when a condition has this status.
+pub(crate) fn since(list: &[Condition], kind: &str, status: &str) -> Option<Timestamp> {
+    list.iter().find(|c| c.type_ == kind && c.status == status).map(|c| c.last_transition_time.0)
+}
+
+pub(crate) fn driver_present(status: &mut SparkApplicationStatus, present: bool, generation: i64, now: Timestamp) {
+    let holds = if present {
+        Holds { kind: CONDITION_DRIVER_PRESENT, status: "True", reason: "Found", message: "" }
+    } else {
+        Holds { kind: CONDITION_DRIVER_PRESENT, status: "False", reason: "NotFound", message: "the driver pod is not there" }
+    };
+    set(&mut status.conditions, &holds, generation, now);
+}
+
+pub(crate) fn fields(status: &mut SparkApplicationStatus, lost: &[(String, String)], generation: i64, now: Timestamp) {
+    let message: Vec<String> = lost.iter().map(|(path, why)| format!("{path} has no effect: {why}")).collect();
+    let message = message.join("; ");
+    let holds = if lost.is_empty() {
+        Holds { kind: CONDITION_FIELDS_HONOURED, status: "True", reason: "AllApplied", message: "" }
+    } else {
+        Holds { kind: CONDITION_FIELDS_HONOURED, status: "False", reason: "OverwrittenBySpark", message: &message }
+    };
+    set(&mut status.conditions, &holds, generation, now);
+}
+
+/// Sets the conditions that follow from the phase. `waiting` is why the driver does not run yet.
+pub(crate) fn follow(
+    status: &mut SparkApplicationStatus,
+    phase: Phase,
+    waiting: Option<(&str, &str)>,
+    generation: i64,
+    now: Timestamp,
+) {
+    let word = camel(phase.word());
+    let error = status.application_state.error_message.clone();
+    let first_line = error.lines().next().unwrap_or_default();
+    let (reason, message) = match waiting {
+        Some((reason, message)) if matches!(phase, Phase::Submitted { .. }) => (reason, message),
+        Some(_) | None => (word.as_str(), first_line),
+    };
+    let running = if phase == Phase::Running { "True" } else { "False" };
+    let finished = if phase.is_terminal() { "True" } else { "False" };
+    let succeeded = match phase {
+        Phase::Completed { .. } => "True",
+        Phase::Failed { .. } => "False",
+        Phase::New
+        | Phase::Submitted { .. }
+        | Phase::Running
+        | Phase::Succeeding
+        | Phase::Failing { .. }
+        | Phase::SubmissionFailed { .. }
+        | Phase::PendingRerun
+        | Phase::Invalidating
+        | Phase::Suspending
+        | Phase::Suspended
+        | Phase::Resuming
+        | Phase::Unknown => "Unknown",
+    };
+    for (kind, value) in
+        [(CONDITION_RUNNING, running), (CONDITION_SUCCEEDED, succeeded), (CONDITION_FINISHED, finished)]
+    {
+        set(&mut status.conditions, &Holds { kind, status: value, reason, message }, generation, now);
+    }
+}
+
+/// `PENDING_RERUN` as `PendingRerun`.
+fn camel(word: &str) -> String {
+    if word.is_empty() {
+        return "New".to_owned();
+    }
+    word.split('_')
+        .map(|part| {
+            let mut letters = part.chars();
+            letters.next().into_iter().chain(letters.map(|c| c.to_ascii_lowercase())).collect::<String>()
+        })
+        .collect()
+}
+
+/// Reasons are single words.
+fn reason(text: &str) -> String {
+    let word: String = text.chars().filter(char::is_ascii_alphanumeric).collect();
+    if word.starts_with(|c: char| c.is_ascii_alphabetic()) { word } else { format!("Reason{word}") }
+}

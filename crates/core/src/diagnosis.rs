@@ -1,0 +1,163 @@
+//! Failures in words. Each message begins with the words that tools look for, then says what they mean.
+
+use crate::driver_pod::{DriverPod, Ended, Words};
+
+/// The most of a driver's log that a status holds.
+pub const LOG_BYTES: usize = 2048;
+
+/// Why a driver failed.
+pub fn driver_failure(pod: &DriverPod, log: Option<&str>) -> String {
+    let mut text = match (&pod.ended, &pod.failure) {
+        (Some(ended), failure) => {
+            let mut text =
+                format!("driver container failed with ExitCode: {}, Reason: {}", ended.exit_code, or_unknown(&ended.reason));
+            if let Some(meaning) = exit_meaning(ended) {
+                text += &format!(" ({meaning})");
+            }
+            if !ended.message.trim().is_empty() {
+                text += &format!(": {}", ended.message.trim());
+            }
+            if let Some(failure) = failure {
+                text += &format!("; the pod failed: {}", words(failure));
+            }
+            text
+        }
+        (None, Some(failure)) => format!("driver container status missing: the pod failed: {}", words(failure)),
+        (None, None) => "driver container status missing".to_owned(),
+    };
+    if let Some(tail) = log.map(str::trim).filter(|l| !l.is_empty()) {
+        text += &format!("\nlast lines of the driver's log:\n{}", log_tail(tail));
+    }
+    text
+}
+
+/// What became of a driver pod that is not there any more.
+pub fn driver_missing(pod_name: &str, last: Option<&DriverPod>) -> String {
+    let hint = match last {
+        Some(last) if last.deleting => "someone or something deleted it while it ran (kubectl delete, a node drain, preemption or eviction)",
+        Some(_) => "it was removed without a trace of its end, as when its node is removed",
+        None => "it was deleted, or its node was removed, and its end was not seen",
+    };
+    format!("driver pod not found: {pod_name} does not exist any more; {hint}")
+}
+
+/// Why the cluster would not take a submission.
+pub fn submission_failure(why: &str) -> String {
+    format!("failed to run spark-submit: {why}")
+}
+
+/// Why a driver that stayed pending was given up.
+pub fn pending_too_long(pod: &DriverPod, seconds: i64) -> String {
+    let why = pod.waiting.as_ref().map_or_else(|| "no reason is known".to_owned(), words);
+    format!("driver pod {} was still pending after {seconds} s: {why}", pod.name)
+}
+
+/// What a driver waits for, in one sentence.
+pub fn words(words: &Words) -> String {
+    let what = match words.reason.as_str() {
+        "Unschedulable" => "no node takes it",
+        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => "its image cannot be pulled",
+        "CreateContainerConfigError" => "a ConfigMap, Secret or other setting it refers to is missing",
+        "SchedulingGated" => "a scheduling gate holds it",
+        "Evicted" => "the node evicted it",
+        "Preempting" | "Preempted" => "a pod of higher priority took its place",
+        "DeadlineExceeded" => "it ran longer than its deadline",
+        "NodeLost" => "its node was lost",
+        "UnexpectedAdmissionError" | "OutOfcpu" | "OutOfmemory" | "OutOfpods" => "its node refused it",
+        _ => "",
+    };
+    let message = words.message.trim();
+    match (what.is_empty(), message.is_empty()) {
+        (true, true) => words.reason.clone(),
+        (true, false) => format!("{}: {message}", words.reason),
+        (false, true) => format!("{what} ({})", words.reason),
+        (false, false) => format!("{what} ({}): {message}", words.reason),
+    }
+}
+
+fn or_unknown(reason: &str) -> &str {
+    if reason.is_empty() { "Error" } else { reason }
+}
+
+/// What an exit code means, for those that say more than "it failed".
+fn exit_meaning(ended: &Ended) -> Option<String> {
+    if ended.reason == "OOMKilled" {
+        return Some("out of memory: the container reached its memory limit; raise memoryOverhead or memory".to_owned());
+    }
+    let meaning = match ended.exit_code {
+        1 => "the application ended with an error",
+        50 | 51 => "uncaught exception in the JVM",
+        52 => "out of memory inside the JVM; raise memory",
+        53 => "no scratch directory could be made; check local volumes and their permissions",
+        101 => "spark-submit ended with an error: often a missing class or jar",
+        126 => "the command cannot be executed",
+        127 => "the command was not found in the image",
+        134 => "aborted (SIGABRT)",
+        137 => "killed (SIGKILL): by the node, for memory, or because it did not stop in time",
+        139 => "segmentation fault (SIGSEGV)",
+        143 => "terminated (SIGTERM): the pod was stopped from outside",
+        code if code > 128 && code < 160 => return Some(format!("ended by signal {}", code - 128)),
+        _ => return ended.signal.map(|signal| format!("ended by signal {signal}")),
+    };
+    Some(meaning.to_owned())
+}
+
+/// The end of a log, cut at a line.
+pub fn log_tail(log: &str) -> &str {
+    if log.len() <= LOG_BYTES {
+        return log;
+    }
+    let mut at = log.len() - LOG_BYTES;
+    while !log.is_char_boundary(at) {
+        at += 1;
+    }
+    let tail = &log[at..];
+    tail.split_once('\n').map_or(tail, |(_, rest)| rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::driver_pod::{Owner, PodPhase};
+
+    fn pod(ended: Option<Ended>, failure: Option<Words>) -> DriverPod {
+        DriverPod {
+            name: "pi-driver".into(),
+            uid: "u".into(),
+            submission_id: None,
+            spec_hash: None,
+            app_id: None,
+            owner: Owner::Application,
+            phase: PodPhase::Failed,
+            deleting: false,
+            ended,
+            failure,
+            waiting: None,
+            created: None,
+        }
+    }
+
+    fn exit(exit_code: i32, reason: &str) -> Option<Ended> {
+        Some(Ended { exit_code, signal: None, reason: reason.into(), message: String::new(), at: None })
+    }
+
+    #[test]
+    fn messages_begin_with_the_words_tools_look_for() {
+        let text = driver_failure(&pod(exit(137, "OOMKilled"), None), None);
+        assert!(text.starts_with("driver container failed with ExitCode: 137, Reason: OOMKilled (out of memory"), "{text}");
+        let evicted = Words { reason: "Evicted".into(), message: "The node was low on resource: memory.".into() };
+        let text = driver_failure(&pod(None, Some(evicted)), None);
+        assert_eq!(
+            text,
+            "driver container status missing: the pod failed: the node evicted it (Evicted): The node was low on resource: memory."
+        );
+    }
+
+    #[test]
+    fn d18_the_log_in_a_status_is_bounded() {
+        let log = "ä line\n".repeat(10_000);
+        let text = driver_failure(&pod(exit(1, "Error"), None), Some(&log));
+        assert!(text.len() < LOG_BYTES + 300, "{}", text.len());
+        assert!(text.ends_with("ä line"));
+    }
+}

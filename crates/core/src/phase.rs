@@ -1,0 +1,121 @@
+//! The states of an application. The words that tools poll appear here and nowhere else.
+
+use firesteel_api::SparkApplicationStatus;
+use k8s_openapi::jiff::Timestamp;
+
+/// Where an application stands, with what the next decision needs to know about it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Phase {
+    /// Nothing was done yet.
+    New,
+    /// The driver pod was made at `since` and does not run yet.
+    Submitted { since: Timestamp },
+    Running,
+    /// The driver ended well; what follows is being decided.
+    Succeeding,
+    /// The driver failed at `since`; it may be tried again.
+    Failing { since: Timestamp },
+    Completed { since: Timestamp },
+    Failed { since: Timestamp },
+    /// The cluster refused the driver at `since`; it may be tried again.
+    SubmissionFailed { since: Timestamp },
+    /// Objects of the last run go away, then the next run starts.
+    PendingRerun,
+    /// The specification changed: the current run ends, then a new one starts.
+    Invalidating,
+    Suspending,
+    Suspended,
+    Resuming,
+    /// The state of the driver cannot be told, or the status holds a word Firesteel does not know.
+    Unknown,
+}
+
+/// Every word, for tests and documentation.
+pub const WORDS: [&str; 14] = [
+    "",
+    "SUBMITTED",
+    "RUNNING",
+    "SUCCEEDING",
+    "FAILING",
+    "COMPLETED",
+    "FAILED",
+    "SUBMISSION_FAILED",
+    "PENDING_RERUN",
+    "INVALIDATING",
+    "SUSPENDING",
+    "SUSPENDED",
+    "RESUMING",
+    "UNKNOWN",
+];
+
+impl Phase {
+    /// Reads the phase out of a status, also one another operator wrote.
+    pub fn read(status: &SparkApplicationStatus, now: Timestamp) -> Self {
+        let word = status.application_state.state.as_str();
+        let entered = status.state_times.get(word).map(|t| t.0);
+        let submitted = status.last_submission_attempt_time.as_ref().map(|t| t.0);
+        let ended = status.termination_time.as_ref().map(|t| t.0);
+        match word {
+            "" => Phase::New,
+            "SUBMITTED" => Phase::Submitted { since: submitted.or(entered).unwrap_or(now) },
+            "RUNNING" => Phase::Running,
+            "SUCCEEDING" => Phase::Succeeding,
+            "FAILING" => Phase::Failing { since: ended.or(entered).or(submitted).unwrap_or(now) },
+            "COMPLETED" => Phase::Completed { since: ended.or(entered).unwrap_or(now) },
+            "FAILED" => Phase::Failed { since: ended.or(entered).unwrap_or(now) },
+            "SUBMISSION_FAILED" => Phase::SubmissionFailed { since: entered.or(submitted).unwrap_or(now) },
+            "PENDING_RERUN" => Phase::PendingRerun,
+            "INVALIDATING" => Phase::Invalidating,
+            "SUSPENDING" => Phase::Suspending,
+            "SUSPENDED" => Phase::Suspended,
+            "RESUMING" => Phase::Resuming,
+            _ => Phase::Unknown,
+        }
+    }
+
+    /// The word in `status.applicationState.state`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Phase::New => "",
+            Phase::Submitted { .. } => "SUBMITTED",
+            Phase::Running => "RUNNING",
+            Phase::Succeeding => "SUCCEEDING",
+            Phase::Failing { .. } => "FAILING",
+            Phase::Completed { .. } => "COMPLETED",
+            Phase::Failed { .. } => "FAILED",
+            Phase::SubmissionFailed { .. } => "SUBMISSION_FAILED",
+            Phase::PendingRerun => "PENDING_RERUN",
+            Phase::Invalidating => "INVALIDATING",
+            Phase::Suspending => "SUSPENDING",
+            Phase::Suspended => "SUSPENDED",
+            Phase::Resuming => "RESUMING",
+            Phase::Unknown => "UNKNOWN",
+        }
+    }
+
+    /// Whether the application ended for good.
+    pub fn is_terminal(self) -> bool {
+        matches!(self, Phase::Completed { .. } | Phase::Failed { .. })
+    }
+
+    /// Whether a driver is expected to exist.
+    pub fn has_driver(self) -> bool {
+        matches!(self, Phase::Submitted { .. } | Phase::Running | Phase::Unknown)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_reads_back_as_itself() {
+        let mut status = SparkApplicationStatus::default();
+        for word in WORDS {
+            word.clone_into(&mut status.application_state.state);
+            assert_eq!(Phase::read(&status, Timestamp::UNIX_EPOCH).word(), word);
+        }
+        "SOMETHING_NEW".clone_into(&mut status.application_state.state);
+        assert_eq!(Phase::read(&status, Timestamp::UNIX_EPOCH), Phase::Unknown);
+    }
+}

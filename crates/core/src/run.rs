@@ -1,0 +1,224 @@
+//! One attempt as objects: the driver pod, everything beside it, and what leads to it.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use firesteel_api::names;
+use firesteel_spark::driver::{self, Object};
+use firesteel_spark::submission::{Around, Resolved, resolve};
+use firesteel_spark::{Files, SparkVersion, Surroundings};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::jiff::Timestamp;
+
+use crate::conf::{self, DRIVER_TEMPLATE, EXECUTOR_TEMPLATE, Extras, Subject, operator_labels};
+use crate::overlay::{self, DRIVER_CONTAINERS, EXECUTOR_CONTAINERS, Role};
+use crate::ui::{self, Exposure, UiSettings};
+use crate::{identity, monitoring, template};
+
+/// What every run of this operator has in common.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunSettings {
+    /// The API server as drivers reach it.
+    pub master: String,
+    pub ui: UiSettings,
+}
+
+impl Default for RunSettings {
+    fn default() -> Self {
+        RunSettings { master: "https://kubernetes.default.svc".to_owned(), ui: UiSettings { service: true, ..UiSettings::default() } }
+    }
+}
+
+/// One attempt, ready to be created. Every object has its owner, labels and namespace.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    pub attempt: i64,
+    pub submission_id: String,
+    pub app_id: String,
+    pub spec_hash: String,
+    /// In the order they must exist; the pod comes after them.
+    pub objects: Vec<Object>,
+    pub pod: Pod,
+    pub exposure: Exposure,
+    /// Fields that cannot take effect, and why.
+    pub lost: Vec<(String, String)>,
+    pub warnings: Vec<String>,
+}
+
+/// Why an application cannot become objects: a sentence that names the field.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct Refusal(pub String);
+
+/// When an attempt is made.
+#[derive(Debug, Clone, Copy)]
+pub struct Attempt {
+    pub number: i64,
+    /// When the application was created.
+    pub created: Timestamp,
+    pub now: Timestamp,
+}
+
+/// Plans one attempt. The same arguments give the same objects, except for `spark.app.submitTime`.
+pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Result<Run, Refusal> {
+    let version: SparkVersion = app.spec.spark_version.parse().map_err(|e| Refusal(format!("spec.sparkVersion: {e}")))?;
+    let submission_id = identity::submission_id(app.uid, attempt.number);
+    let ids = identity::ids(app.uid, attempt.number, u64::try_from(attempt.created.as_millisecond()).unwrap_or_default());
+    let app_id = ids.app_id.clone();
+    let spec_hash = identity::fingerprint(app.spec);
+    let monitoring = monitoring::monitoring(app.name, app.namespace, app.spec);
+    let driver_template = template::start(app.spec.driver.pod.template.as_ref(), DRIVER_CONTAINERS);
+    let mut executor_template = template::start(app.spec.executor.pod.template.as_ref(), EXECUTOR_CONTAINERS);
+    let proxy_base = ui::proxy_base(app, &app_id, &settings.ui);
+
+    let extras = Extras {
+        submission_id: &submission_id,
+        master: &settings.master,
+        version: &version,
+        driver_container: &driver_template.container,
+        executor_container: &executor_template.container,
+        monitoring: monitoring.as_ref(),
+        proxy_base: proxy_base.as_deref(),
+    };
+    let command = conf::settings(app, &extras);
+    let refuse = |sentence: String| match command.blame(&sentence) {
+        Some(path) => Refusal(format!("{path}: {sentence}")),
+        None => Refusal(sentence),
+    };
+
+    let executor_role = Role::executor(app.spec, monitoring.as_ref());
+    overlay::apply(&mut executor_template.pod, &executor_template.container, &executor_role);
+    executor_template.pod.metadata.owner_references = Some(vec![owner(app, false)]);
+    let files = Rendered(BTreeMap::from([
+        (DRIVER_TEMPLATE, render(&driver_template.pod, "spec.driver.template")?),
+        (EXECUTOR_TEMPLATE, render(&executor_template.pod, "spec.executor.template")?),
+    ]));
+
+    let env = BTreeMap::new();
+    let now_ms = u64::try_from(attempt.now.as_millisecond()).unwrap_or_default();
+    let around = Around { env: &env, files: &files, cwd: "/", now_ms };
+    let effective = match resolve(&command.args, around).map_err(|e| refuse(e.to_string()))? {
+        Resolved::Submit(effective) => effective,
+        Resolved::Client
+        | Resolved::Kill(_)
+        | Resolved::Status(_)
+        | Resolved::Version
+        | Resolved::Help
+        | Resolved::UsageError => return Err(Refusal("spec.mode: only cluster mode can run".to_owned())),
+    };
+    let around = Surroundings { ids, user: "spark".to_owned(), env, files: &files };
+    let planned = driver::plan(&effective.submission, &around).map_err(|e| refuse(e.to_string()))?;
+    if let Some(upload) = planned.uploads.first() {
+        return Err(Refusal(format!("spec: {} would have to be uploaded from the operator, which has no files", upload.from)));
+    }
+
+    let mark = Mark { app, submission_id: &submission_id, attempt: attempt.number, spec_hash: &spec_hash };
+    let mut pod = planned.pod;
+    overlay::apply(&mut pod, &driver_template.container, &Role::driver(app.spec, monitoring.as_ref()));
+    mark.put(&mut pod.metadata);
+    // What a template says about them is overruled like what sparkConf says.
+    pod.metadata.labels.get_or_insert_default().extend(operator_labels(app.name, &submission_id));
+    let mut objects = planned.objects;
+    objects.extend(monitoring.and_then(|m| m.config_map).map(Object::ConfigMap));
+    for object in &mut objects {
+        let meta = metadata(object);
+        mark.put(meta);
+        meta.labels.get_or_insert_default().insert(names::LABEL_CREATED_BY.to_owned(), "true".to_owned());
+    }
+    let mut exposure = ui::exposure(app, &app_id, &submission_id, &settings.ui);
+    let services = exposure.services.iter_mut().map(|s| &mut s.metadata);
+    for meta in services.chain(exposure.ingresses.iter_mut().map(|i| &mut i.metadata)) {
+        meta.owner_references = Some(vec![owner(app, true)]);
+    }
+    let mut warnings = effective.warnings;
+    warnings.extend(planned.warnings);
+    Ok(Run {
+        attempt: attempt.number,
+        submission_id,
+        app_id,
+        spec_hash,
+        objects,
+        pod,
+        exposure,
+        lost: overlay::lost(app.spec),
+        warnings,
+    })
+}
+
+/// The metadata of an object beside the pod.
+pub fn metadata(object: &mut Object) -> &mut ObjectMeta {
+    match object {
+        Object::ConfigMap(o) => &mut o.metadata,
+        Object::Service(o) => &mut o.metadata,
+        Object::Secret(o) => &mut o.metadata,
+        Object::PersistentVolumeClaim(o) => &mut o.metadata,
+        Object::NetworkPolicy(o) => &mut o.metadata,
+    }
+}
+
+/// A reference to the application. Only one owner of an object may be its controller; for executors that is the driver.
+pub fn owner(app: &Subject<'_>, controller: bool) -> OwnerReference {
+    OwnerReference {
+        api_version: names::API_VERSION.to_owned(),
+        kind: names::KIND.to_owned(),
+        name: app.name.to_owned(),
+        uid: app.uid.to_owned(),
+        controller: Some(controller),
+        block_owner_deletion: Some(controller),
+    }
+}
+
+/// What tells whose object it is, and of which attempt.
+struct Mark<'a> {
+    app: &'a Subject<'a>,
+    submission_id: &'a str,
+    attempt: i64,
+    spec_hash: &'a str,
+}
+
+impl Mark<'_> {
+    fn put(&self, meta: &mut ObjectMeta) {
+        meta.namespace = Some(self.app.namespace.to_owned());
+        meta.owner_references = Some(vec![owner(self.app, true)]);
+        meta.labels.get_or_insert_default().extend([
+            (names::LABEL_APP_NAME.to_owned(), self.app.name.to_owned()),
+            (names::LABEL_SUBMISSION_ID.to_owned(), self.submission_id.to_owned()),
+        ]);
+        meta.annotations.get_or_insert_default().extend([
+            (names::ANNOTATION_ATTEMPT.to_owned(), self.attempt.to_string()),
+            (names::ANNOTATION_SPEC.to_owned(), self.spec_hash.to_owned()),
+        ]);
+    }
+}
+
+fn render(pod: &Pod, path: &str) -> Result<Vec<u8>, Refusal> {
+    serde_json::to_vec(pod).map_err(|e| Refusal(format!("{path}: {e}")))
+}
+
+/// Rendered templates, as the only files there are.
+struct Rendered(BTreeMap<&'static str, Vec<u8>>);
+
+impl Files for Rendered {
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        let path = path.strip_prefix("file://").or_else(|| path.strip_prefix("file:")).unwrap_or(path);
+        let missing = || io::Error::new(io::ErrorKind::NotFound, "the operator has no files");
+        self.0.get(path).cloned().ok_or_else(missing)
+    }
+
+    fn list(&self, _: &str) -> io::Result<Vec<(String, u64)>> {
+        Err(io::Error::new(io::ErrorKind::NotFound, "the operator has no files"))
+    }
+}
+
+/// The executor template of a run, as the driver will read it.
+pub fn executor_template(run: &Run) -> Option<Pod> {
+    run.objects.iter().find_map(|object| match object {
+        Object::ConfigMap(ConfigMap { data: Some(data), metadata, .. })
+            if metadata.name.as_deref().is_some_and(|n| n.ends_with("-podspec-conf-map")) =>
+        {
+            serde_json::from_str(data.values().next()?).ok()
+        }
+        _ => None,
+    })
+}

@@ -1,0 +1,292 @@
+//! Services and ingresses that lead to a driver: its web page, and further ports.
+
+use std::collections::BTreeMap;
+
+use firesteel_api::names;
+use firesteel_api::spark_application::{IngressTls, SparkUiConfiguration};
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::api::networking::v1::{
+    HTTPIngressPath, HTTPIngressRuleValue, Ingress, IngressBackend, IngressRule, IngressServiceBackend, IngressSpec,
+    IngressTLS as KubeTls, ServiceBackendPort,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+
+use crate::conf::Subject;
+use crate::identity::bounded_name;
+
+const DEFAULT_PORT: i32 = 4040;
+const MAX_NAME: usize = 63;
+const REWRITE: &str = "nginx.ingress.kubernetes.io/rewrite-target";
+
+/// How the operator was told to expose drivers.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct UiSettings {
+    /// Whether each driver gets a service for its web page.
+    pub service: bool,
+    /// `{{$appName}}`, `{{$appNamespace}}` and `{{$appId}}` are filled in; empty for no ingress.
+    pub url_format: String,
+    pub class_name: Option<String>,
+    pub tls: Vec<IngressTls>,
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// Objects that lead to one driver; owners are not set.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Exposure {
+    pub services: Vec<Service>,
+    pub ingresses: Vec<Ingress>,
+    /// Name, port and ingress of the web page, for the status.
+    pub web_service: Option<String>,
+    pub web_port: Option<i32>,
+    pub web_ingress: Option<String>,
+    pub web_url: Option<String>,
+}
+
+/// A host and a path below it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Address {
+    url: String,
+    host: String,
+    path: String,
+}
+
+/// The path below which an ingress serves the driver's page, if not at its root.
+pub fn proxy_base(app: &Subject<'_>, app_id: &str, settings: &UiSettings) -> Option<String> {
+    if settings.url_format.is_empty() {
+        return None;
+    }
+    Some(address(&settings.url_format, app, app_id).path).filter(|p| !p.is_empty())
+}
+
+/// Everything that leads to the driver of one run.
+pub fn exposure(app: &Subject<'_>, app_id: &str, submission_id: &str, settings: &UiSettings) -> Exposure {
+    let mut out = Exposure::default();
+    let none = SparkUiConfiguration::default();
+    let ui = app.spec.spark_ui_options.as_ref().unwrap_or(&none);
+    let maker = Maker { app, submission_id };
+    if settings.service {
+        let target = app.spec.spark_conf.get("spark.ui.port").and_then(|p| p.trim().parse().ok()).unwrap_or(DEFAULT_PORT);
+        let port = ui.service_port.unwrap_or(target);
+        let name = bounded_name(&format!("{}-ui-svc", app.name), MAX_NAME);
+        let port_name = ui.service_port_name.as_deref().unwrap_or("spark-driver-ui-port");
+        out.services.push(maker.service(
+            &name,
+            (port_name, port, target),
+            ui.service_type.as_deref(),
+            &ui.service_labels,
+            &ui.service_annotations,
+        ));
+        if !settings.url_format.is_empty() {
+            let address = address(&settings.url_format, app, app_id);
+            let ingress_name = bounded_name(&format!("{}-ui-ingress", app.name), MAX_NAME);
+            let annotations = if ui.ingress_annotations.is_empty() { &settings.annotations } else { &ui.ingress_annotations };
+            let tls = if ui.ingress_tls.is_empty() { &settings.tls } else { &ui.ingress_tls };
+            let class = settings.class_name.as_deref();
+            out.ingresses.push(maker.ingress(&ingress_name, &address, (&name, port), class, annotations, tls));
+            out.web_ingress = Some(ingress_name);
+            out.web_url = Some(address.url);
+        }
+        out.web_service = Some(name);
+        out.web_port = Some(port);
+    }
+    for option in &app.spec.driver_ingress_options {
+        let port = option.service_port;
+        let name = bounded_name(&format!("{}-driver-{port}", app.name), MAX_NAME);
+        out.services.push(maker.service(
+            &name,
+            (&option.service_port_name, port, port),
+            option.service_type.as_deref(),
+            &option.service_labels,
+            &option.service_annotations,
+        ));
+        let address = address(&option.ingress_url_format, app, app_id);
+        let ingress_name = bounded_name(&format!("{}-ing-{port}", app.name), MAX_NAME);
+        let annotations = if option.ingress_annotations.is_empty() { &settings.annotations } else { &option.ingress_annotations };
+        let tls = if option.ingress_tls.is_empty() { &settings.tls } else { &option.ingress_tls };
+        let class = settings.class_name.as_deref();
+        out.ingresses.push(maker.ingress(&ingress_name, &address, (&name, port), class, annotations, tls));
+    }
+    out
+}
+
+struct Maker<'a> {
+    app: &'a Subject<'a>,
+    submission_id: &'a str,
+}
+
+impl Maker<'_> {
+    fn metadata(&self, name: &str, labels: &BTreeMap<String, String>, annotations: BTreeMap<String, String>) -> ObjectMeta {
+        // The operator's labels last: what users add never hides whose object it is.
+        let mut labels = labels.clone();
+        labels.extend([
+            (names::LABEL_APP_NAME.to_owned(), self.app.name.to_owned()),
+            (names::LABEL_CREATED_BY.to_owned(), "true".to_owned()),
+            (names::LABEL_SUBMISSION_ID.to_owned(), self.submission_id.to_owned()),
+        ]);
+        ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(self.app.namespace.to_owned()),
+            labels: Some(labels),
+            annotations: Some(annotations).filter(|a| !a.is_empty()),
+            ..ObjectMeta::default()
+        }
+    }
+
+    fn service(
+        &self,
+        name: &str,
+        (port_name, port, target): (&str, i32, i32),
+        kind: Option<&str>,
+        labels: &BTreeMap<String, String>,
+        annotations: &BTreeMap<String, String>,
+    ) -> Service {
+        Service {
+            metadata: self.metadata(name, labels, annotations.clone()),
+            spec: Some(ServiceSpec {
+                type_: Some(kind.unwrap_or("ClusterIP").to_owned()),
+                selector: Some(BTreeMap::from([
+                    (names::LABEL_APP_NAME.to_owned(), self.app.name.to_owned()),
+                    (names::LABEL_ROLE.to_owned(), "driver".to_owned()),
+                ])),
+                ports: Some(vec![ServicePort {
+                    name: Some(port_name.to_owned()).filter(|n| !n.is_empty()),
+                    port,
+                    target_port: Some(IntOrString::Int(target)),
+                    protocol: Some("TCP".to_owned()),
+                    ..ServicePort::default()
+                }]),
+                ..ServiceSpec::default()
+            }),
+            status: None,
+        }
+    }
+
+    fn ingress(
+        &self,
+        name: &str,
+        address: &Address,
+        (service, port): (&str, i32),
+        class: Option<&str>,
+        annotations: &BTreeMap<String, String>,
+        tls: &[IngressTls],
+    ) -> Ingress {
+        let mut annotations = annotations.clone();
+        let path = if address.path.is_empty() {
+            "/".to_owned()
+        } else {
+            annotations.entry(REWRITE.to_owned()).or_insert_with(|| "/$2".to_owned());
+            format!("{}(/|$)(.*)", address.path)
+        };
+        let backend = IngressBackend {
+            service: Some(IngressServiceBackend {
+                name: service.to_owned(),
+                port: Some(ServiceBackendPort { number: Some(port), name: None }),
+            }),
+            resource: None,
+        };
+        let http = HTTPIngressRuleValue {
+            paths: vec![HTTPIngressPath {
+                path: Some(path),
+                path_type: "ImplementationSpecific".to_owned(),
+                backend,
+            }],
+        };
+        let rule = IngressRule { host: Some(address.host.clone()).filter(|h| !h.is_empty()), http: Some(http) };
+        let tls: Vec<KubeTls> = tls
+            .iter()
+            .map(|t| KubeTls {
+                hosts: Some(t.hosts.clone()).filter(|h| !h.is_empty()),
+                secret_name: t.secret_name.clone(),
+            })
+            .collect();
+        Ingress {
+            metadata: self.metadata(name, &BTreeMap::new(), annotations),
+            spec: Some(IngressSpec {
+                ingress_class_name: class.map(str::to_owned),
+                rules: Some(vec![rule]),
+                tls: Some(tls).filter(|t| !t.is_empty()),
+                ..IngressSpec::default()
+            }),
+            status: None,
+        }
+    }
+}
+
+/// Fills a URL format in and takes it apart.
+fn address(format: &str, app: &Subject<'_>, app_id: &str) -> Address {
+    let url = fill(format, &[("$appName", app.name), ("$appNamespace", app.namespace), ("$appId", app_id)]);
+    let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
+    let (host, path) = rest.split_once('/').map_or((rest, ""), |(host, path)| (host, path));
+    let path = path.trim_matches('/');
+    let path = if path.is_empty() { String::new() } else { format!("/{path}") };
+    Address { host: host.to_owned(), path, url }
+}
+
+/// Replaces `{{name}}`, blanks inside the braces allowed.
+fn fill(format: &str, values: &[(&str, &str)]) -> String {
+    let mut out = String::new();
+    let mut rest = format;
+    while let Some((before, after)) = rest.split_once("{{") {
+        out += before;
+        let Some((inside, tail)) = after.split_once("}}") else {
+            out += "{{";
+            rest = after;
+            continue;
+        };
+        match values.iter().find(|(name, _)| *name == inside.trim()) {
+            Some((_, value)) => out += value,
+            None => out += &format!("{{{{{inside}}}}}"),
+        }
+        rest = tail;
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use firesteel_api::SparkApplicationSpec;
+
+    fn with_app<T>(spec: serde_json::Value, name: &str, test: impl FnOnce(&Subject<'_>) -> T) -> T {
+        let spec: SparkApplicationSpec = serde_json::from_value(spec).unwrap();
+        test(&Subject { name, namespace: "team", uid: "u", labels: &BTreeMap::new(), spec: &spec })
+    }
+
+    #[test]
+    fn url_formats_are_filled_in() {
+        with_app(serde_json::json!({}), "pi", |app| {
+            let got = address("https://{{$appName}}.x.org/{{ $appNamespace }}/{{$appId}}/", app, "spark-1");
+            assert_eq!(got.host, "pi.x.org");
+            assert_eq!(got.path, "/team/spark-1");
+            assert_eq!(address("{{$appName}}.x.org", app, "").path, "");
+            assert_eq!(address("x/{{$other}}", app, "").path, "/{{$other}}");
+        });
+    }
+
+    #[test]
+    fn d16_labels_of_users_do_not_replace_the_operators() {
+        let spec = serde_json::json!({"sparkUIOptions": {"serviceLabels": {"team": "a", names::LABEL_APP_NAME: "evil"}}});
+        with_app(spec, "pi", |app| {
+            let settings = UiSettings { service: true, ..UiSettings::default() };
+            let labels = exposure(app, "spark-1", "sub", &settings).services[0].metadata.labels.clone().unwrap();
+            assert_eq!(labels[names::LABEL_APP_NAME], "pi");
+            assert_eq!(labels["team"], "a");
+        });
+    }
+
+    #[test]
+    fn d23_names_of_services_and_ingresses_fit() {
+        let spec = serde_json::json!({"driverIngressOptions": [
+            {"servicePort": 8080, "servicePortName": "x", "ingressURLFormat": "h/{{$appName}}"}]});
+        with_app(spec, &"a".repeat(63), |app| {
+            let settings = UiSettings { service: true, url_format: "h".into(), ..UiSettings::default() };
+            let exposure = exposure(app, "spark-1", "sub", &settings);
+            assert_eq!((exposure.services.len(), exposure.ingresses.len()), (2, 2));
+            let names = exposure.services.iter().map(|s| &s.metadata).chain(exposure.ingresses.iter().map(|i| &i.metadata));
+            for meta in names {
+                assert!(meta.name.as_ref().unwrap().len() <= 63);
+            }
+        });
+    }
+}

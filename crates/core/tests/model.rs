@@ -1,0 +1,356 @@
+//! Random sequences of what can happen to an application, through the pure life cycle.
+//!
+//! The world here is as small as it can be and still go wrong: one driver pod, a cache that may lag, a cluster that may
+//! refuse, an operator that may die before it writes the status.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use firesteel_api::{SparkApplicationSpec, SparkApplicationStatus, defaults};
+use firesteel_core::conf::Subject;
+use firesteel_core::driver_pod::{DriverPod, Ended, Owner, PodPhase};
+use firesteel_core::identity;
+use firesteel_core::lifecycle::{App, Created, Decision, Effect, Limits, Observation, Seen, Submission, step, submitted};
+use firesteel_core::phase::Phase;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+
+const UID: &str = "7d0a4f52-0000-4000-8000-000000000001";
+
+#[derive(Debug, Clone)]
+enum Op {
+    Tick(i64),
+    PodRuns,
+    PodEnds(i32),
+    PodIsUnknown,
+    PodIsDeletedByHand,
+    PodVanishes { seen: bool },
+    Edit(u8),
+    Suspend(bool),
+    Ttl(Option<i64>),
+    Refuse(bool),
+    CrashNext,
+    LagNext,
+    OperatorForgets,
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let op = prop_oneof![
+        6 => (0i64..40).prop_map(Op::Tick),
+        4 => Just(Op::PodRuns),
+        4 => prop_oneof![Just(0), Just(1), Just(137)].prop_map(Op::PodEnds),
+        1 => Just(Op::PodIsUnknown),
+        1 => Just(Op::PodIsDeletedByHand),
+        1 => any::<bool>().prop_map(|seen| Op::PodVanishes { seen }),
+        1 => (0u8..4).prop_map(Op::Edit),
+        2 => any::<bool>().prop_map(Op::Suspend),
+        1 => proptest::option::of(0i64..20).prop_map(Op::Ttl),
+        1 => any::<bool>().prop_map(Op::Refuse),
+        2 => Just(Op::CrashNext),
+        2 => Just(Op::LagNext),
+        1 => Just(Op::OperatorForgets),
+    ];
+    proptest::collection::vec(op, 1..80)
+}
+
+fn policy() -> impl Strategy<Value = serde_json::Value> {
+    let kind = prop_oneof![Just("Never"), Just("OnFailure"), Just("Always")];
+    (kind, 0i32..3, 0i32..3, 1i64..8).prop_map(|(kind, runs, submissions, interval)| {
+        serde_json::json!({
+            "type": kind, "onFailureRetries": runs, "onSubmissionFailureRetries": submissions,
+            "onFailureRetryInterval": interval, "onSubmissionFailureRetryInterval": interval,
+        })
+    })
+}
+
+struct World {
+    spec: SparkApplicationSpec,
+    generation: i64,
+    status: SparkApplicationStatus,
+    pod: Option<DriverPod>,
+    /// What the operator's cache shows.
+    cached: Option<DriverPod>,
+    tombstone: Option<DriverPod>,
+    refuse: bool,
+    crash: bool,
+    lag: bool,
+    now: Timestamp,
+    pods_made: i64,
+    gone: bool,
+    /// Attempts for which a pod was made.
+    attempts: BTreeSet<String>,
+    /// Attempts whose pod vanished before any status told of it.
+    unrecorded: BTreeSet<String>,
+    runs_since_edit: i32,
+    refusals_in_a_row: i32,
+    resumes_since_edit: i32,
+}
+
+impl World {
+    fn new(policy: &serde_json::Value) -> Self {
+        let spec = serde_json::from_value(serde_json::json!({
+            "type": "Scala", "sparkVersion": "4.1.4", "image": "i", "mainClass": "M",
+            "mainApplicationFile": "local:///a.jar", "restartPolicy": policy, "driver": {}, "executor": {},
+        }));
+        World {
+            spec: spec.unwrap(),
+            generation: 1,
+            status: SparkApplicationStatus::default(),
+            pod: None,
+            cached: None,
+            tombstone: None,
+            refuse: false,
+            crash: false,
+            lag: false,
+            now: Timestamp::from_second(1_800_000_000).unwrap(),
+            pods_made: 0,
+            gone: false,
+            attempts: BTreeSet::new(),
+            unrecorded: BTreeSet::new(),
+            runs_since_edit: 0,
+            refusals_in_a_row: 0,
+            resumes_since_edit: 0,
+        }
+    }
+
+    fn observe(&self, confirmed: bool) -> Observation {
+        let pod = if confirmed { &self.pod } else { &self.cached };
+        let driver = match pod {
+            Some(pod) => Seen::Present(pod.clone()),
+            None => Seen::Absent { last: self.tombstone.clone(), confirmed },
+        };
+        Observation { now: self.now, driver, executors: Vec::new(), strays: 0, log: None }
+    }
+
+    fn with_app<T>(&self, f: impl FnOnce(&App<'_>) -> T) -> T {
+        let labels = BTreeMap::new();
+        let spec = defaults::defaulted(&self.spec);
+        let subject = Subject { name: "pi", namespace: "n", uid: UID, labels: &labels, spec: &spec };
+        f(&App { subject, generation: self.generation, deleting: false, status: &self.status, problem: None })
+    }
+
+    fn phase(&self) -> Phase {
+        Phase::read(&self.status, self.now)
+    }
+
+    /// One pass of the operator.
+    fn reconcile(&mut self) -> Result<(), TestCaseError> {
+        if self.gone {
+            return Ok(());
+        }
+        let before = self.phase();
+        let known_generation = self.status.observed_generation;
+        let mut decision = self.with_app(|app| step(app, &self.observe(false), &Limits::default()));
+        if decision.confirm_absence {
+            decision = self.with_app(|app| step(app, &self.observe(true), &Limits::default()));
+            prop_assert!(!decision.confirm_absence, "asked twice");
+        }
+        let submits = decision.effects.iter().any(|e| matches!(e, Effect::Submit { .. }));
+        let after = Phase::read(&decision.status, self.now);
+        if !after.is_terminal() {
+            prop_assert!(decision.wake.is_some() || submits, "nothing wakes {after:?}");
+        }
+        if before.is_terminal() && known_generation == Some(self.generation) {
+            prop_assert_eq!(before.word(), after.word(), "a terminal state was left");
+            prop_assert!(!submits, "a terminal state submitted");
+        }
+        let decision = self.act(decision)?;
+        if std::mem::take(&mut self.crash) {
+            return Ok(());
+        }
+        let text = serde_json::to_string(&decision.status).unwrap();
+        let resumed = before == Phase::Suspended && Phase::read(&decision.status, self.now) == Phase::Resuming;
+        self.resumes_since_edit += i32::from(resumed);
+        self.status = serde_json::from_str(&text).unwrap();
+        Ok(())
+    }
+
+    fn act(&mut self, decision: Decision) -> Result<Decision, TestCaseError> {
+        let mut result = decision.clone();
+        for effect in decision.effects {
+            match effect {
+                Effect::DeleteDriver { uid, .. } => {
+                    if let Some(pod) = self.pod.as_mut().filter(|p| p.uid == uid) {
+                        pod.deleting = true;
+                    }
+                }
+                Effect::Submit { attempt } => {
+                    let outcome = self.submit(attempt)?;
+                    result = self.with_app(|app| submitted(app, attempt, &outcome, self.now));
+                }
+                Effect::DeleteApplication => self.gone = true,
+                Effect::DeleteStrays { .. } | Effect::DeleteExposure => {}
+            }
+        }
+        Ok(result)
+    }
+
+    fn submit(&mut self, attempt: i64) -> Result<Submission, TestCaseError> {
+        let id = identity::submission_id(UID, attempt);
+        let hash = identity::fingerprint(&self.spec);
+        if self.refuse {
+            self.refusals_in_a_row += 1;
+            return Ok(Submission::Refused("no".to_owned()));
+        }
+        match &self.pod {
+            Some(pod) if pod.submission_id.as_ref() == Some(&id) && pod.spec_hash.as_ref() == Some(&hash) && !pod.deleting => {}
+            Some(_) => {
+                if let Some(pod) = self.pod.as_mut() {
+                    pod.deleting = true;
+                }
+                return Ok(Submission::InTheWay);
+            }
+            None => {
+                let first = self.attempts.insert(id.clone());
+                prop_assert!(first || self.unrecorded.contains(&id), "attempt {attempt} was submitted twice");
+                self.runs_since_edit += 1;
+                self.refusals_in_a_row = 0;
+                self.pods_made += 1;
+                self.pod = Some(DriverPod {
+                    name: "pi-driver".to_owned(),
+                    uid: format!("pod-{}", self.pods_made),
+                    submission_id: Some(id),
+                    spec_hash: Some(hash),
+                    app_id: Some(format!("spark-{attempt}")),
+                    owner: Owner::Application,
+                    phase: PodPhase::Pending,
+                    deleting: false,
+                    ended: None,
+                    failure: None,
+                    waiting: None,
+                    created: Some(self.now),
+                });
+            }
+        }
+        Ok(Submission::Created(Box::new(Created { pod_name: "pi-driver".to_owned(), ..Created::default() })))
+    }
+
+    fn apply(&mut self, op: &Op) {
+        match op {
+            Op::Tick(seconds) => {
+                self.now = self.now.checked_add(SignedDuration::from_secs(*seconds)).unwrap();
+                // Pods that were asked to go are gone by now.
+                if self.pod.as_ref().is_some_and(|p| p.deleting) {
+                    self.remove(true);
+                }
+            }
+            Op::PodRuns => {
+                if let Some(pod) = self.pod.as_mut().filter(|p| p.phase == PodPhase::Pending) {
+                    pod.phase = PodPhase::Running;
+                }
+            }
+            Op::PodEnds(code) => {
+                if let Some(pod) = self.pod.as_mut().filter(|p| p.ended.is_none()) {
+                    pod.phase = if *code == 0 { PodPhase::Succeeded } else { PodPhase::Failed };
+                    pod.ended = Some(Ended {
+                        exit_code: *code,
+                        signal: None,
+                        reason: String::new(),
+                        message: String::new(),
+                        at: Some(self.now),
+                    });
+                }
+            }
+            Op::PodIsUnknown => {
+                if let Some(pod) = self.pod.as_mut().filter(|p| p.phase == PodPhase::Running) {
+                    pod.phase = PodPhase::Unknown;
+                }
+            }
+            Op::PodIsDeletedByHand => {
+                if let Some(pod) = self.pod.as_mut() {
+                    pod.deleting = true;
+                }
+            }
+            Op::PodVanishes { seen } => self.remove(*seen),
+            Op::Edit(n) => {
+                let arguments = vec![n.to_string()];
+                if self.spec.arguments != arguments {
+                    self.spec.arguments = arguments;
+                    self.generation += 1;
+                    self.runs_since_edit = 0;
+                    self.refusals_in_a_row = 0;
+                    self.resumes_since_edit = 0;
+                }
+            }
+            Op::Suspend(suspend) => {
+                if self.spec.suspend != Some(*suspend) {
+                    self.spec.suspend = Some(*suspend);
+                    self.generation += 1;
+                }
+            }
+            Op::Ttl(ttl) => {
+                self.spec.time_to_live_seconds = *ttl;
+                self.generation += 1;
+            }
+            Op::Refuse(refuse) => self.refuse = *refuse,
+            Op::CrashNext => self.crash = true,
+            Op::LagNext => self.lag = true,
+            Op::OperatorForgets => self.tombstone = None,
+        }
+        if !std::mem::take(&mut self.lag) {
+            self.cached = self.pod.clone();
+        }
+    }
+
+    fn remove(&mut self, seen: bool) {
+        let Some(pod) = self.pod.take() else { return };
+        if pod.submission_id != self.status.submission_id {
+            self.unrecorded.extend(pod.submission_id.clone());
+        }
+        self.tombstone = Some(pod).filter(|_| seen);
+    }
+
+    fn check(&self) -> Result<(), TestCaseError> {
+        let policy = self.spec.restart_policy.as_ref().unwrap();
+        let kind = policy.type_.as_deref().unwrap();
+        let budget = match kind {
+            "Never" => Some((1, 1)),
+            "OnFailure" => {
+                Some((policy.on_failure_retries.unwrap() + 1, policy.on_submission_failure_retries.unwrap() + 1))
+            }
+            _ => None,
+        };
+        if let Some((runs, submissions)) = budget {
+            // A pod that vanished unrecorded is made again; a run ended by suspending is not a failure.
+            let allowed = runs + self.resumes_since_edit + i32::try_from(self.unrecorded.len()).unwrap();
+            prop_assert!(self.runs_since_edit <= allowed, "{} runs, budget {allowed}", self.runs_since_edit);
+            prop_assert!(self.status.submission_failures.unwrap_or(0) <= submissions);
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 2000, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_sequence_keeps_the_promises(policy in policy(), ops in ops()) {
+        let mut world = World::new(&policy);
+        world.reconcile()?;
+        for op in &ops {
+            world.apply(op);
+            world.reconcile()?;
+            world.check()?;
+        }
+    }
+
+    #[test]
+    fn whatever_happened_an_application_that_is_left_alone_comes_to_rest(policy in policy(), ops in ops()) {
+        prop_assume!(policy["type"] != "Always");
+        let mut world = World::new(&policy);
+        world.reconcile()?;
+        for op in &ops {
+            world.apply(op);
+            world.reconcile()?;
+        }
+        for op in [Op::Suspend(false), Op::Refuse(false)] {
+            world.apply(&op);
+        }
+        for _ in 0..60 {
+            for op in [Op::Tick(30), Op::PodRuns, Op::PodEnds(0)] {
+                world.apply(&op);
+                world.reconcile()?;
+            }
+        }
+        prop_assert!(world.gone || world.phase().is_terminal(), "stuck in {:?}", world.phase());
+    }
+}
