@@ -59,7 +59,8 @@ fn object(mut o: Value, inputs: &str) -> Value {
         }
         "ConfigMap" => {
             if let Some(text) = o["data"]["spark.properties"].as_str() {
-                let mut properties = firesteel_spark::properties::read(text.as_bytes()).unwrap();
+                let pairs = firesteel_spark::properties::parse(text).unwrap();
+                let mut properties: std::collections::BTreeMap<_, _> = pairs.into_iter().collect();
                 properties.retain(|k, _| {
                     !k.starts_with("spark.kubernetes.authenticate.submission.") && k != "spark.kubernetes.context"
                 });
