@@ -4,8 +4,16 @@
 //! controller manager and no scheduler. [`cluster`] starts an API server, these controllers, a node and an operator on
 //! this machine, and ends them again.
 
+mod bootstrap;
+pub mod cluster;
 pub mod controllers;
+pub mod daemon;
+pub mod home;
+mod leftovers;
 mod quantity;
 mod queue;
+pub mod supervisor;
 mod watched;
 mod world;
+
+pub use bootstrap::driver_account;

@@ -32,3 +32,12 @@ async fn controllers_on_the_real_api_server() {
     let Some(plane) = real::Plane::start() else { return };
     run_all(plane.client().await).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn controllers_on_our_api_server() {
+    let server = firesteel_apiserver::ApiServer::builder().start().await.expect("the server starts");
+    let file = kube::config::Kubeconfig::from_yaml(&server.admin_kubeconfig()).expect("kubeconfig");
+    let config = kube::Config::from_custom_kubeconfig(file, &kube::config::KubeConfigOptions::default()).await;
+    run_all(Client::try_from(config.expect("config")).expect("client")).await;
+    server.shutdown().await;
+}

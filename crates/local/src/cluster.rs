@@ -1,0 +1,152 @@
+//! A local cluster from outside: bring it up, take it down, look at it.
+//!
+//! Everything here is safe to do twice and at the same time: one `up` or `down` has its turn, the others wait and find it done.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+use crate::home::{Home, HomeError, Phase, Status};
+use crate::leftovers;
+
+/// How long `up` waits for the daemon, which gives up before.
+const READY: Duration = Duration::from_secs(90);
+/// How long `down` waits before it insists.
+const GONE: Duration = Duration::from_secs(30);
+const LOOK: Duration = Duration::from_millis(10);
+
+/// How to start the daemon.
+#[derive(Debug, Clone)]
+pub struct Launch {
+    pub executable: PathBuf,
+    pub arguments: Vec<OsString>,
+    /// The port asked for, if one was.
+    pub port: Option<u16>,
+}
+
+/// What `up` found or did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Up {
+    pub status: Status,
+    /// Whether the cluster was there before.
+    pub was_running: bool,
+}
+
+/// Why a cluster is not up, or not down.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    #[error("the cluster in {} runs on port {running}, not {wanted}: take it down first, or leave --port out", root.display())]
+    OtherPort { root: PathBuf, running: u16, wanted: u16 },
+    #[error("cannot start the cluster's daemon: {0}")]
+    Start(std::io::Error),
+    #[error("the local cluster did not start: {0}")]
+    Failed(String),
+    #[error("the local cluster is not ready after {} s: {says} (see {})", READY.as_secs(), log.display())]
+    Slow { says: String, log: PathBuf },
+    #[error("these processes of the cluster do not end: {0:?}")]
+    Stuck(Vec<i32>),
+}
+
+/// Brings the cluster up; returns when all of it is ready. `tell` hears what is being waited for.
+pub fn up(home: &mut Home, launch: &Launch, mut tell: impl FnMut(&str)) -> Result<Up, ClusterError> {
+    home.prepare()?;
+    let _turn = home.take_turn()?;
+    let mut said = String::new();
+    let mut say = |status: &Status| {
+        if said != status.says {
+            said.clone_from(&status.says);
+            tell(&said);
+        }
+    };
+    // One that is on its way down goes first.
+    if home.status().is_some_and(|s| matches!(s.phase, Phase::Stopping | Phase::Failed)) {
+        home.wait_until_free(GONE);
+    }
+    let was_running = home.is_held();
+    let mut child = None;
+    if !was_running {
+        // A status of another life must not be taken for this one's.
+        let _ = std::fs::remove_file(home.root().join("status.json"));
+        child = Some(spawn(home, launch)?);
+    }
+    let deadline = Instant::now() + READY;
+    loop {
+        let ended = child.as_mut().is_some_and(|c: &mut Child| !matches!(c.try_wait(), Ok(None)));
+        if let Some(status) = home.written().filter(|_| was_running || child.is_some()) {
+            match status.phase {
+                Phase::Ready if home.is_held() => {
+                    let running = status.port.unwrap_or(0);
+                    if let Some(wanted) = launch.port.filter(|p| *p != running) {
+                        return Err(ClusterError::OtherPort { root: home.root().to_owned(), running, wanted });
+                    }
+                    return Ok(Up { status, was_running });
+                }
+                Phase::Failed => return Err(ClusterError::Failed(status.says)),
+                Phase::Ready | Phase::Starting | Phase::Stopping => say(&status),
+            }
+        }
+        if ended || (was_running && !home.is_held()) {
+            let log = home.log("daemon");
+            let words = std::fs::read_to_string(&log).unwrap_or_default();
+            let last = words.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("it ended without a word");
+            let last = last.strip_prefix("firesteel: ").unwrap_or(last).to_owned();
+            return Err(ClusterError::Failed(last));
+        }
+        if Instant::now() > deadline {
+            let says = home.written().map_or_else(|| "it said nothing".to_owned(), |s| s.says);
+            return Err(ClusterError::Slow { says, log: home.log("daemon") });
+        }
+        std::thread::sleep(LOOK);
+    }
+}
+
+/// Starts the daemon in a session of its own, so that it outlives the terminal.
+#[allow(unsafe_code)]
+fn spawn(home: &Home, launch: &Launch) -> Result<Child, ClusterError> {
+    let log = File::options().create(true).append(true).open(home.log("daemon")).map_err(ClusterError::Start)?;
+    let err = log.try_clone().map_err(ClusterError::Start)?;
+    let mut command = Command::new(&launch.executable);
+    command.args(&launch.arguments).stdin(Stdio::null()).stdout(log).stderr(err).current_dir("/");
+    // SAFETY: setsid is a plain system call and safe between fork and exec.
+    unsafe {
+        command.pre_exec(|| nix::unistd::setsid().map(|_| ()).map_err(std::io::Error::from));
+    }
+    command.spawn().map_err(ClusterError::Start)
+}
+
+/// Takes the cluster down with everything it started; whether there was anything to end.
+pub fn down(home: &mut Home) -> Result<bool, ClusterError> {
+    if !home.root().exists() {
+        return Ok(false);
+    }
+    home.prepare()?;
+    let _turn = home.take_turn()?;
+    let mut ended = false;
+    if let Some(status) = home.status() {
+        ended = true;
+        let pid = Pid::from_raw(status.pid);
+        let _ = kill(pid, Signal::SIGTERM);
+        if !home.wait_until_free(GONE) {
+            let _ = kill(pid, Signal::SIGKILL);
+            home.wait_until_free(GONE);
+        }
+    }
+    ended |= !leftovers::find(home.root()).is_empty();
+    let left = leftovers::end(home.root());
+    if left.is_empty() { Ok(ended) } else { Err(ClusterError::Stuck(left)) }
+}
+
+/// Takes the cluster down and forgets all that it holds.
+pub fn reset(home: &mut Home) -> Result<bool, ClusterError> {
+    let ended = down(home)?;
+    home.wipe()?;
+    Ok(ended)
+}
