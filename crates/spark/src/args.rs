@@ -187,7 +187,7 @@ pub struct RawArgs {
     pub supervise: bool,
     pub verbose: bool,
     pub load_spark_defaults: bool,
-    /// `run-example`: the examples jar of the image is added.
+    /// `run-example`: the primary resource is the examples jar, the class stands under `--class`.
     pub example: bool,
     /// The primary resource, as written.
     pub resource: Option<String>,
@@ -422,7 +422,6 @@ impl Parser {
             let class =
                 if word.starts_with(EXAMPLE_PREFIX) { word.to_owned() } else { format!("{EXAMPLE_PREFIX}{word}") };
             self.args.options.insert(Opt::Class, class);
-            self.args.resource = Some("spark-internal".to_owned());
             return Ok(true);
         }
         if word.starts_with('-') {

@@ -1,55 +1,297 @@
 //! Known Spark settings: type, default and the versions they exist in. Used to warn, never to refuse.
+//!
+//! The table holds every setting of Spark's core and Kubernetes modules, taken from the jars of one release of each
+//! line (`crates/spark/registry/collect.py`). Only `spark.kubernetes.` is Spark's alone, so only there an unknown key
+//! is worth a word; elsewhere a warning needs a known key a slip of the finger away, because users make up keys of
+//! their own under `spark.`.
+
+mod spelling;
+mod table;
 
 use std::fmt;
 
 use crate::submission::SparkConf;
-use crate::version::SparkVersion;
+use crate::value;
+use crate::version::{Line, SparkVersion};
+
+pub(crate) use spelling::nearest;
+pub use table::{Default, Kind, Setting, all, find};
+use table::{FAMILIES, FOREIGN, VOLUME_FAMILIES, VOLUME_OPTIONS, VOLUMES};
+
+const KUBERNETES: &str = "spark.kubernetes.";
 
 /// Something about a setting that is probably not meant.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Warning {}
+pub enum Warning {
+    /// No Spark knows the key.
+    Unknown { key: String, suggestion: Option<String> },
+    /// A key of the user's own, or a known one misspelt.
+    Misspelt { key: String, suggestion: String },
+    /// This version does not know the key yet.
+    NotYet { key: String, version: String, since: Line },
+    /// This version does not know the key any more.
+    NoLonger { key: String, version: String, last: Line },
+    /// The driver will refuse the value.
+    Value { key: String, problem: String },
+}
 
 impl fmt::Display for Warning {
-    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {}
-    }
-}
-
-/// Warnings about settings that this version of Spark does not know.
-pub fn check(conf: &SparkConf, version: &SparkVersion) -> Vec<Warning> {
-    let _ = (conf, version);
-    vec![]
-}
-
-/// The nearest of `candidates` to `word`, if no more than `limit` single-character edits away.
-pub(crate) fn nearest(
-    word: &str,
-    candidates: impl IntoIterator<Item = &'static str>,
-    limit: usize,
-) -> Option<&'static str> {
-    candidates
-        .into_iter()
-        .map(|candidate| (distance(word, candidate), candidate))
-        .filter(|(d, _)| *d <= limit)
-        .min()
-        .map(|(_, candidate)| candidate)
-}
-
-/// Edit distance with adjacent swaps counted once.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
-    let mut before = vec![0; b.len() + 1];
-    let mut last: Vec<usize> = (0..=b.len()).collect();
-    for i in 0..a.len() {
-        let mut row = vec![i + 1];
-        for j in 0..b.len() {
-            let mut best = (last[j] + usize::from(a[i] != b[j])).min(last[j + 1] + 1).min(row[j] + 1);
-            if i > 0 && j > 0 && a[i] == b[j - 1] && a[i - 1] == b[j] {
-                best = best.min(before[j - 1] + 1);
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::Unknown { key, suggestion: Some(suggestion) } => {
+                write!(f, "Spark has no setting {key}; did you mean {suggestion}?")
             }
-            row.push(best);
+            Warning::Unknown { key, suggestion: None } => write!(f, "Spark has no setting {key}: it will be ignored"),
+            Warning::Misspelt { key, suggestion } => write!(f, "{key}: did you mean {suggestion}?"),
+            Warning::NotYet { key, version, since } => {
+                write!(f, "Spark {version} does not know {key}, which came with {since}: it will be ignored")
+            }
+            Warning::NoLonger { key, version, last } => {
+                write!(f, "Spark {version} does not know {key} any more ({last} was the last to): it will be ignored")
+            }
+            Warning::Value { key, problem } => write!(f, "{key}: {problem}"),
         }
-        before = std::mem::replace(&mut last, row);
     }
-    last[b.len()]
+}
+
+/// Warnings about settings that this version of Spark does not know or will not understand.
+pub fn check(conf: &SparkConf, version: &SparkVersion) -> Vec<Warning> {
+    conf.iter().filter_map(|(key, value)| check_one(key, value, version)).collect()
+}
+
+fn check_one(key: &str, value: &str, version: &SparkVersion) -> Option<Warning> {
+    if let Some(setting) = find(key) {
+        let named = |line| (key.to_owned(), version.to_string(), line);
+        if !key.starts_with(KUBERNETES) || setting.exists_in(version.line()) {
+            return check_value(setting, value);
+        }
+        return Some(match setting.until {
+            Some(last) if last < version.line() => {
+                let (key, version, last) = named(last);
+                Warning::NoLonger { key, version, last }
+            }
+            _ => {
+                let (key, version, since) = named(setting.since);
+                Warning::NotYet { key, version, since }
+            }
+        });
+    }
+    if let Some(rest) = VOLUMES.iter().find_map(|prefix| key.strip_prefix(prefix)) {
+        return check_volume(key, rest, version);
+    }
+    if FAMILIES.iter().any(|family| key.starts_with(family)) {
+        return None;
+    }
+    if key.starts_with(KUBERNETES) {
+        return Some(Warning::Unknown { key: key.to_owned(), suggestion: suggest(key) });
+    }
+    misspelt(key).map(|suggestion| Warning::Misspelt { key: key.to_owned(), suggestion: suggestion.to_owned() })
+}
+
+fn check_value(setting: &Setting, text: &str) -> Option<Warning> {
+    // Spark expands references when it reads; what they come to is not known here.
+    if text.contains("${") {
+        return None;
+    }
+    let problem = match setting.kind {
+        Kind::Boolean => value::boolean(text).err().map(|e| e.to_string()),
+        Kind::Int => value::int(text).err().map(|e| e.to_string()),
+        Kind::Long => value::long(text).err().map(|e| e.to_string()),
+        Kind::Double => value::double(text).err().map(|e| e.to_string()),
+        Kind::Time => value::time(text, value::TimeUnit::Milliseconds).err().map(|e| e.to_string()),
+        Kind::Bytes => value::size(text, value::ByteUnit::Byte).err().map(|e| e.to_string()),
+        Kind::List | Kind::String => None,
+    };
+    problem.map(|problem| Warning::Value { key: setting.key.to_owned(), problem })
+}
+
+/// `rest` is `<type>.<name>.<option>`; names may hold dots themselves, so the option is looked for at the end.
+fn check_volume(key: &str, rest: &str, version: &SparkVersion) -> Option<Warning> {
+    let option = rest.splitn(3, '.').nth(2)?;
+    let known = VOLUME_OPTIONS.iter().find(|(o, _)| option == *o || option.ends_with(&format!(".{o}")));
+    let known = known.or_else(|| {
+        VOLUME_FAMILIES.iter().find(|(family, _)| option.starts_with(family) || option.contains(&format!(".{family}")))
+    });
+    match known {
+        Some((_, since)) if *since > version.line() => {
+            Some(Warning::NotYet { key: key.to_owned(), version: version.to_string(), since: *since })
+        }
+        Some(_) => None,
+        None => {
+            let nearest = nearest(option, VOLUME_OPTIONS.iter().map(|(o, _)| *o), 3);
+            let stem = &key[..key.len() - option.len()];
+            Some(Warning::Unknown { key: key.to_owned(), suggestion: nearest.map(|o| format!("{stem}{o}")) })
+        }
+    }
+}
+
+/// The known key, or family with the user's own ending, that an unknown Kubernetes key is nearest to.
+fn suggest(key: &str) -> Option<String> {
+    let known = || all().map(|s| s.key).filter(|k| k.starts_with(KUBERNETES));
+    let limit = if key.len() > 35 { 4 } else { 3 };
+    if let Some(near) = nearest(key, known(), limit) {
+        return Some(near.to_owned());
+    }
+    let dots = key.match_indices('.').map(|(at, _)| at + 1);
+    let completed = dots.filter_map(|at| {
+        let (stem, rest) = key.split_at(at);
+        (!rest.is_empty()).then(|| nearest(stem, FAMILIES, 2).map(|family| format!("{family}{rest}")))?
+    });
+    if let Some(family) = completed.last() {
+        return Some(family);
+    }
+    // The right last word in the wrong place: `….driver.serviceAccountName`.
+    let last = |k: &str| k.rsplit('.').next().unwrap_or(k).to_ascii_lowercase();
+    let same_end = known().filter(|k| last(k) == last(key) && last(key).len() > 6);
+    same_end.min_by_key(|k| spelling::distance(key, k)).map(str::to_owned)
+}
+
+/// The well-known key a made-up one is a slip away from.
+fn misspelt(key: &str) -> Option<&'static str> {
+    if FOREIGN.iter().any(|family| key.starts_with(family)) {
+        return None;
+    }
+    let known = || all().filter(|s| !s.internal).map(|s| s.key);
+    if let Some(same) = known().find(|k| k.eq_ignore_ascii_case(key)) {
+        return Some(same);
+    }
+    // Short keys are too close to each other, and a number at the end is a user's own series.
+    if key.len() < 12 || key.ends_with(|c: char| c.is_ascii_digit()) {
+        return None;
+    }
+    nearest(key, known(), 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warnings(version: &str, key: &str, value: &str) -> Vec<String> {
+        let conf = SparkConf::from([(key.to_owned(), value.to_owned())]);
+        check(&conf, &version.parse().unwrap()).iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn every_row_of_the_table_is_read() {
+        let rows = include_str!("registry/settings.tsv").lines().filter(|row| !row.starts_with('#')).count();
+        assert_eq!(all().count(), rows);
+        assert!(all().filter(|s| s.key.starts_with(KUBERNETES)).count() > 120);
+    }
+
+    #[test]
+    fn defaults_follow_the_line() {
+        let setting = find("spark.kubernetes.allocation.batch.size").unwrap();
+        assert_eq!(setting.default_in(Line::V3_5), Default::Value("5"));
+        assert_eq!(setting.default_in(Line::V4_1), Default::Value("10"));
+        assert_eq!(setting.default_in(Line::V4_3), Default::Value("20"));
+        let image = find("spark.kubernetes.driver.container.image").unwrap();
+        assert_eq!(image.default_in(Line::V4_0), Default::SameAs("spark.kubernetes.container.image"));
+        assert_eq!(find("spark.kubernetes.context").unwrap().default_in(Line::V4_0), Default::None);
+        assert_eq!(
+            find("spark.kubernetes.container.image.pullSecrets").unwrap().default_in(Line::V4_0),
+            Default::Value("")
+        );
+        assert_eq!(
+            find("spark.kubernetes.executor.useDriverPodIP").unwrap().default_in(Line::V3_5),
+            Default::Value("false")
+        );
+    }
+
+    #[test]
+    fn defaults_are_valid_values_of_their_kind() {
+        for (setting, line) in all().flat_map(|s| Line::ALL.map(|line| (s, line))) {
+            if let Default::Value(text) = setting.default_in(line) {
+                assert_eq!(check_value(setting, text), None, "{}", setting.key);
+            }
+        }
+    }
+
+    #[test]
+    fn an_unknown_kubernetes_key_gets_the_nearest_known_one() {
+        for (key, meant) in [
+            ("spark.kubernetes.namspace", "spark.kubernetes.namespace"),
+            ("spark.kubernetes.container.images", "spark.kubernetes.container.image"),
+            ("spark.kubernetes.driver.serviceAccountName", "spark.kubernetes.authenticate.driver.serviceAccountName"),
+            ("spark.kubernetes.driver.labels.team", "spark.kubernetes.driver.label.team"),
+            ("spark.kubernetes.driver.env.FOO", "spark.kubernetes.driverEnv.FOO"),
+            (
+                "spark.kubernetes.driver.volumes.emptyDir.x.mount.pth",
+                "spark.kubernetes.driver.volumes.emptyDir.x.mount.path",
+            ),
+        ] {
+            assert_eq!(warnings("4.1.4", key, "x"), [format!("Spark has no setting {key}; did you mean {meant}?")]);
+        }
+        assert_eq!(
+            warnings("4.1.4", "spark.kubernetes.whatever", "x"),
+            ["Spark has no setting spark.kubernetes.whatever: it will be ignored"]
+        );
+    }
+
+    #[test]
+    fn keys_of_other_versions_are_named_as_such() {
+        let key = "spark.kubernetes.executor.useDriverPodIP";
+        assert_eq!(
+            warnings("3.5.9", key, "true"),
+            [format!("Spark 3.5.9 does not know {key}, which came with 4.1: it will be ignored")]
+        );
+        assert!(warnings("4.1.4", key, "true").is_empty());
+        let old = "spark.kubernetes.pyspark.pythonVersion";
+        assert!(warnings("4.0.1", old, "3").is_empty());
+        assert!(warnings("4.1.4", old, "3")[0].contains("any more (4.0 was the last to)"));
+        let option = "spark.kubernetes.driver.volumes.hostPath.x.options.type";
+        assert!(warnings("3.5.9", option, "Directory")[0].contains("came with 4.0"));
+        assert!(warnings("4.0.0", option, "Directory").is_empty());
+    }
+
+    #[test]
+    fn keys_that_users_complete_or_make_up_are_left_alone() {
+        for key in [
+            "spark.kubernetes.driver.label.app.kubernetes.io/part-of",
+            "spark.kubernetes.driverEnv.FOO",
+            "spark.kubernetes.executor.volumes.persistentVolumeClaim.a.b.options.claimName",
+            "spark.kubernetes.executor.volumes.persistentVolumeClaim.data.label.team",
+            "spark.executorEnv.FOO",
+            "spark.hadoop.fs.s3a.access.key",
+            "spark.sql.shuffle.partitions",
+            "spark.sql.catalog.my",
+            "spark.myapp.memory",
+            "spark.executor.resource.gpu.amount",
+            "spark.from.file",
+            "spark.x",
+            "spark.driver.port2",
+            "spark.mycompany.executor.cores",
+        ] {
+            assert!(warnings("4.1.4", key, "x").is_empty(), "{key}");
+        }
+    }
+
+    #[test]
+    fn a_slip_in_a_well_known_key_is_pointed_out() {
+        for (key, meant) in [
+            ("spark.executor.memry", "spark.executor.memory"),
+            ("spark.executor.memoryoverhead", "spark.executor.memoryOverhead"),
+            ("spark.dynamicAllocation.enable", "spark.dynamicAllocation.enabled"),
+        ] {
+            assert_eq!(warnings("4.1.4", key, "x"), [format!("{key}: did you mean {meant}?")]);
+        }
+    }
+
+    #[test]
+    fn values_that_the_driver_would_refuse_are_pointed_out() {
+        assert_eq!(
+            warnings("4.1.4", "spark.kubernetes.executor.deleteOnTermination", "yes"),
+            ["spark.kubernetes.executor.deleteOnTermination: `yes` is neither `true` nor `false`"]
+        );
+        assert!(warnings("4.1.4", "spark.executor.memoryOverhead", "1.5g")[0].contains("fraction"));
+        assert!(warnings("4.1.4", "spark.kubernetes.report.interval", "${env:X}").is_empty());
+    }
+
+    #[test]
+    fn no_known_key_is_called_unknown_by_the_version_that_has_it() {
+        for setting in all() {
+            let version: SparkVersion = format!("{}.0", setting.since).parse().unwrap();
+            let warning = check_one(setting.key, "${x}", &version);
+            assert_eq!(warning, None, "{}", setting.key);
+        }
+    }
 }

@@ -40,7 +40,12 @@ const R_RUNNER: &str = "org.apache.spark.deploy.RRunner";
 const EXAMPLES_IN_IMAGE: &str = "local:///opt/spark/examples/jars/spark-examples.jar";
 
 pub(super) fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, SubmissionError> {
-    let resource = args.resource.as_deref().ok_or(SubmissionError::NoResource)?;
+    let examples = args.example.then(|| example_jars(around));
+    let resource = match &examples {
+        Some(examples) => args.class().map(|_| examples.application.as_str()),
+        None => args.resource.as_deref(),
+    };
+    let resource = resource.ok_or(SubmissionError::NoResource)?;
     let mut settings = merge(args, around)?;
     settings.fold(args, Opt::DeployMode, DEPLOY_MODE, Some(("DEPLOY_MODE", around)));
     check_remote(args, &settings, around)?;
@@ -68,7 +73,10 @@ pub(super) fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, Su
     let main = main_resource(resource, resolver);
     set_name(args, &mut settings, &main);
     check_keytab(&settings, around)?;
-    resolve_lists(args, &mut settings, resolver, around)?;
+    if let Some(jars) = examples.as_ref().and_then(|e| e.jars.as_ref()).filter(|_| args.option(Opt::Jars).is_none()) {
+        settings.set(key::JARS, jars, Origin::Derived("run-example"));
+    }
+    resolve_lists(args, &mut settings, resolver)?;
     let main_class = main_class(args, &main, around)?;
     append_primary_jar(&mut settings, &main);
     settings.remove(key::DRIVER_HOST);
@@ -268,12 +276,7 @@ fn check_keytab(settings: &Settings, around: Around<'_>) -> Result<(), Submissio
 }
 
 /// `--jars`, `--files`, `--archives`, `--py-files` or their keys: URIs, globs expanded.
-fn resolve_lists(
-    args: &RawArgs,
-    settings: &mut Settings,
-    resolver: Resolver<'_>,
-    around: Around<'_>,
-) -> Result<(), SubmissionError> {
+fn resolve_lists(args: &RawArgs, settings: &mut Settings, resolver: Resolver<'_>) -> Result<(), SubmissionError> {
     let lists = [
         (Opt::Jars, key::JARS),
         (Opt::Files, key::FILES),
@@ -287,10 +290,6 @@ fn resolve_lists(
             let checked = list(value).into_iter().try_for_each(check_entry);
             checked.map_err(|problem| SubmissionError::Entry { key, from, problem })?;
             settings.rewrite(key, resolver.uris(value));
-        }
-        if args.example && opt == Opt::Jars {
-            let jars = [example_jars(around), settings.get(key).unwrap_or_default().to_owned()];
-            settings.set(key, jars.join(",").trim_end_matches(','), Origin::Derived("run-example"));
         }
         let Some(value) = settings.get(key).map(str::to_owned) else { continue };
         let from = settings.from(key);
@@ -306,16 +305,24 @@ fn resolve_lists(
     Ok(())
 }
 
+/// What `run-example` runs.
+struct Examples {
+    application: String,
+    /// All jars of the examples directory, unless they are in the image anyway.
+    jars: Option<String>,
+}
+
 /// The examples of a Spark on this machine, as Spark takes them, else those in the image.
-fn example_jars(around: Around<'_>) -> String {
+fn example_jars(around: Around<'_>) -> Examples {
     let found = around.env.get("SPARK_HOME").and_then(|home| {
         let dir = format!("{}/examples/jars", absolute(home, around.cwd).trim_end_matches('/'));
         let mut names: Vec<String> = around.files.list(&dir).ok()?.into_iter().map(|(name, _)| name).collect();
         names.sort();
+        let application = names.iter().find(|name| name.starts_with("spark-examples"))?;
         let jars: Vec<String> = names.iter().map(|name| format!("{dir}/{name}")).collect();
-        (!jars.is_empty()).then(|| jars.join(","))
+        Some(Examples { application: format!("{dir}/{application}"), jars: Some(jars.join(",")) })
     });
-    found.unwrap_or_else(|| EXAMPLES_IN_IMAGE.to_owned())
+    found.unwrap_or_else(|| Examples { application: EXAMPLES_IN_IMAGE.to_owned(), jars: None })
 }
 
 fn main_class(args: &RawArgs, main: &MainResource, around: Around<'_>) -> Result<String, SubmissionError> {
