@@ -58,10 +58,10 @@ fn main() -> std::process::ExitCode {
 
 fn dispatch(verb: Verb) -> anyhow::Result<ExitStatus> {
     match verb {
-        Verb::Submit(args) => submit::main(args),
+        Verb::Submit(args) => submit::main(&args),
         Verb::Run(args) => run::main(args),
         Verb::Local(args) => local::main(args),
-        Verb::Setup(args) => setup::main(args),
+        Verb::Setup(args) => setup::main(&args),
         Verb::Operator(args) => operator::main(args),
         Verb::Crds(args) => crds::main(args),
         Verb::Node(args) => node::main(args),

@@ -48,7 +48,7 @@ pub(crate) struct Args {
     context: Option<String>,
 }
 
-pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
+pub(crate) fn main(args: &Args) -> anyhow::Result<ExitStatus> {
     crate::logging::start(false);
     for (option, name) in [("--namespace", &args.namespace), ("--service-account", &args.service_account)] {
         if !is_name(name) {
@@ -58,10 +58,10 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
             .into());
         }
     }
-    let objects = objects(&args)?;
+    let objects = objects(args)?;
     if args.apply {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        return runtime.block_on(apply(&args, &objects));
+        return runtime.block_on(apply(args, &objects));
     }
     let text = match args.output {
         Format::Json => {
@@ -112,7 +112,8 @@ fn objects(args: &Args) -> anyhow::Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// What Spark's driver does in its namespace.
+/// What Spark's driver does in its namespace: it makes, watches, labels and removes executor pods; makes their ConfigMap and
+/// volume claims (and, from 4.2, grows these); and at its end removes by label what is left, its own service included.
 fn rules(statefulset: bool) -> Vec<PolicyRule> {
     let strings = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| PolicyRule {
@@ -121,10 +122,15 @@ fn rules(statefulset: bool) -> Vec<PolicyRule> {
         verbs: strings(verbs),
         ..PolicyRule::default()
     };
-    let all = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
-    let mut rules = vec![rule("", &["configmaps", "persistentvolumeclaims", "pods", "services"], &all)];
+    let mut rules = vec![
+        rule("", &["pods"], &["create", "delete", "deletecollection", "get", "list", "patch", "watch"]),
+        rule("", &["configmaps"], &["create", "delete", "deletecollection", "get", "list"]),
+        rule("", &["persistentvolumeclaims"], &["create", "delete", "deletecollection", "get", "list", "patch"]),
+        rule("", &["services"], &["delete", "deletecollection", "get", "list"]),
+    ];
     if statefulset {
-        rules.push(rule("apps", &["statefulsets"], &["create", "delete", "get", "list", "patch", "update", "watch"]));
+        rules.push(rule("apps", &["statefulsets"], &["create", "delete", "get", "list", "patch", "watch"]));
+        rules.push(rule("apps", &["statefulsets/scale"], &["get", "patch", "update"]));
     }
     rules
 }

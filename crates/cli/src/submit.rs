@@ -4,20 +4,21 @@
 //! report. Everything that decides is pure and lies there; here are the disk, the clock, the cluster and the words.
 
 mod applications;
-mod creation;
-mod disk;
+pub(crate) mod creation;
+pub(crate) mod disk;
 mod explanation;
 mod fault;
+mod gate;
 mod handover;
-mod interrupt;
+pub(crate) mod interrupt;
 mod manifest;
 mod object;
 mod settings;
 mod state;
-mod surroundings;
+pub(crate) mod surroundings;
 mod upload;
 mod usage;
-mod verdict;
+pub(crate) mod verdict;
 mod waiting;
 
 use firesteel_spark::args::{self, Output, RawArgs};
@@ -43,7 +44,7 @@ pub(crate) struct Args {
     arguments: Vec<String>,
 }
 
-pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
+pub(crate) fn main(args: &Args) -> anyhow::Result<ExitStatus> {
     let printer = Printer;
     let raw = args::parse(&args.arguments).map_err(bad_input)?;
     crate::logging::start(raw.verbose);

@@ -26,7 +26,15 @@ pub(crate) struct Found {
 pub(crate) fn find(access: &Access) -> anyhow::Result<Found> {
     let mut found = match read(access)? {
         Some(kubeconfig) => select(&kubeconfig, access)?,
-        None => in_cluster().unwrap_or_default(),
+        None => {
+            if let Some(context) = &access.context {
+                return Err(BadInput(format!(
+                    "the context {context} is wanted, but there is no kubeconfig: set KUBECONFIG, or leave spark.kubernetes.context out"
+                ))
+                .into());
+            }
+            in_cluster().unwrap_or_default()
+        }
     };
     lay_over(&mut found.auth, access)?;
     Ok(found)
@@ -56,7 +64,7 @@ fn read(access: &Access) -> anyhow::Result<Option<Kubeconfig>> {
             None => one,
         });
     }
-    Ok(merged.filter(|kubeconfig| !kubeconfig.contexts.is_empty() || access.context.is_some()))
+    Ok(merged.filter(|kubeconfig| !kubeconfig.contexts.is_empty()))
 }
 
 /// The cluster and user of the wanted context. Without a current context there is nothing to take, which is an error only

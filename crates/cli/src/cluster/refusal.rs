@@ -140,13 +140,7 @@ impl Attempt<'_> {
         let mut source: Option<&(dyn StdError + 'static)> = Some(error);
         let mut deepest = error.to_string();
         while let Some(cause) = source {
-            let tls = cause.downcast_ref::<rustls::Error>().or_else(|| {
-                cause
-                    .downcast_ref::<io::Error>()
-                    .and_then(io::Error::get_ref)
-                    .and_then(|inner| inner.downcast_ref::<rustls::Error>())
-            });
-            if let Some(tls) = tls {
+            if let Some(tls) = cause.downcast_ref::<rustls::Error>() {
                 return untrusted(server, tls);
             }
             if let Some(io) = cause.downcast_ref::<io::Error>() {
@@ -172,13 +166,19 @@ impl Attempt<'_> {
             if deepest.contains("lookup address") || deepest.contains("dns error") {
                 return format!("the host of {server} has no address: check --master for a misspelling");
             }
-            source = cause.source();
+            source = below(cause);
         }
         if matches!(error, kube::Error::SerdeError(_)) {
             return format!("{server} does not answer like a Kubernetes API server ({deepest}): check --master");
         }
         format!("cannot reach {server}: {}", said(&deepest))
     }
+}
+
+/// The next error in a chain. One that an I/O error was made from is not its source, but stands below it all the same.
+fn below<'e>(cause: &'e (dyn StdError + 'static)) -> Option<&'e (dyn StdError + 'static)> {
+    let wrapped = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
+    wrapped.map(|inner| -> &(dyn StdError + 'static) { inner }).or_else(|| cause.source())
 }
 
 /// Why TLS with the server failed.

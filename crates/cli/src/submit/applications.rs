@@ -81,7 +81,7 @@ pub(crate) async fn status(
     let found = selection.find(cluster).await?;
     let text = match (format, found.as_slice()) {
         (None, pods) => {
-            let one = |pod: &Pod| format!("Application status (driver): {}\n", state::describe(pod));
+            let one = |pod: &Pod| format!("Application status (driver):{}\n", state::describe(pod));
             pods.iter().map(one).collect()
         }
         (Some(format), [pod]) if !selection.glob => format.render(&serde_json::to_value(pod)?)?,

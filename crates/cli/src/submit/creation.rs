@@ -4,11 +4,9 @@
 //! is lifted. So the driver never starts before its files exist, and whatever happens in between leaves at most one pod
 //! that cannot start and takes the rest with it when it is deleted.
 //!
-//! Spark's own order (the pod at once, the rest after it) is used where a gate cannot work:
-//! - the pod names its node: the API server refuses a gate then;
-//! - its scheduler is one whose releases in use do not know gates: they would try to bind the pod in vain;
-//! - we may not patch pods. Nothing tells this beforehand for free, so it is learnt from the refusal to lift the gate: what
-//!   was made is removed and made again in Spark's order. Only those who lack the right pay for it.
+//! Spark's own order (the pod at once, the rest after it) is used where a gate cannot work ([`Order::of`]), and where we may
+//! not patch pods. Nothing tells the latter beforehand for free, so it is learnt from the refusal to lift the gate: what was
+//! made is removed and made again in Spark's order. Only those who lack the right pay for it.
 //!
 //! All writes of a submission to the cluster are here, and each is followed by a look whether to stop.
 
@@ -17,7 +15,6 @@ use std::time::Duration;
 
 use firesteel_spark::driver::DriverPlan;
 use futures::future::join_all;
-use json_patch::{Patch as JsonPatch, PatchOperation, RemoveOperation, TestOperation, jsonptr::PointerBuf};
 use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
@@ -27,36 +24,11 @@ use crate::cluster::Cluster;
 use crate::cluster::refusal::Attempt;
 use crate::exit::Interrupted;
 use crate::output::Printer;
+use crate::submit::gate::{self, GATE, Order};
 use crate::submit::{fault, interrupt::Interrupt, object::Beside};
-
-/// The gate that holds a driver back until everything it needs exists.
-pub(crate) const GATE: &str = "firesteel.dev/objects";
-
-/// Schedulers with releases in use that do not know scheduling gates: Volcano before 1.10, YuniKorn before 1.7, kube-batch.
-/// The name does not tell the release.
-const SCHEDULERS_WITHOUT_GATES: [&str; 3] = ["kube-batch", "volcano", "yunikorn"];
 
 /// How long deleted objects may take to go away before they are made again.
 const VANISHING: Duration = Duration::from_secs(30);
-
-/// In which order things are created.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
-    /// Pod with a gate, objects, gate lifted.
-    Gated,
-    /// Pod, objects: as Spark does it.
-    Spark,
-}
-
-impl Order {
-    /// The order for a pod, as far as the pod itself tells.
-    pub(crate) fn of(pod: &Pod) -> Order {
-        let spec = pod.spec.as_ref();
-        let placed = spec.and_then(|spec| spec.node_name.as_ref()).is_some_and(|node| !node.is_empty());
-        let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or_default();
-        if placed || SCHEDULERS_WITHOUT_GATES.contains(&scheduler) { Order::Spark } else { Order::Gated }
-    }
-}
 
 /// What exists because of us, so that it can be removed again.
 #[derive(Debug, Default)]
@@ -120,7 +92,7 @@ impl<'a> Creation<'a> {
                 self.name,
                 self.plan.namespace
             );
-            return Err(left.after(error));
+            return Err(left.after(&error));
         }
         self.wait_until_gone(&made).await;
         printer.warn(format_args!(
@@ -131,7 +103,11 @@ impl<'a> Creation<'a> {
         match self.attempt(Order::Spark, &mut made).await {
             Ok(pod) => Ok(pod),
             Err(Stop::Because(error)) => Err(self.undo(&made, error).await),
-            Err(Stop::MayNotLift) => unreachable!("no gate was set"),
+            // Only a gate of this name in the user's own template can still be there.
+            Err(Stop::MayNotLift) => {
+                let error = anyhow::anyhow!("the pod template sets the gate {GATE}, which is ours: remove it there");
+                Err(self.undo(&made, error).await)
+            }
         }
     }
 
@@ -140,7 +116,7 @@ impl<'a> Creation<'a> {
         self.go_on()?;
         self.create_beside(&pod, made).await?;
         self.go_on()?;
-        let gated = gate_at(&pod).is_some();
+        let gated = gate::position(&pod).is_some();
         if gated { self.lift(pod).await } else { Ok(pod) }
     }
 
@@ -155,6 +131,7 @@ impl<'a> Creation<'a> {
         let mut pod = self.plan.pod.clone();
         pod.metadata.namespace = Some(self.plan.namespace.clone());
         if order == Order::Gated
+            && gate::position(&pod).is_none()
             && let Some(spec) = pod.spec.as_mut()
         {
             spec.scheduling_gates.get_or_insert_default().push(PodSchedulingGate { name: GATE.to_owned() });
@@ -174,7 +151,7 @@ impl<'a> Creation<'a> {
                 Err(other) => Err(Stop::Because(other)),
             },
             Err(error) => {
-                made.pod_unsure = !matches!(error, Error::Api(_));
+                made.pod_unsure = unsure(&error);
                 Err(self.about("create", "pod", &self.name).refused(&error).into())
             }
         }
@@ -216,7 +193,7 @@ impl<'a> Creation<'a> {
                 Ok(None) => {}
                 Ok(uid) => made.objects.push((at, uid)),
                 Err(error) => {
-                    if !matches!(error, Error::Api(_)) {
+                    if unsure(&error) {
                         made.objects.push((at, None));
                     }
                     failed.get_or_insert_with(|| self.about("create", beside.kind(), beside.name()).refused(&error));
@@ -245,10 +222,10 @@ impl<'a> Creation<'a> {
     /// Takes our gate away. Others may add and take theirs meanwhile, so the place is tested by the patch itself.
     async fn lift(&self, mut pod: Pod) -> Result<Pod, Stop> {
         for _ in 0..5 {
-            let Some(at) = gate_at(&pod) else { return Ok(pod) };
+            let Some(at) = gate::position(&pod) else { return Ok(pod) };
             match self
                 .cluster
-                .ask(self.pods.patch(&self.name, &PatchParams::default(), &Patch::<()>::Json(lifting(at))))
+                .ask(self.pods.patch(&self.name, &PatchParams::default(), &Patch::<()>::Json(gate::lifting(at))))
                 .await
             {
                 Ok(pod) => {
@@ -285,14 +262,20 @@ impl<'a> Creation<'a> {
     async fn undo(&self, made: &Made, error: anyhow::Error) -> anyhow::Error {
         match self.remove(made).await {
             Ok(()) => error,
-            Err(left) => left.after(error),
+            Err(left) => left.after(&error),
         }
     }
 
     async fn remove(&self, made: &Made) -> Result<(), Left> {
         let (mut pod_uid, mut left) = (made.pod.clone(), Vec::new());
-        if made.pod_unsure {
+        // A request without an answer may still be on its way through the server.
+        let mut looks = if made.pod_unsure { 3 } else { 0 };
+        while looks > 0 && pod_uid.is_none() {
             pod_uid = self.ours().await.ok().and_then(|pod| pod.uid());
+            looks -= 1;
+            if pod_uid.is_none() && looks > 0 {
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
         }
         // The objects go with the pod (garbage collection), but not at once and not on every cluster: delete them too.
         let objects = join_all(made.objects.iter().map(async |(at, uid)| {
@@ -361,7 +344,7 @@ struct Left {
 }
 
 impl Left {
-    fn after(&self, error: anyhow::Error) -> anyhow::Error {
+    fn after(&self, error: &anyhow::Error) -> anyhow::Error {
         let text = format!(
             "{error:#}; what was made could not be removed: {}; remove it with `kubectl delete pod -n {} {}`",
             self.what.join(", "),
@@ -370,6 +353,17 @@ impl Left {
         );
         // Ctrl-C stays Ctrl-C.
         if error.downcast_ref::<Interrupted>().is_some() { Interrupted(text).into() } else { anyhow::anyhow!(text) }
+    }
+}
+
+/// Whether a write may have been carried out although it failed here: it was sent, and no answer came.
+fn unsure(error: &Error) -> bool {
+    match error {
+        Error::Api(_) => false,
+        Error::Service(cause) => !cause
+            .downcast_ref::<hyper_util::client::legacy::Error>()
+            .is_some_and(hyper_util::client::legacy::Error::is_connect),
+        _ => true,
     }
 }
 
@@ -387,19 +381,6 @@ fn owner(pod: &Pod) -> OwnerReference {
         controller: Some(true),
         block_owner_deletion: None,
     }
-}
-
-/// Where our gate stands among the pod's gates.
-fn gate_at(pod: &Pod) -> Option<usize> {
-    pod.spec.as_ref()?.scheduling_gates.as_ref()?.iter().position(|gate| gate.name == GATE)
-}
-
-fn lifting(at: usize) -> JsonPatch {
-    let path = PointerBuf::from_tokens(["spec".to_owned(), "schedulingGates".to_owned(), at.to_string()]);
-    JsonPatch(vec![
-        PatchOperation::Test(TestOperation { path: path.clone(), value: serde_json::json!({ "name": GATE }) }),
-        PatchOperation::Remove(RemoveOperation { path }),
-    ])
 }
 
 /// Deletes one object, only if it is still the one with this uid. Gone already is as good.
@@ -433,37 +414,5 @@ fn occupied(namespace: &str, name: &str, existing: Option<&Pod>) -> String {
         None => format!(
             "pod {namespace}/{name} exists already and is not a Spark driver ({phase}); remove it with `kubectl delete pod -n {namespace} {name}`, or choose another spark.kubernetes.driver.pod.name"
         ),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use k8s_openapi::api::core::v1::PodSpec;
-
-    use super::*;
-
-    fn pod(change: impl FnOnce(&mut PodSpec)) -> Pod {
-        let mut spec = PodSpec::default();
-        change(&mut spec);
-        Pod { spec: Some(spec), ..Pod::default() }
-    }
-
-    #[test]
-    fn order_is_gated_unless_a_gate_cannot_work() {
-        assert_eq!(Order::of(&pod(|_| {})), Order::Gated);
-        assert_eq!(Order::of(&pod(|spec| spec.scheduler_name = Some("my-scheduler".to_owned()))), Order::Gated);
-        assert_eq!(Order::of(&pod(|spec| spec.scheduler_name = Some("volcano".to_owned()))), Order::Spark);
-        assert_eq!(Order::of(&pod(|spec| spec.node_name = Some("n1".to_owned()))), Order::Spark);
-    }
-
-    #[test]
-    fn gate_is_found_among_those_of_others() {
-        let gate = |name: &str| PodSchedulingGate { name: name.to_owned() };
-        let gated = pod(|spec| spec.scheduling_gates = Some(vec![gate("kueue.x-k8s.io/admission"), gate(GATE)]));
-        assert_eq!(gate_at(&gated), Some(1));
-        assert_eq!(
-            serde_json::to_string(&lifting(1)).expect("serialises"),
-            r#"[{"op":"test","path":"/spec/schedulingGates/1","value":{"name":"firesteel.dev/objects"}},{"op":"remove","path":"/spec/schedulingGates/1"}]"#
-        );
     }
 }

@@ -28,8 +28,8 @@ pub(crate) fn describe(pod: &Pod) -> String {
         ],
     );
     let containers = containers(pod);
-    text.push_str("\n\t container status: ");
-    text.push_str(if containers.is_empty() { "N/A" } else { &containers });
+    text.push_str("\n\t container status:");
+    text.push_str(if containers.is_empty() { " N/A" } else { &containers });
     text
 }
 

@@ -42,20 +42,22 @@ impl<'u> Target<'u> {
             Some(rest) => rest.split_at(rest.find('/').unwrap_or(rest.len())),
             None => ("", rest),
         };
+        // What the user wrote: each file gets a directory of its own below it.
+        let written = uri.rfind("/spark-upload-").map_or(uri, |at| &uri[..at]);
         let known = match scheme {
             "file" => authority.is_empty(),
             "s3" | "s3a" | "gs" => !authority.is_empty(),
             "abfs" | "abfss" => authority.contains('@'),
             _ => {
                 return Err(BadInput(format!(
-                    "files cannot be uploaded to {uri}: spark.kubernetes.file.upload.path may begin with s3a://, gs://, abfss:// or file://"
+                    "spark.kubernetes.file.upload.path={written}: files can be uploaded to s3a://, gs://, abfss:// and file:// only"
                 ))
                 .into());
             }
         };
         if !known {
             return Err(BadInput(format!(
-                "spark.kubernetes.file.upload.path: {uri} does not name a place to upload to"
+                "spark.kubernetes.file.upload.path={written} does not name a place; write s3a://BUCKET/PATH, gs://BUCKET/PATH, abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH or file:///PATH"
             ))
             .into());
         }
@@ -162,25 +164,26 @@ async fn send(
     if file.metadata().await?.len() <= ONE_REQUEST {
         let mut content = Vec::new();
         file.read_to_end(&mut content).await?;
-        store.put(&path, content.into()).await.map_err(refused)?;
+        store.put(&path, content.into()).await.map_err(|error| refused(&error))?;
         return Ok(());
     }
-    let mut writer = WriteMultipart::new_with_chunk_size(store.put_multipart(&path).await.map_err(refused)?, PART);
+    let mut writer =
+        WriteMultipart::new_with_chunk_size(store.put_multipart(&path).await.map_err(|error| refused(&error))?, PART);
     let mut buffer = vec![0; 1 << 20];
     loop {
         let read = file.read(&mut buffer).await?;
         if read == 0 {
             break;
         }
-        writer.wait_for_capacity(PARTS).await.map_err(refused)?;
+        writer.wait_for_capacity(PARTS).await.map_err(|error| refused(&error))?;
         writer.write(&buffer[..read]);
     }
-    writer.finish().await.map_err(refused)?;
+    writer.finish().await.map_err(|error| refused(&error))?;
     Ok(())
 }
 
 /// A store's error in one line; its chain repeats itself.
-fn refused(error: object_store::Error) -> anyhow::Error {
+fn refused(error: &object_store::Error) -> anyhow::Error {
     let text = error.to_string();
     match error {
         object_store::Error::NotFound { .. } => anyhow::anyhow!("there is no such bucket: {text}"),
@@ -198,7 +201,7 @@ fn open(target: &Target<'_>, conf: &SparkConf, env: &BTreeMap<String, String>) -
     let url = url::Url::parse(&format!("{}://{}/", target.scheme, target.authority)).context("this is not a URL")?;
     let from_env = env.iter().map(|(key, value)| (key.to_lowercase(), value.clone()));
     let options: Vec<(String, String)> = from_env.chain(from_conf(target, conf)).collect();
-    let (store, _) = object_store::parse_url_opts(&url, options).map_err(refused)?;
+    let (store, _) = object_store::parse_url_opts(&url, options).map_err(|error| refused(&error))?;
     Ok(store.into())
 }
 
@@ -258,10 +261,10 @@ mod tests {
         let target = Target::parse("s3a://bucket/spark-upload-1/a b.jar").expect("a target");
         assert_eq!(target, Target { scheme: "s3a", authority: "bucket", path: "/spark-upload-1/a b.jar" });
         assert_eq!(Target::parse("file:/tmp/x").expect("a target").path, "/tmp/x");
-        let error = Target::parse("hdfs://nn/tmp/x").expect_err("unknown").to_string();
+        let error = Target::parse("hdfs://nn/tmp/spark-upload-1/x").expect_err("unknown").to_string();
         assert_eq!(
             error,
-            "files cannot be uploaded to hdfs://nn/tmp/x: spark.kubernetes.file.upload.path may begin with s3a://, gs://, abfss:// or file://"
+            "spark.kubernetes.file.upload.path=hdfs://nn/tmp: files can be uploaded to s3a://, gs://, abfss:// and file:// only"
         );
         for bad in ["s3a:///x", "abfss://container/x", "file://host/x"] {
             assert!(Target::parse(bad).is_err(), "{bad}");

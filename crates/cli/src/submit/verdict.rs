@@ -179,6 +179,7 @@ fn one_line(text: impl AsRef<str>) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "reads better where it is called")]
 mod tests {
     use serde_json::{Value, json};
 

@@ -175,7 +175,7 @@ impl Waiting<'_> {
     fn tell(&self, pod: &Pod, told: &mut Told) {
         let state = state::describe(pod);
         if told.state != state {
-            self.printer.talk(format_args!("State changed, new state: {state}"));
+            self.printer.talk(format_args!("State changed, new state:{state}"));
             told.state = state;
         }
         self.tell_trouble(pod, told);

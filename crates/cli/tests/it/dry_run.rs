@@ -1,0 +1,107 @@
+//! `--dry-run` and `--explain`: no cluster, no kubeconfig, no network.
+
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::place::Place;
+use crate::program::{Ran, Run as _, firesteel, pi};
+
+const MASTER: &str = "k8s://https://192.0.2.1:6443";
+
+fn dry_run(own: &[&str], conf: &[(&str, &str)]) -> Ran {
+    let mut arguments = pi(MASTER, conf);
+    arguments.splice(1..1, own.iter().map(|word| (*word).to_owned()));
+    firesteel(arguments).run()
+}
+
+#[test]
+fn stdout_is_one_list_with_the_namespace_on_everything() {
+    let ran = dry_run(&["--dry-run", "-o", "json"], &[("spark.kubernetes.namespace", "etl")]);
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+    let list: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    assert_eq!((list["apiVersion"].as_str(), list["kind"].as_str()), (Some("v1"), Some("List")));
+    let items = list["items"].as_array().expect("items");
+    let mut kinds: Vec<_> = items.iter().map(|item| item["kind"].as_str().expect("a kind")).collect();
+    kinds.sort_unstable();
+    assert_eq!(kinds, ["ConfigMap", "Pod", "Service"]);
+    for item in items {
+        assert_eq!(item["metadata"]["namespace"], "etl");
+        assert_eq!(item["metadata"].get("ownerReferences"), None);
+        assert_eq!(item["spec"].get("schedulingGates"), None);
+    }
+}
+
+#[test]
+fn yaml_says_the_same_as_json() {
+    let (json, yaml) = (dry_run(&["--dry-run", "-o", "json"], &[]), dry_run(&["-o", "yaml", "--dry-run"], &[]));
+    let shape = |list: &Value| -> Vec<String> {
+        let items = list["items"].as_array().expect("items").iter();
+        items.map(|item| format!("{}{}", item["kind"], item["spec"]["containers"][0]["args"])).collect()
+    };
+    let json: Value = serde_json::from_str(&json.stdout).expect("JSON");
+    let yaml: Value = serde_saphyr::from_str(&yaml.stdout).expect("YAML");
+    assert_eq!(shape(&json), shape(&yaml));
+}
+
+#[tokio::test]
+async fn list_is_ready_for_kubectl_create() {
+    let Some(place) = Place::new("dryrun").await else { return };
+    for format in ["json", "yaml"] {
+        let ran = dry_run(&["--dry-run", "-o", format], &[("spark.kubernetes.namespace", place.name())]);
+        let mut kubectl = Command::new(place.env.kubectl())
+            .args(["create", "-f", "-"])
+            .env("KUBECONFIG", place.env.kubeconfig())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("kubectl starts");
+        std::io::Write::write_all(&mut kubectl.stdin.take().expect("stdin"), ran.stdout.as_bytes()).expect("written");
+        let output = kubectl.wait_with_output().expect("kubectl ends");
+        assert!(output.status.success());
+        assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 3);
+    }
+}
+
+#[test]
+fn nothing_is_uploaded_and_the_uri_that_would_be_used_stands_in_the_objects() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (jar, target) = (dir.path().join("dep.jar"), dir.path().join("up"));
+    std::fs::write(&jar, "jar").expect("written");
+    let (jar, up) = (jar.display().to_string(), format!("file://{}", target.display()));
+    let ran = dry_run(&["--dry-run", "--jars", &jar], &[("spark.kubernetes.file.upload.path", &up)]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.stdout.contains("/up/spark-upload-"), "{}", ran.stdout);
+    assert!(!target.exists());
+}
+
+#[test]
+fn explanation_tells_where_each_setting_came_from_and_hides_secrets() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let file = dir.path().join("app.properties");
+    std::fs::write(&file, "spark.executor.memory 3g\nspark.hadoop.fs.s3a.secret.key s3cr3t\n").expect("written");
+    let file = file.display().to_string();
+    let own = ["--explain", "--properties-file", &file, "--executor-cores", "2"];
+    let ran = dry_run(&own, &[("spark.executor.instances", "5")]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let row = |key: &str| -> Vec<&str> {
+        let line = ran.stdout.lines().find(|line| line.split_whitespace().next() == Some(key));
+        line.unwrap_or_else(|| panic!("{key} is missing in {}", ran.stdout)).split_whitespace().collect()
+    };
+    assert_eq!(row("spark.executor.memory"), ["spark.executor.memory", "3g", "--properties-file", &file]);
+    assert_eq!(row("spark.executor.cores"), ["spark.executor.cores", "2", "--executor-cores"]);
+    assert_eq!(row("spark.executor.instances"), ["spark.executor.instances", "5", "--conf"]);
+    assert!(!ran.stdout.contains("s3cr3t"), "{}", ran.stdout);
+    // Together with a dry run, stdout stays one List.
+    let both = dry_run(&["--dry-run", "--explain", "-o", "json"], &[]);
+    assert!(serde_json::from_str::<Value>(&both.stdout).is_ok() && both.stderr.contains("SETTING"), "{both:?}");
+}
+
+#[test]
+fn reader_that_goes_away_is_no_failure() {
+    let mut child =
+        firesteel(["submit", "--help"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+    drop(child.stdout.take());
+    let ran = Ran::from(child.wait_with_output().expect("it ends"));
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+}

@@ -1,0 +1,14 @@
+//! The program as a person meets it: run as a process, judged by its exit code, its words and what stands in a real API
+//! server afterwards.
+
+mod control;
+mod dry_run;
+mod interrupted;
+mod place;
+mod program;
+mod proxy;
+mod refusals;
+mod setup;
+mod submit;
+mod upload;
+mod waiting;

@@ -1,0 +1,113 @@
+//! Local files on their way to the driver.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::sync::mpsc;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::ResourceExt as _;
+use kube::api::{Api, ListParams};
+
+use crate::place::{NO_WAIT, NOWHERE, Place};
+use crate::program::Run as _;
+
+fn dependency(dir: &tempfile::TempDir) -> String {
+    let file = dir.path().join("dep.jar");
+    std::fs::write(&file, "jar of ours").expect("written");
+    file.display().to_string()
+}
+
+#[tokio::test]
+async fn file_target_holds_the_copy_and_the_driver_knows_where() {
+    let Some(place) = Place::new("upfile").await else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let up = format!("file://{}/up", dir.path().display());
+    let (jar, path) = (dependency(&dir), ("spark.kubernetes.file.upload.path", up.as_str()));
+    let ran = place.submission(&[NO_WAIT, NOWHERE, path, ("spark.jars", &jar)]).run();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let made =
+        std::fs::read_dir(dir.path().join("up")).expect("the target").next().expect("a directory").expect("read");
+    assert_eq!(std::fs::read(made.path().join("dep.jar")).expect("the copy"), b"jar of ours");
+    let maps: Api<ConfigMap> = Api::namespaced(place.client.clone(), place.name());
+    let maps = maps.list(&ListParams::default()).await.expect("config maps").items;
+    let map = maps.iter().find(|map| map.name_any().starts_with("spark-drv-")).expect("the driver's");
+    let properties = &map.data.as_ref().expect("data")["spark.properties"];
+    assert!(properties.contains(&format!("{}/dep.jar", made.file_name().to_string_lossy())), "{properties}");
+}
+
+#[tokio::test]
+async fn refused_submission_takes_its_files_back() {
+    let Some(place) = Place::new("upback").await else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let up = format!("file://{}/up", dir.path().display());
+    let (jar, path) = (dependency(&dir), ("spark.kubernetes.file.upload.path", up.as_str()));
+    let account = ("spark.kubernetes.authenticate.driver.serviceAccountName", "no-such");
+    let ran = place.submission(&[NO_WAIT, path, account, ("spark.jars", &jar)]).run();
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert_eq!(std::fs::read_dir(dir.path().join("up")).expect("the target").count(), 0);
+}
+
+/// One request of an S3 client: its first line, its headers, its body.
+type Request = (String, Vec<String>, Vec<u8>);
+
+/// Listens like an S3 endpoint that takes everything, and tells what it was sent.
+fn endpoint() -> (String, mpsc::Receiver<Request>) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = format!("http://{}", listener.local_addr().expect("an address"));
+    let (tell, told) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else { return };
+            let mut reader = BufReader::new(stream);
+            let mut first = String::new();
+            if reader.read_line(&mut first).unwrap_or(0) == 0 {
+                continue;
+            }
+            let mut headers = Vec::new();
+            loop {
+                let mut line = String::new();
+                reader.read_line(&mut line).expect("a header");
+                if line.trim().is_empty() {
+                    break;
+                }
+                headers.push(line.trim().to_lowercase());
+            }
+            let length =
+                headers.iter().find_map(|header| header.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).expect("the body");
+            let answer = "HTTP/1.1 200 OK\r\nETag: \"1\"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            reader.get_mut().write_all(answer.as_bytes()).expect("an answer");
+            if tell.send((first.trim().to_owned(), headers, body)).is_err() {
+                return;
+            }
+        }
+    });
+    (address, told)
+}
+
+#[tokio::test]
+async fn s3_gets_the_file_with_the_credentials_of_the_hadoop_keys() {
+    let Some(place) = Place::new("ups3").await else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let (address, told) = endpoint();
+    let conf = [
+        NO_WAIT,
+        NOWHERE,
+        ("spark.kubernetes.file.upload.path", "s3a://bucket/spark"),
+        ("spark.jars", &dependency(&dir)),
+        ("spark.hadoop.fs.s3a.endpoint", &address),
+        ("spark.hadoop.fs.s3a.path.style.access", "true"),
+        ("spark.hadoop.fs.s3a.access.key", "AKIAOURS"),
+        ("spark.hadoop.fs.s3a.secret.key", "hidden"),
+    ];
+    let ran = place.submission(&conf).run();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let (first, headers, body) = told.recv_timeout(std::time::Duration::from_secs(5)).expect("a request");
+    assert!(first.starts_with("PUT /bucket/spark/spark-upload-") && first.contains("/dep.jar HTTP/1.1"), "{first}");
+    assert!(
+        headers.iter().any(|header| header.starts_with("authorization: aws4-hmac-sha256 credential=akiaours/")),
+        "{headers:?}"
+    );
+    assert_eq!(body, b"jar of ours");
+}
