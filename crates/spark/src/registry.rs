@@ -63,7 +63,7 @@ fn check_one(key: &str, value: &str, version: &SparkVersion) -> Option<Warning> 
     if let Some(setting) = find(key) {
         let named = |line| (key.to_owned(), version.to_string(), line);
         if !key.starts_with(KUBERNETES) || setting.exists_in(version.line()) {
-            return check_value(setting, value);
+            return check_value(setting, value, version.line());
         }
         return Some(match setting.until {
             Some(last) if last < version.line() => {
@@ -88,7 +88,7 @@ fn check_one(key: &str, value: &str, version: &SparkVersion) -> Option<Warning> 
     misspelt(key).map(|suggestion| Warning::Misspelt { key: key.to_owned(), suggestion: suggestion.to_owned() })
 }
 
-fn check_value(setting: &Setting, text: &str) -> Option<Warning> {
+fn check_value(setting: &Setting, text: &str, line: Line) -> Option<Warning> {
     // Spark expands references when it reads; what they come to is not known here.
     if text.contains("${") {
         return None;
@@ -99,7 +99,10 @@ fn check_value(setting: &Setting, text: &str) -> Option<Warning> {
         Kind::Long => value::long(text).err().map(|e| e.to_string()),
         Kind::Double => value::double(text).err().map(|e| e.to_string()),
         Kind::Time => value::time(text, value::TimeUnit::Milliseconds).err().map(|e| e.to_string()),
-        Kind::Bytes => value::size(text, value::ByteUnit::Byte).err().map(|e| e.to_string()),
+        Kind::Bytes => {
+            let size = value::size(text, value::ByteUnit::Byte);
+            size.and_then(|_| value::check_suffix(text, line)).err().map(|e| e.to_string())
+        }
         Kind::List | Kind::String => None,
     };
     problem.map(|problem| Warning::Value { key: setting.key.to_owned(), problem })
@@ -137,7 +140,7 @@ fn suggest(key: &str) -> Option<String> {
         let (stem, rest) = key.split_at(at);
         (!rest.is_empty()).then(|| nearest(stem, FAMILIES, 2).map(|family| format!("{family}{rest}")))?
     });
-    if let Some(family) = completed.last() {
+    if let Some(family) = completed.max_by_key(String::len) {
         return Some(family);
     }
     // The right last word in the wrong place: `….driver.serviceAccountName`.
@@ -201,7 +204,7 @@ mod tests {
     fn defaults_are_valid_values_of_their_kind() {
         for (setting, line) in all().flat_map(|s| Line::ALL.map(|line| (s, line))) {
             if let Default::Value(text) = setting.default_in(line) {
-                assert_eq!(check_value(setting, text), None, "{}", setting.key);
+                assert_eq!(check_value(setting, text, line), None, "{}", setting.key);
             }
         }
     }
@@ -283,6 +286,8 @@ mod tests {
             ["spark.kubernetes.executor.deleteOnTermination: `yes` is neither `true` nor `false`"]
         );
         assert!(warnings("4.1.4", "spark.executor.memoryOverhead", "1.5g")[0].contains("fraction"));
+        assert!(warnings("4.1.4", "spark.executor.memoryOverhead", "1Gi")[0].contains("from 4.2 on"));
+        assert!(warnings("4.2.1", "spark.executor.memoryOverhead", "1Gi").is_empty());
         assert!(warnings("4.1.4", "spark.kubernetes.report.interval", "${env:X}").is_empty());
     }
 

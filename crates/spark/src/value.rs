@@ -9,7 +9,7 @@ mod substitution;
 mod time;
 
 pub use quantity::{Quantity, QuantityError};
-pub use size::{ByteUnit, SizeError, memory_mib, size, size_bytes};
+pub use size::{ByteUnit, SizeError, check_suffix, memory_mib, size, size_bytes};
 pub use substitution::substitute;
 pub use time::{TimeError, TimeUnit, time};
 

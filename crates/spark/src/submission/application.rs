@@ -3,7 +3,7 @@
 use crate::args::{Opt, RawArgs};
 use crate::names::{NO_RESOURCE, key};
 use crate::registry;
-use crate::value::{int, java_trim, list, size_bytes, substitute};
+use crate::value::{check_suffix, int, java_trim, list, size_bytes, substitute};
 use crate::version::{Line, SparkVersion};
 
 use super::merge::{Settings, absolute, merge, reason};
@@ -58,15 +58,14 @@ pub(super) fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, Su
     }
 
     fold_options(args, &mut settings, around);
-    check_settings(args, &settings)?;
+    let (version, version_from) = choose_version(args, &settings, around);
+    check_version(args, &version)?;
+    check_settings(args, &settings, version.line())?;
     let raw_master = settings.master(args, around).ok_or(SubmissionError::NoMaster)?;
     let (master, warning) = master::check(&raw_master)?;
     settings.warnings.extend(warning);
     set_master(args, &mut settings, &master);
     check_kind(args, resource)?;
-
-    let (version, version_from) = choose_version(args, &settings, around);
-    check_version(args, &version)?;
 
     let resolver = Resolver { files: around.files, cwd: around.cwd };
     check_entry(resource).map_err(SubmissionError::Resource)?;
@@ -149,7 +148,7 @@ fn set_master(args: &RawArgs, settings: &mut Settings, master: &str) {
 }
 
 /// What `SparkSubmit` checks before it looks at the master.
-fn check_settings(args: &RawArgs, settings: &Settings) -> Result<(), SubmissionError> {
+fn check_settings(args: &RawArgs, settings: &Settings, line: Line) -> Result<(), SubmissionError> {
     for key in ["spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"] {
         if let Some(value) = settings.get(key).filter(|v| v.contains("Xmx")) {
             return Err(SubmissionError::HeapOption { key, from: settings.from(key), value: value.to_owned() });
@@ -158,11 +157,15 @@ fn check_settings(args: &RawArgs, settings: &Settings) -> Result<(), SubmissionE
     for key in [key::DRIVER_MEMORY, EXECUTOR_MEMORY] {
         let Some(value) = settings.get(key) else { continue };
         let from = settings.from(key);
-        match size_bytes(value) {
+        match check_suffix(value, line).and_then(|()| size_bytes(value)) {
             Ok(bytes) if bytes > 0 => {}
             Ok(_) => return Err(SubmissionError::NoMemory { key, from, value: value.to_owned() }),
             Err(problem) => return Err(SubmissionError::Memory { key, from, problem }),
         }
+    }
+    for key in [key::DRIVER_MEMORY_OVERHEAD, key::DRIVER_MIN_MEMORY_OVERHEAD] {
+        let checked = settings.get(key).map_or(Ok(()), |value| check_suffix(value, line));
+        checked.map_err(|problem| SubmissionError::Memory { key, from: settings.from(key), problem })?;
     }
     let dynamic = settings.get("spark.dynamicAllocation.enabled").is_some_and(|v| v.eq_ignore_ascii_case("true"));
     let total = args.option(Opt::TotalExecutorCores).or_else(|| settings.get(TOTAL_CORES));

@@ -1,6 +1,7 @@
 //! Spark's byte sizes: digits and a suffix, binary multiples, no fractions.
 
 use super::java_trim;
+use crate::version::Line;
 
 /// A unit of size, a power of 1024 bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,11 +22,11 @@ impl ByteUnit {
     fn from_suffix(suffix: &str) -> Option<Self> {
         Some(match suffix {
             "b" => ByteUnit::Byte,
-            "k" | "kb" => ByteUnit::KiB,
-            "m" | "mb" => ByteUnit::MiB,
-            "g" | "gb" => ByteUnit::GiB,
-            "t" | "tb" => ByteUnit::TiB,
-            "p" | "pb" => ByteUnit::PiB,
+            "k" | "kb" | "ki" | "kib" => ByteUnit::KiB,
+            "m" | "mb" | "mi" | "mib" => ByteUnit::MiB,
+            "g" | "gb" | "gi" | "gib" => ByteUnit::GiB,
+            "t" | "tb" | "ti" | "tib" => ByteUnit::TiB,
+            "p" | "pb" | "pi" | "pib" => ByteUnit::PiB,
             _ => return None,
         })
     }
@@ -40,12 +41,23 @@ pub enum SizeError {
         "`{0}` has a fraction, which Spark refuses; write a whole number of a smaller unit, such as 1536m for 1.5g"
     )]
     Fraction(String),
+    #[error("`{0}` has a suffix that Spark only takes from 4.2 on; leave out the i, as in 512m or 2g")]
+    KubernetesSuffix(String),
     #[error("`{0}` is too large for a size; write a smaller number or a larger unit")]
     TooLarge(String),
 }
 
+/// Refuses `1Gi`, `1GiB` and the like for lines of Spark that do not know them. Everything else is left to [`size`].
+pub fn check_suffix(text: &str, line: Line) -> Result<(), SizeError> {
+    let number = java_trim(text).trim_start_matches(|c: char| c == '-' || c.is_ascii_digit());
+    let suffix = number.to_ascii_lowercase();
+    let kubernetes = suffix.contains('i') && ByteUnit::from_suffix(&suffix).is_some();
+    if kubernetes && line < Line::V4_2 { Err(SizeError::KubernetesSuffix(text.to_owned())) } else { Ok(()) }
+}
+
 /// Reads a size in `unit`, which is also what a bare number is counted in. Smaller parts are cut off: `1500k` in MiB
-/// is 1. A minus sign in front is allowed, as everywhere in Spark's settings.
+/// is 1. A minus sign in front is allowed, as everywhere in Spark's settings. The suffixes are those of the newest Spark;
+/// [`check_suffix`] tells the ones that older lines refuse.
 pub fn size(text: &str, unit: ByteUnit) -> Result<i64, SizeError> {
     match text.strip_prefix('-') {
         Some(rest) => unsigned(rest, text, unit).map(|v| -v),
@@ -119,12 +131,24 @@ mod tests {
     }
 
     #[test]
+    fn kubernetes_suffixes_count_from_4_2_on() {
+        for text in ["2Gi", "2gib", "2048Mi", " 2GiB "] {
+            assert_eq!(memory_mib(text), Ok(2048), "{text}");
+            assert_eq!(check_suffix(text, Line::V4_2), Ok(()));
+            assert_eq!(check_suffix(text, Line::V4_1), Err(SizeError::KubernetesSuffix(text.into())));
+        }
+        for text in ["2g", "512", "-1m", "nonsense", ""] {
+            assert_eq!(check_suffix(text, Line::V3_5), Ok(()), "{text}");
+        }
+    }
+
+    #[test]
     fn what_spark_refuses_is_refused() {
         assert_eq!(size_bytes("1x"), Err(SizeError::Malformed("1x".into())));
         assert_eq!(size_bytes("0.5g"), Err(SizeError::Fraction("0.5g".into())));
         assert_eq!(size_bytes("9000p"), Err(SizeError::TooLarge("9000p".into())));
         assert_eq!(size_bytes("99999999999999999999"), Err(SizeError::TooLarge("99999999999999999999".into())));
-        for bad in ["", " ", "g", "-1g", "1 g", "1.g", "1gi", "1.5.5g", "１g"] {
+        for bad in ["", " ", "g", "-1g", "1 g", "1.g", "1gii", "1bi", "1.5.5g", "１g"] {
             assert!(size_bytes(bad).is_err(), "{bad}");
         }
     }
