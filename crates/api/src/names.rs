@@ -15,6 +15,9 @@ pub const LABEL_LAUNCHED_BY: &str = "sparkoperator.k8s.io/launched-by-spark-oper
 pub const LABEL_CREATED_BY: &str = "sparkoperator.k8s.io/created-by-spark-operator";
 pub const LABEL_SCHEDULED_APP: &str = "sparkoperator.k8s.io/scheduled-app-name";
 
+/// Marks services and ingresses that lead to a driver.
+pub const LABEL_EXPOSES: &str = "firesteel.dev/exposes";
+
 /// Labels of the application with this prefix stay on the application: Kueue would count the pods twice otherwise.
 pub const KUEUE_PREFIX: &str = "kueue.x-k8s.io/";
 

@@ -33,6 +33,8 @@ const EVENT_NAMES: usize = 3;
 #[derive(Debug, Clone, Copy)]
 pub struct App<'a> {
     pub subject: Subject<'a>,
+    /// `identity::fingerprint` of the specification.
+    pub spec_hash: &'a str,
     pub generation: i64,
     pub deleting: bool,
     pub status: &'a SparkApplicationStatus,
@@ -321,7 +323,7 @@ impl<'a> Draft<'a> {
 
     /// Whether the specification changed in a way that matters to a run, and remembers that it was seen.
     fn note_generation(&mut self, phase: Phase) -> bool {
-        let hash = identity::fingerprint(self.app.subject.spec);
+        let hash = self.app.spec_hash.to_owned();
         let seen_before = self.status.observed_generation;
         self.status.observed_generation = Some(self.app.generation);
         let Some(old) = self.status.spec_hash.replace(hash.clone()) else { return false };
@@ -420,13 +422,12 @@ impl<'a> Draft<'a> {
         }
         let attempt = self.attempt() + 1;
         let expected = identity::submission_id(self.app.subject.uid, attempt);
-        let hash = identity::fingerprint(self.app.subject.spec);
         if let Seen::Present(pod) = &seen.driver
             && pod.owner != Owner::Other
         {
             let is_ours = pod.owner == Owner::Application
                 && pod.submission_id.as_deref() == Some(expected.as_str())
-                && pod.spec_hash.as_deref() == Some(hash.as_str())
+                && pod.spec_hash.as_deref() == Some(self.app.spec_hash)
                 && !pod.deleting;
             if !is_ours {
                 if pod.submission_id.as_deref() == Some(expected.as_str()) {

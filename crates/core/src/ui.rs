@@ -122,6 +122,7 @@ impl Maker<'_> {
         labels.extend([
             (names::LABEL_APP_NAME.to_owned(), self.app.name.to_owned()),
             (names::LABEL_CREATED_BY.to_owned(), "true".to_owned()),
+            (names::LABEL_EXPOSES.to_owned(), "driver".to_owned()),
             (names::LABEL_SUBMISSION_ID.to_owned(), self.submission_id.to_owned()),
         ]);
         ObjectMeta {

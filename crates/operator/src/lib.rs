@@ -1,1 +1,25 @@
-//! placeholder
+//! Controllers that look after Spark applications: observe, ask `firesteel_core`, act.
+//!
+//! - [`operator`] starts everything and ends it;
+//! - [`reconcile`] is the one loop: it gathers what [`observe`] sees, asks for a decision, and has [`writes`] carry it out;
+//! - [`pods`] keeps what is needed of pods, [`leader`] makes sure only one operator acts, [`serve`] answers probes and
+//!   [`metrics`].
+//!
+//! No decision is made here, and nothing but `writes` changes the cluster (the leader's lease and events aside).
+
+pub mod context;
+pub mod error;
+pub mod leader;
+pub mod malformed;
+pub mod metrics;
+pub mod observe;
+pub mod operator;
+pub mod options;
+pub mod pods;
+pub mod reconcile;
+pub mod serve;
+pub mod tell;
+pub mod writes;
+
+pub use operator::run;
+pub use options::{LeaderOptions, Options};

@@ -1,0 +1,84 @@
+//! What every pass over an application shares.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use kube::Client;
+use kube::runtime::events::Recorder;
+
+use crate::metrics::Metrics;
+use crate::options::Options;
+use crate::pods::{AppKey, PodIndex};
+
+/// The first wait after a failed pass; it doubles from there.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+
+pub struct Context {
+    pub client: Client,
+    pub options: Options,
+    pub pods: Arc<PodIndex>,
+    pub recorder: Recorder,
+    pub metrics: Arc<Metrics>,
+    /// Versions of applications that this operator itself has replaced: a cache that still shows one lags behind.
+    replaced: Mutex<HashMap<AppKey, String>>,
+    failures: Mutex<HashMap<AppKey, u32>>,
+}
+
+impl Context {
+    pub fn new(client: Client, options: Options, pods: Arc<PodIndex>, recorder: Recorder, metrics: Arc<Metrics>) -> Self {
+        Context {
+            client,
+            options,
+            pods,
+            recorder,
+            metrics,
+            replaced: Mutex::default(),
+            failures: Mutex::default(),
+        }
+    }
+
+    /// Remembers that `version` of an application is no longer the current one.
+    pub(crate) fn replaced(&self, key: AppKey, version: String) {
+        lock(&self.replaced).insert(key, version);
+    }
+
+    /// Whether a version is known to be out of date.
+    pub(crate) fn is_replaced(&self, key: &AppKey, version: &str) -> bool {
+        let mut replaced = lock(&self.replaced);
+        match replaced.get(key) {
+            Some(old) if old == version => true,
+            Some(_) => {
+                replaced.remove(key);
+                false
+            }
+            None => false,
+        }
+    }
+
+    pub(crate) fn succeeded(&self, key: &AppKey) {
+        lock(&self.failures).remove(key);
+    }
+
+    /// How long to wait after one more failure.
+    pub(crate) fn failed(&self, key: AppKey) -> Duration {
+        let mut failures = lock(&self.failures);
+        let count = failures.entry(key).or_default();
+        let wait = FIRST_WAIT.saturating_mul(1 << (*count).min(10)).min(LONGEST_WAIT);
+        *count = count.saturating_add(1);
+        wait
+    }
+
+    /// Forgets an application that is no more.
+    pub(crate) fn forget(&self, namespace: &str, name: &str) {
+        let key = (namespace.to_owned(), name.to_owned());
+        lock(&self.replaced).remove(&key);
+        lock(&self.failures).remove(&key);
+        self.pods.forget(namespace, name);
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,77 @@
+//! What the cluster looks like around one application.
+
+use firesteel_api::SparkApplication;
+use firesteel_core::conf::Subject;
+use firesteel_core::diagnosis::LOG_BYTES;
+use firesteel_core::driver_pod::{DriverPod, Outcome, main_container};
+use firesteel_core::lifecycle::{Observation, Seen};
+use firesteel_core::phase::Phase;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use kube::Api;
+use kube::api::LogParams;
+
+use crate::context::Context;
+use crate::error::{During, Error};
+
+const LOG_LINES: i64 = 40;
+
+/// Looks at what is cached; asks the API server only for the log of a driver that failed.
+pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_>, now: Timestamp) -> Observation {
+    let pods = ctx.pods.of(subject.namespace, subject.name);
+    let name = subject.driver_pod_name();
+    let current = app.status.as_ref().and_then(|s| s.submission_id.as_deref());
+    let pod = pods.drivers.get(&name);
+    let driver = match pod {
+        Some(pod) => Seen::Present(DriverPod::read(pod, subject.name, subject.uid)),
+        None => Seen::Absent {
+            last: pods.tombstone.as_ref().map(|pod| DriverPod::read(pod, subject.name, subject.uid)),
+            confirmed: false,
+        },
+    };
+    let (ours, others): (Vec<_>, Vec<_>) =
+        pods.executors.into_values().partition(|e| Some(e.submission_id.as_str()) == current);
+    let log = match (pod, &driver) {
+        (Some(pod), Seen::Present(seen)) => log(ctx, app, pod, seen, now).await,
+        _ => None,
+    };
+    Observation { now, driver, executors: ours.into_iter().map(|e| e.seen).collect(), strays: others.len(), log }
+}
+
+/// Asks the API server itself for the driver pod.
+pub async fn confirm(ctx: &Context, subject: &Subject<'_>, seen: &Observation) -> Result<Observation, Error> {
+    let name = subject.driver_pod_name();
+    let api: Api<Pod> = Api::namespaced(ctx.client.clone(), subject.namespace);
+    let pod = api.get_opt(&name).await.during(|| format!("look for pod {name}"))?;
+    let last = match &seen.driver {
+        Seen::Absent { last, .. } => last.clone(),
+        Seen::Present(_) => None,
+    };
+    let driver = match pod {
+        Some(pod) => Seen::Present(DriverPod::read(&pod, subject.name, subject.uid)),
+        None => Seen::Absent { last, confirmed: true },
+    };
+    Ok(Observation { driver, ..seen.clone() })
+}
+
+/// The end of the log of a driver that just failed. Without it the failure is told all the same.
+async fn log(ctx: &Context, app: &SparkApplication, pod: &Pod, seen: &DriverPod, now: Timestamp) -> Option<String> {
+    let status = app.status.as_ref()?;
+    if !Phase::read(status, now).has_driver() || seen.outcome() != Some(Outcome::Failed) || seen.ended.is_none() {
+        return None;
+    }
+    let api: Api<Pod> = Api::namespaced(ctx.client.clone(), pod.metadata.namespace.as_deref()?);
+    let params = LogParams {
+        container: Some(main_container(pod).to_owned()),
+        tail_lines: Some(LOG_LINES),
+        limit_bytes: i64::try_from(16 * LOG_BYTES).ok(),
+        ..LogParams::default()
+    };
+    match api.logs(&seen.name, &params).await {
+        Ok(log) => Some(log),
+        Err(error) => {
+            tracing::debug!(pod = seen.name, %error, "no log of the failed driver");
+            None
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! The operator as a whole: takes the lease, fills its caches, works, and ends in order.
+
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use firesteel_api::SparkApplication;
+use firesteel_api::names;
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::core::DeserializeGuard;
+use kube::runtime::events::Recorder;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{Controller, WatchStreamExt, controller, reflector, watcher as watch};
+use kube::{Api, Client, Resource, ResourceExt};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_util::sync::CancellationToken;
+
+use crate::context::Context;
+use crate::leader;
+use crate::metrics::Metrics;
+use crate::options::Options;
+use crate::pods::PodIndex;
+use crate::reconcile::{again, reconcile};
+use crate::serve::{self, Ready};
+
+/// Who events come from.
+const REPORTER: &str = "spark-application-controller";
+
+type App = DeserializeGuard<SparkApplication>;
+
+/// Runs until `until` is cancelled or the lease is lost.
+pub async fn run(client: Client, options: Options, until: CancellationToken) -> anyhow::Result<()> {
+    let ready = Ready::default();
+    let metrics = Arc::new(Metrics::new(&options.metrics_prefix));
+    let servers = CancellationToken::new();
+    let _stop_servers = servers.clone().drop_guard();
+    if let Some(address) = options.health {
+        let address = serve::probes(address, ready.clone(), servers.clone()).await.context("cannot listen for probes")?;
+        tracing::info!(%address, "answering probes");
+    }
+    if let Some(address) = options.metrics {
+        let address = serve::metrics(address, metrics.clone(), servers.clone()).await.context("cannot listen for metrics")?;
+        tracing::info!(%address, "serving metrics");
+    }
+    let leadership = match &options.leader {
+        None => None,
+        Some(leader) => {
+            // One that stands by is as ready as it can be.
+            ready.set();
+            match leader::acquire(&client, leader, &until).await {
+                Some(leadership) => Some(leadership),
+                None => return Ok(()),
+            }
+        }
+    };
+    let lost = leadership.as_ref().map(|l| l.lost.clone()).unwrap_or_default();
+    let work = work(client, options, metrics, ready, until.child_token());
+    let outcome = tokio::select! {
+        outcome = work => outcome,
+        () = lost.cancelled() => Err(anyhow::anyhow!("the lease was lost; another operator acts now")),
+    };
+    if let Some(leadership) = leadership
+        && !leadership.lost.is_cancelled()
+    {
+        leadership.release().await;
+    }
+    outcome
+}
+
+/// Looks after every namespace until the token is cancelled.
+async fn work(
+    client: Client,
+    options: Options,
+    metrics: Arc<Metrics>,
+    ready: Ready,
+    until: CancellationToken,
+) -> anyhow::Result<()> {
+    let namespaces: Vec<Option<String>> = match options.namespaces.is_empty() {
+        true => vec![None],
+        false => options.namespaces.iter().cloned().map(Some).collect(),
+    };
+    let _stop = until.clone().drop_guard();
+    let mut scopes = JoinSet::new();
+    let mut synced = Vec::new();
+    for namespace in namespaces {
+        let pods = Arc::new(PodIndex::default());
+        synced.push(pods.clone());
+        let recorder = Recorder::new(client.clone(), REPORTER.into());
+        let ctx = Arc::new(Context::new(client.clone(), options.clone(), pods, recorder, metrics.clone()));
+        scopes.spawn(look_after(ctx, namespace, until.clone()));
+    }
+    scopes.spawn(async move {
+        for pods in synced {
+            pods.synced().await;
+        }
+        ready.set();
+        tracing::info!("ready");
+    });
+    while let Some(ended) = scopes.join_next().await {
+        ended.context("a controller ended unexpectedly")?;
+    }
+    Ok(())
+}
+
+/// Looks after one namespace, or all.
+async fn look_after(ctx: Arc<Context>, namespace: Option<String>, until: CancellationToken) {
+    let (apps, pods): (Api<App>, Api<Pod>) = match &namespace {
+        Some(namespace) => (Api::namespaced(ctx.client.clone(), namespace), Api::namespaced(ctx.client.clone(), namespace)),
+        None => (Api::all(ctx.client.clone()), Api::all(ctx.client.clone())),
+    };
+    let (send, triggers) = mpsc::unbounded_channel();
+    let index = ctx.pods.clone();
+    let follow_pods = async move {
+        let config = watcher::Config::default().labels(&format!("{}=true", names::LABEL_LAUNCHED_BY));
+        let mut events = watch(pods, config).default_backoff().boxed();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => {
+                    for (namespace, name) in index.apply(event) {
+                        let _ = send.send(ObjectRef::<App>::new(&name).within(&namespace));
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "the watch of pods is interrupted"),
+            }
+        }
+    };
+    let (reader, writer) = reflector::store();
+    let forgetting = ctx.clone();
+    let stream = watch(apps, watcher::Config::default())
+        .default_backoff()
+        .modify(|app| app.meta_mut().managed_fields = None)
+        .inspect(move |event| match event {
+            Ok(Event::Delete(app)) => forgetting.forget(&app.namespace().unwrap_or_default(), &app.name_any()),
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "the watch of applications is interrupted"),
+        })
+        .reflect(writer)
+        .touched_objects();
+    let controller = async {
+        ctx.pods.synced().await;
+        Controller::for_stream(stream, reader)
+            .with_config(controller::Config::default().concurrency(ctx.options.workers))
+            .reconcile_on(UnboundedReceiverStream::new(triggers))
+            .graceful_shutdown_on(until.clone().cancelled_owned())
+            .run(reconcile, |app, error, ctx| again(&app, error, &ctx), ctx.clone())
+            .for_each(|_| std::future::ready(()))
+            .await;
+    };
+    tokio::select! {
+        () = controller => {}
+        () = follow_pods => {}
+        // The controller ends by itself when it is told to; this is for one that has not started yet.
+        () = async { until.cancelled().await; tokio::time::sleep(std::time::Duration::from_secs(30)).await } => {}
+    }
+}

@@ -1,0 +1,54 @@
+//! What the operator was started with.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use firesteel_core::lifecycle::Limits;
+use firesteel_core::run::RunSettings;
+
+/// Everything that can be chosen when the operator starts.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// Namespaces to look after; all if empty.
+    pub namespaces: Vec<String>,
+    pub limits: Limits,
+    pub runs: RunSettings,
+    /// Applications worked on at the same time.
+    pub workers: u16,
+    /// Where `/healthz` and `/readyz` answer.
+    pub health: Option<SocketAddr>,
+    /// Where `/metrics` answers.
+    pub metrics: Option<SocketAddr>,
+    pub metrics_prefix: String,
+    pub leader: Option<LeaderOptions>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            namespaces: Vec::new(),
+            limits: Limits::default(),
+            runs: RunSettings::default(),
+            workers: 10,
+            health: None,
+            metrics: None,
+            metrics_prefix: String::new(),
+            leader: None,
+        }
+    }
+}
+
+/// How operators agree on who acts.
+#[derive(Debug, Clone)]
+pub struct LeaderOptions {
+    pub namespace: String,
+    pub name: String,
+    /// Who this operator is; must differ between operators.
+    pub identity: String,
+    /// How long a silent leader is believed to be alive.
+    pub lease: Duration,
+    /// How long a leader tries to renew before it gives up.
+    pub renew: Duration,
+    /// How often to try.
+    pub retry: Duration,
+}

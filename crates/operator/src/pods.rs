@@ -1,0 +1,209 @@
+//! What the operator remembers of pods: of drivers their metadata and status, of executors a line each.
+//!
+//! A driver that was deleted stays as a tombstone until its application goes or a newer driver is deleted: its last
+//! state may be the only evidence of how it ended.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, RwLock};
+
+use firesteel_api::names;
+use firesteel_core::driver_pod;
+use firesteel_core::executors::ExecutorSeen;
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::watcher::Event;
+use tokio::sync::watch;
+
+/// Namespace and name of an application.
+pub type AppKey = (String, String);
+
+/// Pods of one application.
+#[derive(Debug, Clone, Default)]
+pub struct AppPods {
+    /// By name, without their specification.
+    pub drivers: BTreeMap<String, Arc<Pod>>,
+    pub executors: BTreeMap<String, Executor>,
+    /// The driver that was deleted last.
+    pub tombstone: Option<Arc<Pod>>,
+}
+
+/// One executor pod.
+#[derive(Debug, Clone)]
+pub struct Executor {
+    pub submission_id: String,
+    pub seen: ExecutorSeen,
+}
+
+/// Pods by application, kept up to date by [`PodIndex::apply`].
+#[derive(Debug)]
+pub struct PodIndex {
+    apps: RwLock<HashMap<AppKey, AppPods>>,
+    /// Pods seen since a list began, while it goes on.
+    listing: RwLock<Option<HashMap<AppKey, AppPods>>>,
+    ready: watch::Sender<bool>,
+}
+
+impl Default for PodIndex {
+    fn default() -> Self {
+        PodIndex { apps: RwLock::default(), listing: RwLock::default(), ready: watch::Sender::new(false) }
+    }
+}
+
+impl PodIndex {
+    /// Waits until all pods were listed once.
+    pub async fn synced(&self) {
+        // The sender lives as long as `self`, so this cannot fail before it is true.
+        let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
+    }
+
+    /// Takes one event of the watch in and gives the applications that should be looked at.
+    pub fn apply(&self, event: Event<Pod>) -> Vec<AppKey> {
+        match event {
+            Event::Init => {
+                *write(&self.listing) = Some(HashMap::new());
+                Vec::new()
+            }
+            Event::InitApply(pod) => {
+                if let (Some(key), Some(listing)) = (key(&pod), write(&self.listing).as_mut()) {
+                    put(listing, key, pod);
+                }
+                Vec::new()
+            }
+            Event::InitDone => {
+                let listed = write(&self.listing).take().unwrap_or_default();
+                let touched = self.replace(listed);
+                self.ready.send_replace(true);
+                touched
+            }
+            Event::Apply(pod) => {
+                let Some(key) = key(&pod) else { return Vec::new() };
+                put(&mut write(&self.apps), key.clone(), pod);
+                vec![key]
+            }
+            Event::Delete(pod) => {
+                let Some(key) = key(&pod) else { return Vec::new() };
+                let mut apps = write(&self.apps);
+                let entry = apps.entry(key.clone()).or_default();
+                let name = pod.metadata.name.clone().unwrap_or_default();
+                entry.executors.remove(&name);
+                let current = entry.drivers.get(&name).is_none_or(|known| known.metadata.uid == pod.metadata.uid);
+                if is_driver(&pod) && current {
+                    entry.drivers.remove(&name);
+                    entry.tombstone = Some(Arc::new(trim(pod)));
+                }
+                vec![key]
+            }
+        }
+    }
+
+    /// Replaces everything by a fresh list. Drivers that are missing from it become tombstones.
+    fn replace(&self, listed: HashMap<AppKey, AppPods>) -> Vec<AppKey> {
+        let mut apps = write(&self.apps);
+        let old = std::mem::replace(&mut *apps, listed);
+        for (key, pods) in old {
+            let missing = pods.drivers.into_iter().find(|(name, _)| {
+                !apps.get(&key).is_some_and(|now| now.drivers.contains_key(name))
+            });
+            let tombstone = missing.map(|(_, pod)| pod).or(pods.tombstone);
+            let entry = apps.entry(key).or_default();
+            if entry.tombstone.is_none() {
+                entry.tombstone = tombstone;
+            }
+        }
+        apps.keys().cloned().collect()
+    }
+
+    /// Everything known of one application's pods.
+    pub fn of(&self, namespace: &str, app: &str) -> AppPods {
+        let key = (namespace.to_owned(), app.to_owned());
+        self.apps.read().unwrap_or_else(std::sync::PoisonError::into_inner).get(&key).cloned().unwrap_or_default()
+    }
+
+    /// Forgets the tombstone of an application that is no more.
+    pub fn forget(&self, namespace: &str, app: &str) {
+        let key = (namespace.to_owned(), app.to_owned());
+        let mut apps = write(&self.apps);
+        if let Some(entry) = apps.get_mut(&key) {
+            entry.tombstone = None;
+            if entry.drivers.is_empty() && entry.executors.is_empty() {
+                apps.remove(&key);
+            }
+        }
+    }
+}
+
+fn write<T>(lock: &RwLock<T>) -> std::sync::RwLockWriteGuard<'_, T> {
+    lock.write().unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+fn label<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
+    pod.metadata.labels.as_ref()?.get(name).map(String::as_str)
+}
+
+fn key(pod: &Pod) -> Option<AppKey> {
+    Some((pod.metadata.namespace.clone()?, label(pod, names::LABEL_APP_NAME)?.to_owned()))
+}
+
+fn is_driver(pod: &Pod) -> bool {
+    label(pod, names::LABEL_ROLE) == Some("driver")
+}
+
+fn put(apps: &mut HashMap<AppKey, AppPods>, key: AppKey, pod: Pod) {
+    let entry = apps.entry(key).or_default();
+    let Some(name) = pod.metadata.name.clone() else { return };
+    if is_driver(&pod) {
+        entry.drivers.insert(name, Arc::new(trim(pod)));
+    } else {
+        let phase = driver_pod::phase(pod.status.as_ref().and_then(|s| s.phase.as_deref()));
+        let id = label(&pod, names::LABEL_EXECUTOR_ID).and_then(|id| id.parse().ok()).unwrap_or(0);
+        let submission_id = label(&pod, names::LABEL_SUBMISSION_ID).unwrap_or_default().to_owned();
+        entry.executors.insert(name.clone(), Executor { submission_id, seen: ExecutorSeen { name, id, phase } });
+    }
+}
+
+/// What decisions need of a driver pod.
+fn trim(mut pod: Pod) -> Pod {
+    pod.spec = None;
+    pod.metadata.managed_fields = None;
+    pod
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(name: &str, role: &str, phase: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "namespace": "n", "uid": name, "labels": {
+                names::LABEL_APP_NAME: "pi", names::LABEL_ROLE: role, names::LABEL_SUBMISSION_ID: "s",
+                names::LABEL_EXECUTOR_ID: "3"}},
+            "spec": {"containers": []}, "status": {"phase": phase},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn d5_a_deleted_driver_leaves_its_last_state_behind() {
+        let index = PodIndex::default();
+        index.apply(Event::Apply(pod("pi-driver", "driver", "Running")));
+        assert_eq!(index.apply(Event::Delete(pod("pi-driver", "driver", "Succeeded"))), [("n".into(), "pi".into())]);
+        let pods = index.of("n", "pi");
+        assert!(pods.drivers.is_empty());
+        assert_eq!(pods.tombstone.unwrap().status.clone().unwrap().phase.as_deref(), Some("Succeeded"));
+        index.forget("n", "pi");
+        assert!(index.of("n", "pi").tombstone.is_none());
+    }
+
+    #[test]
+    fn a_new_list_replaces_what_was_known() {
+        let index = PodIndex::default();
+        index.apply(Event::Apply(pod("pi-driver", "driver", "Running")));
+        index.apply(Event::Apply(pod("pi-exec-3", "executor", "Running")));
+        index.apply(Event::Init);
+        index.apply(Event::InitApply(pod("pi-exec-3", "executor", "Failed")));
+        index.apply(Event::InitDone);
+        let pods = index.of("n", "pi");
+        assert!(pods.drivers.is_empty() && pods.tombstone.is_some());
+        assert_eq!(pods.executors["pi-exec-3"].seen.id, 3);
+    }
+}

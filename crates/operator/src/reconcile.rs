@@ -1,0 +1,157 @@
+//! One pass over one application: observe, decide, act, write the status, tell.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use firesteel_api::{SparkApplication, SparkApplicationStatus, defaults, validate};
+use firesteel_core::conf::Subject;
+use firesteel_core::lifecycle::{self, App, Decision, Effect, Submission};
+use firesteel_core::run::{self, Attempt};
+use firesteel_core::identity;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::core::DeserializeGuard;
+use kube::runtime::controller::Action;
+use tracing::Instrument;
+
+use crate::context::Context;
+use crate::error::Error;
+use crate::{malformed, observe, tell, writes};
+
+/// A pass that takes longer is given up and tried again.
+const LONGEST_PASS: Duration = Duration::from_secs(60);
+/// How soon to look again when a cache shows what this operator has already replaced.
+const LAG: Duration = Duration::from_millis(100);
+
+/// Looks at one application.
+pub async fn reconcile(app: Arc<DeserializeGuard<SparkApplication>>, ctx: Arc<Context>) -> Result<Action, Error> {
+    let (namespace, name) = key(&app);
+    let span = tracing::info_span!("application", namespace, name);
+    async {
+        let pass = async {
+            match &app.0 {
+                Ok(app) => pass(app, &ctx).await,
+                Err(invalid) => {
+                    malformed::report(&ctx, &invalid.metadata, &invalid.error).await.map(|()| Action::await_change())
+                }
+            }
+        };
+        let limit = tokio::time::timeout(LONGEST_PASS, pass).await;
+        let outcome = limit.unwrap_or(Err(Error::Slow(LONGEST_PASS.as_secs())));
+        match &outcome {
+            Ok(_) => ctx.succeeded(&(namespace.clone(), name.clone())),
+            Err(Error::Changed) => tracing::debug!("the application changed meanwhile"),
+            Err(error) => tracing::warn!(%error, "will try again"),
+        }
+        outcome
+    }
+    .instrument(span)
+    .await
+}
+
+/// When to look again after a failed pass.
+pub fn again(app: &DeserializeGuard<SparkApplication>, error: &Error, ctx: &Context) -> Action {
+    match error {
+        Error::Changed => Action::requeue(LAG),
+        Error::Cluster { .. } | Error::Slow(_) | Error::Serialize(_) => Action::requeue(ctx.failed(key(app))),
+    }
+}
+
+fn key(app: &DeserializeGuard<SparkApplication>) -> (String, String) {
+    (app.namespace().unwrap_or_default(), app.name_any())
+}
+
+async fn pass(app: &SparkApplication, ctx: &Context) -> Result<Action, Error> {
+    let (namespace, name) = (app.namespace().unwrap_or_default(), app.name_any());
+    let version = app.resource_version().unwrap_or_default();
+    if ctx.is_replaced(&(namespace.clone(), name.clone()), &version) {
+        return Ok(Action::requeue(LAG));
+    }
+    let now = Timestamp::now();
+    let spec = defaults::defaulted(&app.spec);
+    let spec_hash = identity::fingerprint(&app.spec);
+    let uid = app.uid().unwrap_or_default();
+    let subject = Subject { name: &name, namespace: &namespace, uid: &uid, labels: app.labels(), spec: &spec };
+    let problems = validate::problems(&name, &namespace, &app.spec);
+    let problem = (!problems.is_empty()).then(|| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
+    let unset = SparkApplicationStatus::default();
+    let old = app.status.as_ref().unwrap_or(&unset);
+    let wanted = App {
+        subject,
+        spec_hash: &spec_hash,
+        generation: app.metadata.generation.unwrap_or_default(),
+        deleting: app.metadata.deletion_timestamp.is_some(),
+        status: old,
+        problem: problem.as_deref(),
+    };
+
+    let limits = &ctx.options.limits;
+    let mut seen = observe::observe(ctx, app, &subject, now).await;
+    let mut decision = lifecycle::step(&wanted, &seen, limits);
+    if decision.confirm_absence {
+        seen = observe::confirm(ctx, &subject, &seen).await?;
+        decision = lifecycle::step(&wanted, &seen, limits);
+    }
+    let decision = act(app, ctx, &wanted, decision).await?;
+
+    let new = &decision.status;
+    if writes::write_status(&ctx.client, &namespace, &name, Some(&version), old, new).await? {
+        ctx.replaced((namespace.clone(), name.clone()), version);
+        let (before, after) = (&old.application_state.state, &new.application_state.state);
+        if before != after {
+            tracing::info!(from = before, to = after, attempt = new.attempt, "{}", first_line(new));
+            ctx.metrics.moved(app, old, new, now);
+        }
+    }
+    tell::tell(ctx, app, &decision.events).await;
+    Ok(match decision.wake {
+        Some(at) => {
+            let wait = at.duration_since(Timestamp::now());
+            Action::requeue(Duration::try_from(wait).unwrap_or_default())
+        }
+        None => Action::await_change(),
+    })
+}
+
+fn first_line(status: &SparkApplicationStatus) -> &str {
+    status.application_state.error_message.lines().next().unwrap_or_default()
+}
+
+/// Does what was decided. A submission brings a decision of its own.
+async fn act(app: &SparkApplication, ctx: &Context, wanted: &App<'_>, mut decision: Decision) -> Result<Decision, Error> {
+    let subject = &wanted.subject;
+    let (namespace, name) = (subject.namespace, subject.name);
+    for effect in std::mem::take(&mut decision.effects) {
+        match effect {
+            Effect::DeleteDriver { name, uid } => writes::delete_driver(&ctx.client, namespace, &name, &uid).await?,
+            Effect::DeleteStrays { keep } => {
+                writes::delete_strays(&ctx.client, namespace, name, keep.as_deref()).await?;
+            }
+            Effect::DeleteExposure => writes::delete_exposure(&ctx.client, namespace, name).await?,
+            Effect::DeleteApplication => writes::delete_application(&ctx.client, app).await?,
+            Effect::Submit { attempt } => {
+                let outcome = submit(app, ctx, wanted, attempt).await?;
+                let now = Timestamp::now();
+                let followed = lifecycle::submitted(wanted, attempt, &outcome, now);
+                decision = Decision { effects: Vec::new(), ..followed };
+            }
+        }
+    }
+    Ok(decision)
+}
+
+async fn submit(app: &SparkApplication, ctx: &Context, wanted: &App<'_>, number: i64) -> Result<Submission, Error> {
+    let subject = &wanted.subject;
+    let created = app.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |t| t.0);
+    let attempt = Attempt { number, created, now: Timestamp::now() };
+    let run = match run::plan(subject, attempt, &ctx.options.runs) {
+        Ok(run) => run,
+        Err(refusal) => return Ok(Submission::Impossible(refusal.0)),
+    };
+    for warning in &run.warnings {
+        tracing::debug!(warning, "while planning");
+    }
+    let outcome = writes::create_run(&ctx.client, subject.name, subject.uid, &run).await?;
+    tracing::debug!(attempt = number, submission = run.submission_id, ?outcome, "submitted");
+    Ok(outcome)
+}
