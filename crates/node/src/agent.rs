@@ -35,6 +35,7 @@ use crate::agent::link::{Link, remove_tree};
 use crate::agent::node::Description;
 use crate::agent::pod::{PodView, PodWorker};
 use crate::hosts::Endpoint;
+use crate::kubelet::Kubelet;
 use crate::launch::{Command, PodDir};
 use crate::runtime::{OnProgress, Runtimes};
 
@@ -156,6 +157,7 @@ pub async fn run(config: Config, options: AgentOptions, stop: CancellationToken)
     check_sandbox(&options).await?;
     let ca = config.root_cert.as_ref().map(|certs| certs.iter().map(|der| pem(der)).collect::<String>());
     let url = config.cluster_url.clone();
+    let roots = config.root_cert.clone().unwrap_or_default();
     let client = Client::try_from(config).map_err(|e| AgentError::Api { step: "configuring", object: "the client".to_owned(), source: Box::new(e) })?;
     let addresses = Addresses::claim(&options.data_dir, &options.data_dir.to_string_lossy()).map_err(|e| AgentError::System { step: "taking addresses for pods", source: e })?;
     let route = forward::open(&url, addresses.api_service(), &stop).await.map_err(|e| AgentError::System { step: "finding the API server", source: e })?;
@@ -172,7 +174,8 @@ pub async fn run(config: Config, options: AgentOptions, stop: CancellationToken)
         ca,
         options: options.clone(),
     });
-    let port = options.port;
+    let kubelet = Kubelet::bind(options.port, &options.name, &roots).await?;
+    let port = kubelet.port;
     let description = Description {
         name: options.name.clone(),
         identity: format!("{}:{}", nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned()).unwrap_or_default(), options.data_dir.display()),
@@ -185,6 +188,7 @@ pub async fn run(config: Config, options: AgentOptions, stop: CancellationToken)
     tracing::info!(node = %options.name, port, "node registered");
     let mut tasks = JoinSet::new();
     tasks.spawn(beat(client.clone(), description.clone(), registered.metadata.uid.clone()));
+    tasks.spawn(kubelet.serve(Arc::clone(&shared), stop.clone()));
     tasks.spawn(watch_services(Arc::clone(&shared)));
     let mut workers = JoinSet::new();
     watch_pods(&shared, &mut workers, &stop).await;

@@ -10,6 +10,7 @@ mod configure;
 mod environment;
 mod hosts;
 mod image;
+mod kubelet;
 mod launch;
 mod lifecycle;
 mod names;

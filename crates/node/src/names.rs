@@ -6,8 +6,6 @@ pub(crate) const SPARK_HOME: &str = "/opt/spark";
 pub(crate) const JAVA_HOME: &str = "/opt/java/openjdk";
 /// The user the stock Spark images run as.
 pub(crate) const SPARK_UID: u32 = 185;
-/// Where the service account of a pod is found by every Kubernetes client.
-pub(crate) const SERVICE_ACCOUNT_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Told to our entry point when the API server cannot be reached on port 443 of `kubernetes.default.svc`.
 pub(crate) const DRIVER_MASTER_ENV: &str = "FIRESTEEL_DRIVER_MASTER";
 /// The search path of a container that names none.

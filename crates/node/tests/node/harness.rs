@@ -1,0 +1,241 @@
+//! A node of its own for each test: an agent process that serves a cluster, ours or a real one.
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use firesteel_apiserver::{ApiServer, RunningServer};
+use firesteel_testenv::{TestEnv, TestNamespace};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use kube::api::{Api, DeleteParams, ListParams, LogParams, PostParams};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use serde_json::{Value, json};
+
+const PROGRAM: &str = env!("CARGO_BIN_EXE_firesteel-node");
+
+pub(crate) enum Cluster {
+    Ours,
+    Real,
+}
+
+/// A cluster with one node that is ours.
+pub(crate) struct World {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    pub(crate) node: String,
+    pub(crate) data_dir: PathBuf,
+    pub(crate) real: bool,
+    kubeconfig: PathBuf,
+    agent: Option<Child>,
+    server: Option<RunningServer>,
+    _namespace: Option<TestNamespace>,
+    _scratch: tempfile::TempDir,
+}
+
+impl World {
+    /// `None` where this machine has no such cluster.
+    pub(crate) async fn new(cluster: Cluster) -> Option<Self> {
+        let scratch = tempfile::tempdir().expect("temporary directory");
+        let id = uuid::Uuid::new_v4().simple().to_string()[..8].to_owned();
+        let (kubeconfig, server, namespace, name) = match cluster {
+            Cluster::Real => {
+                let env = TestEnv::get()?;
+                let namespace = env.namespace("node").await;
+                let name = namespace.name().to_owned();
+                (env.kubeconfig().to_owned(), None, Some(namespace), name)
+            }
+            Cluster::Ours => {
+                let server = ApiServer::builder().start().await.expect("an API server");
+                let path = scratch.path().join("kubeconfig");
+                std::fs::write(&path, server.admin_kubeconfig()).expect("kubeconfig");
+                (path, Some(server), None, "default".to_owned())
+            }
+        };
+        let config = Kubeconfig::read_from(&kubeconfig).expect("kubeconfig");
+        let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.expect("config");
+        let client = Client::try_from(config).expect("a client");
+        let data_dir = scratch.path().join("data");
+        let real = server.is_none();
+        let mut world = Self { client, namespace: name, node: format!("node-{id}"), data_dir, real, kubeconfig, agent: None, server, _namespace: namespace, _scratch: scratch };
+        world.start_agent().await;
+        Some(world)
+    }
+
+    pub(crate) async fn start_agent(&mut self) {
+        let cache = std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache/firesteel")).expect("HOME");
+        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.data_dir.with_extension("log")).expect("a log");
+        let child = Command::new(PROGRAM)
+            .arg("agent")
+            .arg(&self.node)
+            .arg(&self.data_dir)
+            .arg(cache)
+            .env("KUBECONFIG", &self.kubeconfig)
+            .stdout(Stdio::null())
+            .stderr(log)
+            .spawn()
+            .expect("an agent");
+        self.agent = Some(child);
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        for _ in 0..300 {
+            let node = nodes.get_opt(&self.node).await.expect("nodes");
+            let ready = node.and_then(|n| n.status?.conditions).is_some_and(|c| c.iter().any(|c| c.type_ == "Ready" && c.status == "True"));
+            if ready {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("the node was not ready in time: {}", std::fs::read_to_string(self.data_dir.with_extension("log")).unwrap_or_default());
+    }
+
+    /// Kills the agent as the kernel would: it cannot say goodbye.
+    pub(crate) fn kill_agent(&mut self) {
+        if let Some(mut agent) = self.agent.take() {
+            agent.kill().expect("kill");
+            agent.wait().expect("wait");
+        }
+    }
+
+    pub(crate) fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Creates a pod on our node. Without a service account: not every cluster here has a controller that makes one.
+    pub(crate) async fn run(&self, name: &str, spec: Value) -> Pod {
+        self.run_labelled(name, json!({}), spec).await
+    }
+
+    pub(crate) async fn run_labelled(&self, name: &str, labels: Value, mut spec: Value) -> Pod {
+        let object = spec.as_object_mut().expect("an object");
+        object.insert("nodeName".to_owned(), json!(self.node));
+        object.entry("restartPolicy").or_insert(json!("Never"));
+        object.entry("terminationGracePeriodSeconds").or_insert(json!(5));
+        object.entry("automountServiceAccountToken").or_insert(json!(false));
+        for container in object.get_mut("containers").and_then(Value::as_array_mut).expect("containers") {
+            container.as_object_mut().expect("an object").entry("image").or_insert(json!("busybox"));
+        }
+        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec});
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        self.pods().create(&PostParams::default(), &pod).await.expect("a pod is created")
+    }
+
+    pub(crate) async fn create<K>(&self, object: Value)
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + serde::Serialize,
+    {
+        let api: Api<K> = Api::namespaced(self.client.clone(), &self.namespace);
+        api.create(&PostParams::default(), &serde_json::from_value(object).expect("an object")).await.expect("an object is created");
+    }
+
+    /// Waits until a pod is as wanted.
+    pub(crate) async fn until(&self, name: &str, what: &str, wanted: impl Fn(&Pod) -> bool) -> Pod {
+        let mut last = None;
+        for _ in 0..600 {
+            let pod = self.pods().get_opt(name).await.expect("pods");
+            if let Some(pod) = pod {
+                if wanted(&pod) {
+                    return pod;
+                }
+                last = pod.status;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("{name} was never {what}: {}", serde_json::to_string_pretty(&last).unwrap_or_default());
+    }
+
+    pub(crate) async fn ended(&self, name: &str) -> Pod {
+        self.until(name, "ended", |p| matches!(phase(p), "Succeeded" | "Failed")).await
+    }
+
+    pub(crate) async fn running(&self, name: &str) -> Pod {
+        self.until(name, "running", |p| phase(p) == "Running" && p.status.as_ref().and_then(|s| s.container_statuses.as_ref()).is_some_and(|c| c.iter().all(|c| c.ready))).await
+    }
+
+    pub(crate) async fn deleted(&self, name: &str) {
+        for _ in 0..300 {
+            if self.pods().get_opt(name).await.expect("pods").is_none() {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("{name} was never gone");
+    }
+
+    pub(crate) async fn delete(&self, name: &str) {
+        self.pods().delete(name, &DeleteParams::default()).await.expect("a deletion");
+    }
+
+    /// The log as the API server gives it where it hands requests on, otherwise as it is in the file.
+    pub(crate) async fn log(&self, pod: &Pod, container: &str) -> String {
+        if self.real {
+            let name = pod.metadata.name.clone().unwrap_or_default();
+            let parameters = LogParams { container: Some(container.to_owned()), ..LogParams::default() };
+            return self.pods().logs(&name, &parameters).await.expect("a log");
+        }
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let dir = self.data_dir.join("pods").join(uid).join("containers").join(container);
+        let text = std::fs::read_to_string(dir.join("0.log")).unwrap_or_default();
+        text.lines().map(|l| format!("{}\n", l.splitn(4, ' ').nth(3).unwrap_or_default())).collect()
+    }
+
+    pub(crate) async fn events(&self, name: &str) -> Vec<String> {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
+        let all = events.list(&ListParams::default()).await.expect("events");
+        all.into_iter().filter(|e| e.involved_object.name.as_deref() == Some(name)).map(|e| format!("{} {}", e.reason.unwrap_or_default(), e.message.unwrap_or_default())).collect()
+    }
+
+    /// Waits for an event: they are written in the background.
+    pub(crate) async fn event(&self, name: &str, text: &str) {
+        for _ in 0..100 {
+            if self.events(name).await.iter().any(|e| e.contains(text)) {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        panic!("no event \"{text}\" about {name}: {:#?}", self.events(name).await);
+    }
+
+    /// Ends everything and makes sure that no process is left.
+    pub(crate) async fn finish(mut self) {
+        self.kill_agent();
+        firesteel_node::end_all_pods(&self.data_dir, Duration::from_secs(1)).await;
+        let left = processes_of(&self.data_dir);
+        assert_eq!(left, Vec::<String>::new(), "processes are left over");
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        let _ = nodes.delete(&self.node, &DeleteParams::default()).await;
+        if let Some(server) = self.server.take() {
+            server.shutdown().await;
+        }
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.kill_agent();
+    }
+}
+
+/// Command lines that name a directory.
+pub(crate) fn processes_of(dir: &Path) -> Vec<String> {
+    let dir = dir.to_string_lossy().into_owned();
+    let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
+    let lines = entries.filter_map(|e| std::fs::read(e.path().join("cmdline")).ok());
+    lines.map(|l| String::from_utf8_lossy(&l).replace('\0', " ")).filter(|l| l.contains(&dir)).collect()
+}
+
+pub(crate) fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default()
+}
+
+/// Exit code and reason of the first container.
+pub(crate) fn exit(pod: &Pod) -> (i32, String) {
+    let state = pod.status.as_ref().and_then(|s| s.container_statuses.as_ref()?.first()?.state.as_ref()?.terminated.as_ref());
+    state.map_or((-1, String::new()), |t| (t.exit_code, t.reason.clone().unwrap_or_default()))
+}
+
+/// Reason and message of the first container that waits.
+pub(crate) fn waiting(pod: &Pod) -> (String, String) {
+    let all = pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten());
+    let state = all.filter_map(|c| c.state.as_ref()?.waiting.clone()).next().unwrap_or_default();
+    (state.reason.unwrap_or_default(), state.message.unwrap_or_default())
+}
