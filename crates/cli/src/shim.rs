@@ -4,8 +4,14 @@ use crate::ExitStatus;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    words: Vec<String>,
 }
 
-pub(crate) fn main(_args: Args) -> anyhow::Result<ExitStatus> {
-    anyhow::bail!("`firesteel shim` is not built yet")
+pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
+    let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
+    Ok(match firesteel_node::shim::main(&words) {
+        0 => ExitStatus::Success,
+        code => ExitStatus::Driver(code),
+    })
 }
