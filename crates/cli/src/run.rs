@@ -1,13 +1,105 @@
 //! `firesteel run`: one application on this machine, from manifest to exit code.
+//!
+//! The local cluster is brought up if it is not there and taken down again if it was not. What runs on it is applied and
+//! followed through the Kubernetes API alone. The driver's log goes to stdout, everything else to stderr.
+
+mod arguments;
+mod cluster;
+mod files;
+mod follow;
+mod images;
+mod logs;
+mod manifests;
+mod prepare;
+mod stages;
+mod story;
+mod view;
+
+use std::path::PathBuf;
 
 use crate::ExitStatus;
+use crate::run::cluster::Local;
+use crate::run::view::View;
+use crate::submit::interrupt::Interrupt;
 
 #[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Examples:\n  firesteel run examples/pi.yaml\n  firesteel run --class org.example.Main app.jar 1000\n  \
+                        firesteel run script.py input.csv"
+)]
 pub(crate) struct Args {
-    #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+    /// Leave the local cluster running, and what was run on it
+    #[arg(long)]
+    keep: bool,
+    /// Where the local cluster keeps everything [default: $XDG_DATA_HOME/firesteel]
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Manifests (`-` is stdin), or the arguments of spark-submit
+    #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "FILE… | ARGUMENTS")]
     arguments: Vec<String>,
 }
 
-pub(crate) fn main(_args: Args) -> anyhow::Result<ExitStatus> {
-    anyhow::bail!("`firesteel run` is not built yet")
+/// What the person wants run.
+enum Wish {
+    Manifests(Vec<manifests::Document>),
+    Submission(Box<arguments::Wanted>),
+}
+
+pub(crate) fn main(mut args: Args) -> anyhow::Result<ExitStatus> {
+    crate::logging::start(false);
+    // Flags of ours may also stand behind the files.
+    let manifests_only = manifests::are_files(args.arguments.iter().filter(|a| *a != "--keep"));
+    if manifests_only {
+        args.keep |= args.arguments.iter().any(|a| a == "--keep");
+        args.arguments.retain(|a| a != "--keep");
+    }
+    // All that can be wrong with the input is found before anything is started.
+    let wish = if manifests_only {
+        Wish::Manifests(manifests::read(&args.arguments)?)
+    } else {
+        Wish::Submission(Box::new(arguments::read(&args.arguments)?))
+    };
+    let home = crate::local::home(args.data_dir.clone())?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
+    let view = View::new();
+    let outcome = runtime.block_on(async {
+        let interrupt = Interrupt::listen()?;
+        let mut local = Local::up(home, args.keep, &view).await?;
+        let outcome = carry_out(&local, wish, args.keep, &view, &interrupt).await;
+        view.finish();
+        local.down(&view).await?;
+        outcome
+    });
+    view.finish();
+    runtime.shutdown_background();
+    outcome
+}
+
+async fn carry_out(
+    local: &Local,
+    wish: Wish,
+    keep: bool,
+    view: &View,
+    interrupt: &Interrupt,
+) -> anyhow::Result<ExitStatus> {
+    let began = std::time::Instant::now();
+    let started = match wish {
+        Wish::Manifests(documents) => prepare::manifests(local, documents, view, interrupt).await?,
+        Wish::Submission(wanted) => prepare::submission(local, *wanted, view, interrupt).await?,
+    };
+    let mut worst = ExitStatus::Success;
+    for followed in &started.followed {
+        let follower = follow::Follower { local, view, interrupt, began };
+        let exit = follower.to_the_end(followed).await?;
+        if worst == ExitStatus::Success {
+            worst = exit;
+        }
+        if exit == ExitStatus::Interrupted {
+            break;
+        }
+    }
+    if !keep {
+        prepare::clean_up(local, &started, view).await;
+    }
+    Ok(worst)
 }

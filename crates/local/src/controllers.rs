@@ -7,9 +7,12 @@ mod affairs;
 mod collector;
 mod deployments;
 mod endpoints;
+mod events;
 mod inventory;
+mod jobs;
 mod members;
 mod namespaces;
+mod nodes;
 mod replica_sets;
 mod revision;
 mod scheduler;
@@ -18,6 +21,7 @@ mod stateful_sets;
 mod volumes;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use kube::Client;
 use tokio::task::JoinSet;
@@ -33,6 +37,8 @@ pub struct Settings {
     pub ca_pem: String,
     /// The directory that persistent volumes are made in.
     pub volumes: PathBuf,
+    /// How long events stay, where the API server does not see to it itself.
+    pub events_ttl: Option<Duration>,
 }
 
 /// Running controllers; dropping them ends them.
@@ -53,6 +59,11 @@ pub async fn start(settings: Settings) -> Controllers {
     replica_sets::start(&world, &mut tasks);
     stateful_sets::start(&world, &mut tasks);
     deployments::start(&world, &mut tasks);
+    jobs::start(&world, &mut tasks);
+    nodes::start(&world, &mut tasks);
+    if let Some(ttl) = settings.events_ttl {
+        events::start(&world, ttl, &mut tasks);
+    }
     volumes::start(&world, settings.volumes, &mut tasks);
     world.start(&mut tasks);
     world.ready().await;

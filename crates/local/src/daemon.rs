@@ -23,6 +23,8 @@ use crate::supervisor::{Program, Supervised};
 
 /// How long everything together may take to get ready.
 const READY: Duration = Duration::from_secs(60);
+/// As long as on a real cluster.
+const EVENTS_STAY: Duration = Duration::from_secs(60 * 60);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// What a cluster consists of.
@@ -118,8 +120,12 @@ impl Running {
         let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
         config.disable_compression = true;
         let client = Client::try_from(config)?;
-        let settings =
-            Settings { client: client.clone(), ca_pem: server.ca_pem().to_owned(), volumes: home.volumes() };
+        let settings = Settings {
+            client: client.clone(),
+            ca_pem: server.ca_pem().to_owned(),
+            volumes: home.volumes(),
+            events_ttl: Some(EVENTS_STAY),
+        };
         // Objects first: what the processes look for must be there when they start.
         bootstrap::objects(&client, &plan.objects).await?;
         bootstrap::spark_account(&client, "default").await?;

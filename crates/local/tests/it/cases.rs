@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::FutureExt;
 use futures::future::BoxFuture;
 use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{
     ConfigMap, Endpoints, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, Service, ServiceAccount,
@@ -47,6 +48,7 @@ pub(crate) async fn all(client: &Client) {
         ("ordered", |c| an_ordered_stateful_set_waits(c).boxed()),
         ("deployment", |c| a_deployment_rolls(c).boxed()),
         ("claims", |c| a_claim_gets_a_directory(c).boxed()),
+        ("job", |c| a_job_counts_its_pods_once(c).boxed()),
     ];
     let wanted = std::env::var("CASE").ok();
     let runs = list.iter().filter(|(name, _)| wanted.as_deref().is_none_or(|w| w == *name)).map(|(name, run)| {
@@ -403,4 +405,21 @@ async fn a_claim_gets_a_directory(case: Case) {
     case.api::<Pod>().delete("user", &DeleteParams::default()).await.expect("delete");
     case.until("volume gone", || async { all.get_opt(&volume).await.expect("volume").is_none() }).await;
     assert!(!std::path::Path::new(&path).exists(), "the directory is gone too");
+}
+
+async fn a_job_counts_its_pods_once(case: Case) {
+    let mut pod = template(json!({}));
+    pod["metadata"]["annotations"] = json!({"puppet/phase": "Succeeded"});
+    pod["spec"]["restartPolicy"] = json!("Never");
+    let spec = json!({"completions": 5, "parallelism": 2, "template": pod});
+    case.create::<Job>(json!({"metadata": {"name": "job"}, "spec": spec})).await;
+    case.until("complete", || async {
+        let status = case.api::<Job>().get("job").await.expect("job").status.unwrap_or_default();
+        let complete = status.conditions.iter().flatten().any(|c| c.type_ == "Complete" && c.status == "True");
+        complete && status.succeeded == Some(5)
+    })
+    .await;
+    let pods = case.api::<Pod>().list(&ListParams::default().labels("job-name=job")).await.expect("pods").items;
+    assert_eq!(pods.len(), 5);
+    assert!(pods.iter().all(|p| p.finalizers().is_empty()));
 }

@@ -14,8 +14,12 @@ use kube::Client;
 /// Runs all cases on one API server.
 async fn run_all(client: Client) {
     let volumes = tempfile::tempdir().expect("a directory for volumes");
-    let settings =
-        Settings { client: client.clone(), ca_pem: "the authority".to_owned(), volumes: volumes.path().to_owned() };
+    let settings = Settings {
+        client: client.clone(),
+        ca_pem: "the authority".to_owned(),
+        volumes: volumes.path().to_owned(),
+        events_ttl: None,
+    };
     let started = std::time::Instant::now();
     let controllers = tokio::time::timeout(Duration::from_secs(30), controllers::start(settings))
         .await

@@ -1,0 +1,27 @@
+//! What a local cluster is made of, beside the API server and its controllers.
+
+use std::ffi::OsString;
+
+use anyhow::Context;
+use firesteel_local::daemon::{Part, Plan, Ready};
+use firesteel_local::home::Home;
+use firesteel_local::supervisor::Program;
+
+/// The name of the one node.
+pub(crate) const NODE: &str = "local";
+
+pub(crate) fn plan(home: &Home, port: Option<u16>) -> anyhow::Result<Plan> {
+    let executable = std::env::current_exe().context("find this program's own file")?;
+    let part = |name: &str, more: &[OsString], ready: Ready| {
+        let mut arguments: Vec<OsString> = vec![name.into(), "--kubeconfig".into(), home.kubeconfig().into()];
+        arguments.extend_from_slice(more);
+        let program = Program { name: name.to_owned(), executable: executable.clone(), arguments, log: home.log(name) };
+        Part { program, ready }
+    };
+    let node = part(
+        "node",
+        &["--name".into(), NODE.into(), "--data-dir".into(), home.node().into()],
+        Ready::Node(NODE.to_owned()),
+    );
+    Ok(Plan { port, objects: firesteel_api::crds::manifests(), parts: vec![node] })
+}

@@ -1,0 +1,114 @@
+//! Arguments of spark-submit, read for the local cluster: what is missing is filled in, local files are made visible.
+
+use std::path::Path;
+
+use firesteel_spark::args::{self, Opt};
+use firesteel_spark::driver::{self, DriverPlan};
+use firesteel_spark::submission::{self, Around, Effective, MainResource, Resolved, is_local_file};
+
+use crate::exit::BadInput;
+use crate::run::files::{self, Shelf};
+use crate::submit::disk::Disk;
+use crate::submit::surroundings;
+
+/// The release of Spark that is run when no image is named.
+const DEFAULT_SPARK: &str = "4.1.4";
+const IMAGE: &str = "spark.kubernetes.container.image";
+const LISTS: [&str; 4] = ["spark.jars", "spark.files", "spark.submit.pyFiles", "spark.archives"];
+
+/// A submission that is right as far as that needs no cluster.
+pub(crate) struct Wanted {
+    effective: Effective,
+}
+
+pub(crate) fn read(arguments: &[String]) -> anyhow::Result<Wanted> {
+    let wrong = |error: &dyn std::fmt::Display| BadInput(error.to_string());
+    let mut raw = args::parse(arguments).map_err(|e| wrong(&e))?;
+    let own = &raw.own;
+    if own.dry_run || own.explain || own.output.is_some() {
+        let message = "--dry-run, --explain and --output belong to `firesteel submit`: `run` runs what it is given";
+        return Err(BadInput(message.to_owned()).into());
+    }
+    // There is one cluster to run on, and its drivers are pods.
+    raw.options.insert(Opt::Master, "k8s://https://127.0.0.1".to_owned());
+    raw.options.insert(Opt::DeployMode, "cluster".to_owned());
+    let around = surroundings::look(&Disk);
+    let cwd = std::env::current_dir().map_err(|e| BadInput(format!("there is no working directory: {e}")))?;
+    let around = Around { env: &around.env, files: &Disk, cwd: &cwd.to_string_lossy(), now_ms: surroundings::now() };
+    match submission::resolve(&raw, around).map_err(|e| wrong(&e))? {
+        Resolved::Submit(effective) => Ok(Wanted { effective: *effective }),
+        Resolved::Client
+        | Resolved::Kill(_)
+        | Resolved::Status(_)
+        | Resolved::Version
+        | Resolved::Help
+        | Resolved::UsageError => {
+            let message = "`firesteel run` needs an application: a manifest (.yaml), a .jar or a .py file; \
+                           --kill, --status and --version belong to `firesteel submit`";
+            Err(BadInput(message.to_owned()).into())
+        }
+    }
+}
+
+impl Wanted {
+    /// The images its pods use.
+    pub(crate) fn images(&self) -> Vec<String> {
+        let conf = &self.effective.submission.conf;
+        let named = ["spark.kubernetes.driver.container.image", "spark.kubernetes.executor.container.image", IMAGE];
+        let mut images: Vec<String> = named.iter().filter_map(|key| conf.get(*key).cloned()).collect();
+        if images.is_empty() {
+            images.push(default_image());
+        }
+        images.dedup();
+        images
+    }
+
+    /// The plan for the cluster at `url`.
+    pub(crate) fn plan(mut self, url: &str, shelf: &mut Shelf) -> anyhow::Result<(DriverPlan, Vec<String>)> {
+        let submission = &mut self.effective.submission;
+        let conf = &mut submission.conf;
+        conf.insert("spark.master".to_owned(), format!("k8s://{url}"));
+        let mut usual = |key: &str, value: &str| {
+            conf.entry(key.to_owned()).or_insert_with(|| value.to_owned());
+        };
+        usual(IMAGE, &default_image());
+        usual("spark.kubernetes.authenticate.driver.serviceAccountName", "spark");
+        usual("spark.kubernetes.namespace", "default");
+        // On one machine waiting for executors in batches only costs time.
+        usual("spark.kubernetes.allocation.batch.delay", "1s");
+        let nowhere = Path::new("/");
+        let mut ship = |text: &str| -> anyhow::Result<String> {
+            if !is_local_file(text) {
+                return Ok(text.to_owned());
+            }
+            Ok(files::ship(shelf, text, nowhere)?.unwrap_or_else(|| text.to_owned()))
+        };
+        match &mut submission.main {
+            MainResource::Jar(uri) | MainResource::Python(uri) | MainResource::R(uri) => *uri = ship(uri)?,
+            MainResource::None => {}
+        }
+        for key in LISTS {
+            let Some(list) = submission.conf.get(key).filter(|l| !l.is_empty()).cloned() else { continue };
+            let shipped = list.split(',').map(&mut ship).collect::<anyhow::Result<Vec<String>>>()?;
+            submission.conf.insert(key.to_owned(), shipped.join(","));
+        }
+        if !shelf.is_empty() {
+            for role in ["driver", "executor"] {
+                let volume = format!("spark.kubernetes.{role}.volumes.hostPath.{}", files::VOLUME);
+                let path = shelf.directory().to_string_lossy().into_owned();
+                submission.conf.insert(format!("{volume}.options.path"), path);
+                submission.conf.insert(format!("{volume}.mount.path"), files::MOUNT.to_owned());
+                submission.conf.insert(format!("{volume}.mount.readOnly"), "true".to_owned());
+            }
+        }
+        let around = surroundings::look(&Disk);
+        let plan = driver::plan(submission, &around).map_err(|e| BadInput(e.to_string()))?;
+        let mut warnings = self.effective.warnings;
+        warnings.extend(plan.warnings.iter().cloned());
+        Ok((plan, warnings))
+    }
+}
+
+fn default_image() -> String {
+    format!("apache/spark:{DEFAULT_SPARK}")
+}

@@ -1,0 +1,200 @@
+//! Local files that an application names: copied beside the cluster's data and mounted into its pods, read-only.
+//!
+//! There is no upload and no server: on one machine a file only has to be visible in the pod. Copies, because the pod may run
+//! as a user who may not read the original.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::Context;
+use serde_json::{Value, json};
+
+use crate::exit::BadInput;
+
+/// Where pods see the files.
+pub(crate) const MOUNT: &str = "/opt/firesteel/files";
+/// The name of the volume.
+pub(crate) const VOLUME: &str = "firesteel-files";
+
+/// The files of one run.
+#[derive(Debug)]
+pub(crate) struct Shelf {
+    directory: PathBuf,
+    count: usize,
+}
+
+impl Shelf {
+    /// A shelf in a directory that does not exist yet.
+    pub(crate) fn at(directory: PathBuf) -> Self {
+        Shelf { directory, count: 0 }
+    }
+
+    pub(crate) fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Takes a copy of a file; gives the URI under which pods find it.
+    pub(crate) fn put(&mut self, file: &Path) -> anyhow::Result<String> {
+        let name = file.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        let place = self.directory.join(self.count.to_string());
+        fs::create_dir_all(&place).with_context(|| format!("make {}", place.display()))?;
+        for directory in [&self.directory, &place] {
+            fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
+        }
+        let copy = place.join(&name);
+        fs::copy(file, &copy).with_context(|| format!("copy {} to {}", file.display(), copy.display()))?;
+        let executable = fs::metadata(file)?.permissions().mode() & 0o111;
+        fs::set_permissions(&copy, fs::Permissions::from_mode(0o644 | executable))?;
+        let uri = format!("local://{MOUNT}/{}/{name}", self.count);
+        self.count += 1;
+        Ok(uri)
+    }
+
+    /// Throws the copies away.
+    pub(crate) fn clear(&self) {
+        let _ = fs::remove_dir_all(&self.directory);
+    }
+}
+
+/// The path that a URI or path means on this machine, if it means one: `file:` and what has no scheme.
+fn path_of(text: &str, base: &Path) -> Option<PathBuf> {
+    if let Some(rest) = text.strip_prefix("file:") {
+        let rest = rest.strip_prefix("//").unwrap_or(rest);
+        let path = percent_decode(rest.split('#').next().unwrap_or_default());
+        return Some(base.join(path));
+    }
+    let scheme =
+        text.split_once(':').is_some_and(|(s, _)| s.chars().all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c)));
+    if scheme || text.is_empty() { None } else { Some(base.join(text.split('#').next().unwrap_or(text))) }
+}
+
+fn percent_decode(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let code = bytes.get(at + 1..at + 3).and_then(|h| u8::from_str_radix(std::str::from_utf8(h).ok()?, 16).ok());
+        match (bytes[at], code) {
+            (b'%', Some(code)) => {
+                out.push(code);
+                at += 3;
+            }
+            (other, _) => {
+                out.push(other);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8_lossy(&out).into_owned()
+}
+
+/// Ships one reference if it means a local file; gives what to write instead. A `file:` URI must exist; a bare path that
+/// does not is taken for one inside the image.
+pub(crate) fn ship(shelf: &mut Shelf, text: &str, base: &Path) -> anyhow::Result<Option<String>> {
+    let Some(path) = path_of(text, base) else { return Ok(None) };
+    if !path.is_file() {
+        if text.starts_with("file:") || !path.is_absolute() || !text.starts_with('/') {
+            return Err(BadInput(format!("there is no file {}", path.display())).into());
+        }
+        return Ok(None);
+    }
+    let uri = shelf.put(&path)?;
+    let fragment = text.split_once('#').map_or(String::new(), |(_, f)| format!("#{f}"));
+    Ok(Some(format!("{uri}{fragment}")))
+}
+
+/// Ships every local file a SparkApplication names and mounts the shelf into its pods. Whether there was any.
+pub(crate) fn ship_application(shelf: &mut Shelf, application: &mut Value, base: &Path) -> anyhow::Result<bool> {
+    let mut any = false;
+    let spec = &mut application["spec"];
+    if let Some(uri) = spec["mainApplicationFile"].as_str().map(|t| ship(shelf, t, base)).transpose()?.flatten() {
+        spec["mainApplicationFile"] = json!(uri);
+        any = true;
+    }
+    for list in ["jars", "files", "pyFiles", "archives"] {
+        let Some(entries) = spec["deps"].get_mut(list).and_then(Value::as_array_mut) else { continue };
+        for entry in entries {
+            if let Some(uri) = entry.as_str().map(|t| ship(shelf, t, base)).transpose()?.flatten() {
+                *entry = json!(uri);
+                any = true;
+            }
+        }
+    }
+    if any {
+        push(spec, "volumes", json!({"name": VOLUME, "hostPath": {"path": shelf.directory(), "type": "Directory"}}));
+        for role in ["driver", "executor"] {
+            let mount = json!({"name": VOLUME, "mountPath": MOUNT, "readOnly": true});
+            if spec[role].is_null() {
+                spec[role] = json!({});
+            }
+            push(&mut spec[role], "volumeMounts", mount);
+        }
+    }
+    Ok(any)
+}
+
+fn push(object: &mut Value, list: &str, item: Value) {
+    match object.get_mut(list).and_then(Value::as_array_mut) {
+        Some(items) => items.push(item),
+        None => object[list] = json!([item]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_files_of_this_machine_are_paths() {
+        let path = |text: &str| path_of(text, Path::new("/w")).map(|p| p.to_string_lossy().into_owned());
+        assert_eq!(path("job.py").as_deref(), Some("/w/job.py"));
+        assert_eq!(path("/a/job.py").as_deref(), Some("/a/job.py"));
+        assert_eq!(path("file:///a/b%20c.py").as_deref(), Some("/a/b c.py"));
+        assert_eq!(path("file:/a/b.py").as_deref(), Some("/a/b.py"));
+        assert_eq!(path("x.tgz#env").as_deref(), Some("/w/x.tgz"));
+        for remote in ["local:///opt/x.py", "s3a://b/x.py", "https://h/x.jar", "hdfs://n/x"] {
+            assert_eq!(path(remote), None, "{remote}");
+        }
+    }
+
+    #[test]
+    fn an_application_sees_copies_under_fixed_paths() {
+        let directory = tempfile::tempdir().unwrap();
+        let base = directory.path().join("src");
+        fs::create_dir(&base).unwrap();
+        fs::write(base.join("job.py"), "print(1)").unwrap();
+        fs::write(base.join("dep.py"), "").unwrap();
+        fs::set_permissions(base.join("job.py"), fs::Permissions::from_mode(0o600)).unwrap();
+        let mut shelf = Shelf::at(directory.path().join("shelf"));
+        let mut application = json!({"spec": {"mainApplicationFile": "job.py", "driver": {"cores": 1},
+            "deps": {"pyFiles": ["dep.py", "s3a://b/x.py"]}}});
+        assert!(ship_application(&mut shelf, &mut application, &base).unwrap());
+        assert_eq!(application["spec"]["mainApplicationFile"], "local:///opt/firesteel/files/0/job.py");
+        assert_eq!(
+            application["spec"]["deps"]["pyFiles"],
+            json!(["local:///opt/firesteel/files/1/dep.py", "s3a://b/x.py"])
+        );
+        assert_eq!(application["spec"]["driver"]["volumeMounts"][0]["readOnly"], true);
+        assert_eq!(application["spec"]["executor"]["volumeMounts"][0]["mountPath"], MOUNT);
+        let copy = shelf.directory().join("0/job.py");
+        assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o644, "any user of a pod may read it");
+        shelf.clear();
+        assert!(!copy.exists());
+    }
+
+    #[test]
+    fn a_missing_file_is_said_and_a_path_of_the_image_left_alone() {
+        let mut shelf = Shelf::at("/nonexistent/shelf".into());
+        let mut missing = json!({"spec": {"mainApplicationFile": "nope.py"}});
+        let error = ship_application(&mut shelf, &mut missing, Path::new("/nonexistent")).unwrap_err();
+        assert_eq!(error.to_string(), "there is no file /nonexistent/nope.py");
+        let mut inside = json!({"spec": {"mainApplicationFile": "/opt/spark/examples/nope.py"}});
+        assert!(!ship_application(&mut shelf, &mut inside, Path::new("/w")).unwrap());
+        assert!(inside["spec"]["volumes"].is_null() && shelf.is_empty());
+    }
+}

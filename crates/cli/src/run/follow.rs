@@ -1,0 +1,301 @@
+//! Following one application to its end: watching its pods, showing its log, and knowing when it is over.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject};
+use kube::runtime::{WatchStreamExt, watcher};
+use tokio::task::JoinHandle;
+
+use crate::ExitStatus;
+use crate::run::cluster::Local;
+use crate::run::logs::Source;
+use crate::run::stages;
+use crate::run::story::{self, Story};
+use crate::run::view::View;
+use crate::submit::interrupt::Interrupt;
+use crate::submit::verdict::{self, Verdict};
+
+/// How long a pod may be held up before the run is given up.
+const HELD_UP: Duration = Duration::from_secs(20);
+/// The same for what may pass by itself, such as a lack of room.
+const NO_ROOM: Duration = Duration::from_secs(120);
+/// How long the log may take to end after its driver.
+const LAST_WORDS: Duration = Duration::from_secs(10);
+const APP_NAME: &str = "sparkoperator.k8s.io/app-name";
+const ROLE: &str = "spark-role";
+const SELECTOR: &str = "spark-app-selector";
+
+/// What is followed.
+#[derive(Debug, Clone)]
+pub(crate) struct Followed {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    /// The resource of the SparkApplication; none for a pod.
+    pub(crate) application: Option<ApiResource>,
+}
+
+pub(crate) struct Follower<'a> {
+    pub(crate) local: &'a Local,
+    pub(crate) view: &'a View,
+    pub(crate) interrupt: &'a Interrupt,
+    pub(crate) began: Instant,
+}
+
+/// What comes in.
+enum News {
+    Pod(Pod),
+    PodGone(Pod),
+    Application(DynamicObject),
+    ApplicationGone,
+    Broken(String),
+}
+
+/// How it ended.
+struct Ending {
+    exit: ExitStatus,
+    failure: Option<String>,
+}
+
+#[derive(Default)]
+struct Seen {
+    story: Story,
+    driver: Option<Pod>,
+    driver_gone: bool,
+    logs: HashMap<String, JoinHandle<Result<u64, String>>>,
+    stages: Option<(String, JoinHandle<()>)>,
+    trouble: Option<(String, Instant, bool)>,
+}
+
+impl Drop for Seen {
+    fn drop(&mut self) {
+        if let Some((_, task)) = self.stages.take() {
+            task.abort();
+        }
+    }
+}
+
+impl Follower<'_> {
+    pub(crate) async fn to_the_end(&self, followed: &Followed) -> anyhow::Result<ExitStatus> {
+        let mut seen = Seen::default();
+        let mut news = self.watch(followed);
+        let mut ticks = tokio::time::interval(Duration::from_millis(500));
+        let ending = loop {
+            let ending = tokio::select! {
+                () = self.interrupt.comes() => {
+                    self.view.state("interrupted, stopping the application");
+                    self.delete(followed).await;
+                    break Ending { exit: ExitStatus::Interrupted, failure: Some("interrupted".to_owned()) };
+                }
+                _ = ticks.tick() => self.held_up(&mut seen),
+                item = news.next() => match item {
+                    Some(item) => self.hear(followed, item, &mut seen),
+                    None => break Ending { exit: ExitStatus::Failure, failure: Some("the watch ended".to_owned()) },
+                },
+            };
+            if let Some(ending) = ending {
+                break ending;
+            }
+            self.view.state_if_live(&seen.story.headline());
+        };
+        drop(news);
+        self.finish_logs(&mut seen).await;
+        if ending.exit == ExitStatus::NeverStarted {
+            self.delete(followed).await;
+        }
+        self.view.finish();
+        let outcome = match (&ending.failure, ending.exit) {
+            (Some(why), _) => format!("Failed: {why}"),
+            (None, _) => "Finished".to_owned(),
+        };
+        self.view.line(&seen.story.summary(self.began.elapsed(), &outcome));
+        Ok(ending.exit)
+    }
+
+    fn watch(&self, followed: &Followed) -> stream::BoxStream<'static, News> {
+        let client = self.local.cluster.client.clone();
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &followed.namespace);
+        let pods = watcher(pods, watcher::Config::default()).default_backoff().filter_map(|event| async {
+            match event {
+                Ok(watcher::Event::Apply(pod) | watcher::Event::InitApply(pod)) => Some(News::Pod(pod)),
+                Ok(watcher::Event::Delete(pod)) => Some(News::PodGone(pod)),
+                Ok(watcher::Event::Init | watcher::Event::InitDone) => None,
+                Err(error) => Some(News::Broken(error.to_string())),
+            }
+        });
+        let Some(resource) = &followed.application else { return pods.boxed() };
+        let api: Api<DynamicObject> = Api::namespaced_with(client, &followed.namespace, resource);
+        let only = watcher::Config::default().fields(&format!("metadata.name={}", followed.name));
+        let application = watcher(api, only).default_backoff().filter_map(|event| async {
+            match event {
+                Ok(watcher::Event::Apply(object) | watcher::Event::InitApply(object)) => {
+                    Some(News::Application(object))
+                }
+                Ok(watcher::Event::Delete(_)) => Some(News::ApplicationGone),
+                Ok(watcher::Event::Init | watcher::Event::InitDone) => None,
+                Err(error) => Some(News::Broken(error.to_string())),
+            }
+        });
+        stream::select(pods, application).boxed()
+    }
+
+    fn hear(&self, followed: &Followed, news: News, seen: &mut Seen) -> Option<Ending> {
+        match news {
+            News::Pod(pod) if is_driver(followed, &pod) => self.driver(followed, pod, false, seen),
+            News::PodGone(pod) if is_driver(followed, &pod) => self.driver(followed, pod, true, seen),
+            News::Pod(pod) | News::PodGone(pod) if !is_executor(&pod, seen.driver.as_ref()) => None,
+            News::Pod(pod) => {
+                self.tell(seen.story.executor(&pod, false, self.began.elapsed()));
+                None
+            }
+            News::PodGone(pod) => {
+                self.tell(seen.story.executor(&pod, true, self.began.elapsed()));
+                None
+            }
+            News::Application(object) => {
+                let state = object.data["status"]["applicationState"].clone();
+                let text = |key: &str| state[key].as_str().unwrap_or_default().to_owned();
+                let (name, message) = (text("state"), text("errorMessage"));
+                self.tell(seen.story.application(&name, &message, self.began.elapsed()));
+                application_over(&name, &message, seen)
+            }
+            News::ApplicationGone => {
+                let failure = Some("the application was deleted".to_owned());
+                Some(Ending { exit: ExitStatus::Failure, failure })
+            }
+            News::Broken(why) => {
+                tracing::debug!("watch: {why}");
+                None
+            }
+        }
+    }
+
+    fn driver(&self, followed: &Followed, pod: Pod, gone: bool, seen: &mut Seen) -> Option<Ending> {
+        self.tell(seen.story.driver(&pod, self.began.elapsed()));
+        let uid = pod.uid().unwrap_or_default();
+        if story::has_started(&pod) && !seen.logs.contains_key(&uid) {
+            let source = Source {
+                client: self.local.cluster.client.clone(),
+                namespace: followed.namespace.clone(),
+                pod: pod.name_any(),
+                container: story::main_container(&pod),
+            };
+            seen.logs.insert(uid.clone(), tokio::spawn(source.follow(self.view.clone())));
+            let address = pod.status.as_ref().and_then(|s| s.pod_ip.clone()).filter(|ip| !ip.is_empty());
+            if let Some(address) = address.filter(|_| pod.labels().contains_key(SELECTOR)) {
+                if let Some((_, old)) = seen.stages.take() {
+                    old.abort();
+                }
+                seen.stages = Some((uid, tokio::spawn(stages::show(address, self.view.clone()))));
+            }
+        }
+        let over = verdict::verdict(&pod, &story::main_container(&pod), gone);
+        seen.driver = Some(pod);
+        seen.driver_gone = gone;
+        // An application's end is what its operator says: there may be another attempt.
+        if followed.application.is_some() { None } else { over.map(Ending::from) }
+    }
+
+    /// Ends a run that cannot start.
+    fn held_up(&self, seen: &mut Seen) -> Option<Ending> {
+        let trouble = seen.driver.as_ref().filter(|p| !story::has_started(p)).and_then(verdict::trouble);
+        let Some(trouble) = trouble else {
+            seen.trouble = None;
+            return None;
+        };
+        let (since, told) = match &seen.trouble {
+            Some((key, since, told)) if *key == trouble.key => (*since, *told),
+            Some(_) | None => (Instant::now(), false),
+        };
+        let lasted = since.elapsed();
+        let tell = !told && (!trouble.patience || lasted > Duration::from_secs(2));
+        if tell {
+            self.view.line(&format!("Warning: {}", trouble.sentence));
+        }
+        seen.trouble = Some((trouble.key, since, told || tell));
+        let limit = if trouble.patience { NO_ROOM } else { HELD_UP };
+        (lasted > limit).then(|| Ending { exit: ExitStatus::NeverStarted, failure: Some(trouble.sentence) })
+    }
+
+    fn tell(&self, line: Option<String>) {
+        if let Some(line) = line {
+            self.view.line(&line);
+        }
+    }
+
+    async fn finish_logs(&self, seen: &mut Seen) {
+        for (_, mut task) in seen.logs.drain() {
+            match tokio::time::timeout(LAST_WORDS, &mut task).await {
+                Ok(Ok(Ok(_))) => {}
+                Ok(Ok(Err(why))) => self.view.line(&format!("Warning: the driver's log cannot be had: {why}")),
+                Ok(Err(_)) | Err(_) => {
+                    task.abort();
+                    self.view.line("Warning: the driver's log did not end in time");
+                }
+            }
+        }
+    }
+
+    async fn delete(&self, followed: &Followed) {
+        let client = self.local.cluster.client.clone();
+        let how = DeleteParams::background();
+        let outcome = match &followed.application {
+            Some(resource) => {
+                let api: Api<DynamicObject> = Api::namespaced_with(client, &followed.namespace, resource);
+                api.delete(&followed.name, &how).await.map(|_| ())
+            }
+            None => {
+                let api: Api<Pod> = Api::namespaced(client, &followed.namespace);
+                api.delete(&followed.name, &how).await.map(|_| ())
+            }
+        };
+        if let Err(error) = outcome {
+            tracing::debug!("delete {}: {error}", followed.name);
+        }
+    }
+}
+
+impl From<Verdict> for Ending {
+    fn from(verdict: Verdict) -> Self {
+        Ending { exit: verdict.exit, failure: verdict.failure }
+    }
+}
+
+fn is_driver(followed: &Followed, pod: &Pod) -> bool {
+    match followed.application {
+        Some(_) => {
+            let label = |key: &str| pod.labels().get(key).map(String::as_str);
+            label(APP_NAME) == Some(&followed.name) && label(ROLE) == Some("driver")
+        }
+        None => pod.name_any() == followed.name,
+    }
+}
+
+fn is_executor(pod: &Pod, driver: Option<&Pod>) -> bool {
+    let of_driver = driver.and_then(|d| d.labels().get(SELECTOR));
+    pod.labels().get(ROLE).is_some_and(|r| r == "executor")
+        && of_driver.is_some()
+        && pod.labels().get(SELECTOR) == of_driver
+}
+
+/// What the state of an application means for us, if it is an end.
+fn application_over(state: &str, message: &str, seen: &Seen) -> Option<Ending> {
+    let driver = seen.driver.as_ref();
+    let of_driver = driver.and_then(|pod| verdict::verdict(pod, &story::main_container(pod), seen.driver_gone));
+    match state {
+        "COMPLETED" => Some(Ending { exit: ExitStatus::Success, failure: None }),
+        "FAILED" => Some(match of_driver {
+            Some(verdict) if verdict.failure.is_some() => verdict.into(),
+            _ => {
+                let failure = if message.is_empty() { "the application failed".to_owned() } else { message.to_owned() };
+                let exit =
+                    if driver.is_some_and(story::has_started) { ExitStatus::Failure } else { ExitStatus::NeverStarted };
+                Ending { exit, failure: Some(failure) }
+            }
+        }),
+        _ => None,
+    }
+}

@@ -1,0 +1,96 @@
+//! The driver's log, from its first byte to its last, each once.
+//!
+//! A connection that breaks is made again and what was shown is skipped. When the stream ends the whole log is asked for
+//! once more, so that nothing is missing that was written while the container ended.
+
+use std::time::Duration;
+
+use http_body_util::BodyExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::LogParams;
+use kube::client::Body;
+use kube::core::Request;
+use kube::{Client, Resource};
+
+use crate::run::view::View;
+
+const AGAIN: Duration = Duration::from_millis(200);
+/// How often in a row the log may be refused before it is given up.
+const PATIENCE: u32 = 25;
+
+/// One container's log.
+pub(crate) struct Source {
+    pub(crate) client: Client,
+    pub(crate) namespace: String,
+    pub(crate) pod: String,
+    pub(crate) container: String,
+}
+
+/// How one request for the log ended.
+enum End {
+    /// The server ended it.
+    Whole,
+    Broken(String),
+    /// Nobody reads any more.
+    NoReader,
+}
+
+impl Source {
+    /// Shows the log until the container has ended. Gives how many bytes were shown, or why it could not be had.
+    pub(crate) async fn follow(self, view: View) -> Result<u64, String> {
+        let mut shown = 0;
+        let mut refused = 0;
+        loop {
+            let before = shown;
+            match self.read(true, &mut shown, &view).await {
+                End::NoReader => return Ok(shown),
+                End::Whole => break,
+                End::Broken(why) => {
+                    refused = if shown > before { 0 } else { refused + 1 };
+                    if refused > PATIENCE {
+                        return Err(why);
+                    }
+                    tokio::time::sleep(AGAIN).await;
+                }
+            }
+        }
+        self.read(false, &mut shown, &view).await;
+        Ok(shown)
+    }
+
+    async fn read(&self, follow: bool, shown: &mut u64, view: &View) -> End {
+        let wish = LogParams { follow, container: Some(self.container.clone()), ..LogParams::default() };
+        let request = Request::new(Pod::url_path(&(), Some(&self.namespace))).logs(&self.pod, &wish);
+        let request = match request {
+            Ok(request) => request.map(Body::from),
+            Err(error) => return End::Broken(error.to_string()),
+        };
+        let response = match self.client.send(request).await {
+            Ok(response) => response,
+            Err(error) => return End::Broken(error.to_string()),
+        };
+        let status = response.status();
+        let mut body = response.into_body();
+        if !status.is_success() {
+            let text = body.collect().await.map(|b| b.to_bytes()).unwrap_or_default();
+            let message = serde_json::from_slice::<serde_json::Value>(&text).ok();
+            let message = message.and_then(|m| m["message"].as_str().map(str::to_owned));
+            return End::Broken(message.unwrap_or_else(|| status.to_string()));
+        }
+        let mut skip = *shown;
+        while let Some(frame) = body.frame().await {
+            let Ok(frame) = frame else { return End::Broken("the connection broke".to_owned()) };
+            let Some(data) = frame.data_ref() else { continue };
+            let known = usize::try_from(skip).unwrap_or(usize::MAX).min(data.len());
+            skip -= known as u64;
+            let fresh = &data[known..];
+            if !fresh.is_empty() {
+                *shown += fresh.len() as u64;
+                if !view.log(fresh) {
+                    return End::NoReader;
+                }
+            }
+        }
+        End::Whole
+    }
+}

@@ -1,0 +1,221 @@
+//! Everything between what the person gave and what is followed: images, namespaces, accounts, files, objects.
+
+use std::collections::BTreeSet;
+
+use anyhow::Context;
+use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::core::{GroupVersionKind, TypeMeta};
+use kube::discovery::Scope;
+use kube::{Client, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::exit::BadInput;
+use crate::run::arguments::Wanted;
+use crate::run::cluster::Local;
+use crate::run::files::{self, Shelf};
+use crate::run::follow::Followed;
+use crate::run::images;
+use crate::run::manifests::{Document, Work};
+use crate::run::view::View;
+use crate::submit::creation::Creation;
+use crate::submit::interrupt::Interrupt;
+
+const MANAGER: &str = "firesteel-run";
+/// How long an old application of the same name may take to go.
+const VANISHING: std::time::Duration = std::time::Duration::from_secs(60);
+
+/// What was started.
+pub(crate) struct Started {
+    pub(crate) followed: Vec<Followed>,
+    shelf: Shelf,
+}
+
+fn new_shelf(local: &Local) -> Shelf {
+    Shelf::at(local.home.node().join("files").join(uuid::Uuid::new_v4().to_string()))
+}
+
+pub(crate) async fn submission(
+    local: &Local,
+    wanted: Wanted,
+    view: &View,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Started> {
+    images::provide(wanted.images(), view).await;
+    let mut shelf = new_shelf(local);
+    let (plan, warnings) = wanted.plan(&local.cluster.server, &mut shelf)?;
+    warnings.iter().for_each(|w| view.line(&format!("Warning: {w}")));
+    namespace(local, &plan.namespace, view).await?;
+    if let Some(account) = plan.pod.spec.as_ref().and_then(|s| s.service_account_name.as_deref()) {
+        service_account(local, &plan.namespace, account, view).await?;
+    }
+    let pod = Creation::new(&local.cluster, &plan, interrupt)?.run(crate::output::Printer).await?;
+    let followed = Followed { namespace: plan.namespace.clone(), name: pod.name_any(), application: None };
+    Ok(Started { followed: vec![followed], shelf })
+}
+
+pub(crate) async fn manifests(
+    local: &Local,
+    mut documents: Vec<Document>,
+    view: &View,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Started> {
+    let mut shelf = new_shelf(local);
+    for document in documents.iter_mut().filter(|d| d.work() == Work::SparkApplication) {
+        files::ship_application(&mut shelf, &mut document.object, &document.base)
+            .with_context(|| document.place.clone())?;
+    }
+    let wanted: BTreeSet<String> = documents.iter().flat_map(|d| images_of(&d.object, d.work())).collect();
+    images::provide(wanted.into_iter().collect(), view).await;
+    let given: BTreeSet<&str> = documents.iter().filter(|d| d.kind() == "Namespace").map(Document::name).collect();
+    let needed: BTreeSet<&str> = documents.iter().map(Document::namespace).collect();
+    for name in needed.iter().filter(|n| !given.contains(*n)) {
+        namespace(local, name, view).await?;
+    }
+    // What others use comes first, in the order of the file; then what is run.
+    documents.sort_by_key(|d| d.work() != Work::None);
+    let mut followed = Vec::new();
+    for document in &documents {
+        if interrupt.came() {
+            return Err(crate::exit::Interrupted("interrupted".to_owned()).into());
+        }
+        let (resource, api) = resource(local, document).await?;
+        if document.work() != Work::None {
+            make_room(&api, document, view).await?;
+            if let Some(account) = account_of(document) {
+                service_account(local, document.namespace(), &account, view).await?;
+            }
+        }
+        apply(&api, document).await?;
+        if document.work() != Work::None {
+            let application = (document.work() == Work::SparkApplication).then_some(resource);
+            let (namespace, name) = (document.namespace().to_owned(), document.name().to_owned());
+            followed.push(Followed { namespace, name, application });
+        }
+    }
+    Ok(Started { followed, shelf })
+}
+
+/// After a run: copies of files are of no more use.
+pub(crate) async fn clean_up(_local: &Local, started: &Started, _view: &View) {
+    started.shelf.clear();
+}
+
+fn images_of(object: &Value, work: Work) -> Vec<String> {
+    let text = |value: &Value| value.as_str().filter(|t| !t.is_empty()).map(str::to_owned);
+    let spec = &object["spec"];
+    match work {
+        Work::SparkApplication => [&spec["image"], &spec["driver"]["image"], &spec["executor"]["image"]]
+            .into_iter()
+            .filter_map(text)
+            .collect(),
+        Work::Pod => spec["containers"].as_array().into_iter().flatten().filter_map(|c| text(&c["image"])).collect(),
+        Work::None => Vec::new(),
+    }
+}
+
+fn account_of(document: &Document) -> Option<String> {
+    let spec = &document.object["spec"];
+    let name = match document.work() {
+        Work::SparkApplication => &spec["driver"]["serviceAccount"],
+        Work::Pod => &spec["serviceAccountName"],
+        Work::None => &Value::Null,
+    };
+    name.as_str().filter(|n| !n.is_empty()).map(str::to_owned)
+}
+
+async fn namespace(local: &Local, name: &str, view: &View) -> anyhow::Result<()> {
+    let api: Api<Namespace> = Api::all(local.cluster.client.clone());
+    if api.get_opt(name).await.with_context(|| format!("look for namespace {name}"))?.is_some() {
+        return Ok(());
+    }
+    let object = serde_json::from_value(json!({"metadata": {"name": name}}))?;
+    match api.create(&PostParams::default(), &object).await {
+        Ok(_) => view.line(&format!("Created namespace {name}")),
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+        Err(error) => return Err(error).with_context(|| format!("create namespace {name}")),
+    }
+    Ok(())
+}
+
+/// Makes an account that drivers may run as, with a driver's rights.
+async fn service_account(local: &Local, namespace: &str, name: &str, view: &View) -> anyhow::Result<()> {
+    let api: Api<ServiceAccount> = Api::namespaced(local.cluster.client.clone(), namespace);
+    let there = api.get_opt(name).await.with_context(|| format!("look for service account {namespace}/{name}"))?;
+    if there.is_none() {
+        firesteel_local::driver_account(&local.cluster.client, namespace, name).await?;
+        view.line(&format!("Created service account {name} in namespace {namespace} with a driver's rights"));
+    }
+    Ok(())
+}
+
+async fn resource(local: &Local, document: &Document) -> anyhow::Result<(ApiResource, Api<DynamicObject>)> {
+    let client: &Client = &local.cluster.client;
+    let types = TypeMeta {
+        api_version: document.object["apiVersion"].as_str().unwrap_or_default().to_owned(),
+        kind: document.kind().to_owned(),
+    };
+    let unknown =
+        || BadInput(format!("{}: the cluster knows no {} of {}", document.place, types.kind, types.api_version));
+    let gvk = GroupVersionKind::try_from(&types).map_err(|_| unknown())?;
+    let (resource, can) = match kube::discovery::pinned_kind(client, &gvk).await {
+        Ok(found) => found,
+        Err(kube::Error::Api(status)) if status.code == 404 => return Err(unknown().into()),
+        Err(kube::Error::Discovery(_)) => return Err(unknown().into()),
+        Err(error) => return Err(error).context("ask what kinds the cluster knows"),
+    };
+    let api = match can.scope {
+        Scope::Cluster => Api::all_with(client.clone(), &resource),
+        Scope::Namespaced => Api::namespaced_with(client.clone(), document.namespace(), &resource),
+    };
+    Ok((resource, api))
+}
+
+/// Takes a finished application or pod of the same name away. One that still runs is not touched.
+async fn make_room(api: &Api<DynamicObject>, document: &Document, view: &View) -> anyhow::Result<()> {
+    let (kind, name) = (document.kind(), document.name());
+    let Some(old) = api.get_opt(name).await.with_context(|| format!("look for {kind} {name}"))? else { return Ok(()) };
+    let state = match document.work() {
+        Work::SparkApplication => {
+            old.data["status"]["applicationState"]["state"].as_str().unwrap_or_default().to_owned()
+        }
+        Work::Pod | Work::None => old.data["status"]["phase"].as_str().unwrap_or_default().to_owned(),
+    };
+    let over = matches!(state.as_str(), "COMPLETED" | "FAILED" | "Succeeded" | "Failed");
+    if !over && old.metadata.deletion_timestamp.is_none() {
+        let namespace = document.namespace();
+        let state = if state.is_empty() { "not finished".to_owned() } else { state };
+        return Err(BadInput(format!(
+            "{kind} {namespace}/{name} is there already and {state}: delete it first, or choose another name"
+        ))
+        .into());
+    }
+    view.line(&format!("Replacing the finished {kind} {name}"));
+    match api.delete(name, &DeleteParams::foreground()).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.is_not_found() => {}
+        Err(error) => return Err(error).with_context(|| format!("delete the old {kind} {name}")),
+    }
+    let gone = async {
+        while api.get_opt(name).await?.is_some_and(|o| o.uid() == old.uid()) {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        Ok::<_, kube::Error>(())
+    };
+    tokio::time::timeout(VANISHING, gone)
+        .await
+        .with_context(|| format!("the old {kind} {name} does not go away"))??;
+    Ok(())
+}
+
+async fn apply(api: &Api<DynamicObject>, document: &Document) -> anyhow::Result<()> {
+    let how = PatchParams { field_validation: None, ..PatchParams::apply(MANAGER).force() }.validation_strict();
+    let patched = api.patch(document.name(), &how, &Patch::Apply(&document.object)).await;
+    match patched {
+        Ok(_) => Ok(()),
+        Err(kube::Error::Api(status)) if status.is_invalid() || matches!(status.code, 400 | 403 | 422) => {
+            Err(BadInput(format!("{}: {}", document.place, status.message)).into())
+        }
+        Err(error) => Err(error).with_context(|| format!("apply {} {}", document.kind(), document.name())),
+    }
+}

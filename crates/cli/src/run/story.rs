@@ -1,0 +1,224 @@
+//! What has happened in a run so far: pod and application states in, sentences and times out. Pure.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use kube::ResourceExt;
+
+/// The container of Spark's driver; other pods are known by their first container.
+const SPARK_DRIVER: &str = "spark-kubernetes-driver";
+
+/// One run, told by its pods.
+#[derive(Debug, Default)]
+pub(crate) struct Story {
+    driver: Option<Driver>,
+    executors: BTreeMap<String, Executor>,
+    state: String,
+    to_driver: Option<Duration>,
+    to_executors: Option<Duration>,
+    most: usize,
+}
+
+#[derive(Debug)]
+struct Driver {
+    uid: Option<String>,
+    name: String,
+    state: State,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Executor {
+    Waiting,
+    Running,
+    Over,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum State {
+    Waiting,
+    Running,
+    Over(i32),
+}
+
+/// The name of the container whose log and exit code count.
+pub(crate) fn main_container(pod: &Pod) -> String {
+    let containers = pod.spec.as_ref().map(|s| s.containers.as_slice()).unwrap_or_default();
+    let found = containers.iter().find(|c| c.name == SPARK_DRIVER).or_else(|| containers.first());
+    found.map(|c| c.name.clone()).unwrap_or_default()
+}
+
+fn status<'a>(pod: &'a Pod, container: &str) -> Option<&'a ContainerStatus> {
+    pod.status.as_ref()?.container_statuses.as_ref()?.iter().find(|s| s.name == container)
+}
+
+/// Whether the main container has been started, so that there is a log.
+pub(crate) fn has_started(pod: &Pod) -> bool {
+    let name = main_container(pod);
+    let state = status(pod, &name).and_then(|s| s.state.as_ref());
+    state.is_some_and(|s| s.running.is_some() || s.terminated.is_some())
+}
+
+fn state(pod: &Pod) -> State {
+    let name = main_container(pod);
+    let state = status(pod, &name).and_then(|s| s.state.as_ref());
+    match state {
+        Some(s) if s.terminated.is_some() => State::Over(s.terminated.as_ref().map_or(0, |t| t.exit_code)),
+        Some(s) if s.running.is_some() => State::Running,
+        _ => State::Waiting,
+    }
+}
+
+fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+impl Story {
+    /// A new state of the application object.
+    pub(crate) fn application(&mut self, state: &str, message: &str, at: Duration) -> Option<String> {
+        if state.is_empty() || state == self.state {
+            return None;
+        }
+        state.clone_into(&mut self.state);
+        let detail = if message.is_empty() { String::new() } else { format!(": {message}") };
+        Some(format!("[{}] application: {state}{detail}", seconds(at)))
+    }
+
+    /// A new state of the driver's pod.
+    pub(crate) fn driver(&mut self, pod: &Pod, at: Duration) -> Option<String> {
+        let (uid, name, now) = (pod.uid(), pod.name_any(), state(pod));
+        let (before, known) = match &self.driver {
+            Some(driver) if driver.uid == uid => (driver.state.clone(), true),
+            Some(_) | None => (State::Waiting, false),
+        };
+        if known && before == now {
+            return None;
+        }
+        if !known {
+            self.executors.clear();
+        }
+        let said = match &now {
+            State::Waiting => format!("driver {name}: waiting to start"),
+            State::Running => format!("driver {name}: running"),
+            State::Over(code) => format!("driver {name}: ended with exit code {code}"),
+        };
+        if now != State::Waiting {
+            self.to_driver.get_or_insert(at);
+        }
+        self.driver = Some(Driver { uid, name, state: now });
+        Some(format!("[{}] {said}", seconds(at)))
+    }
+
+    /// A new state of an executor's pod; `gone` when it was deleted.
+    pub(crate) fn executor(&mut self, pod: &Pod, gone: bool, at: Duration) -> Option<String> {
+        let name = pod.name_any();
+        let now = match pod.status.as_ref().and_then(|s| s.phase.as_deref()) {
+            _ if gone => Executor::Over,
+            Some("Running") => Executor::Running,
+            Some("Succeeded" | "Failed") => Executor::Over,
+            _ => Executor::Waiting,
+        };
+        if self.executors.insert(name, now) == Some(now) {
+            return None;
+        }
+        let running = self.executors.values().filter(|e| **e == Executor::Running).count();
+        let asked = self.executors.values().filter(|e| **e != Executor::Over).count();
+        if running > self.most {
+            self.most = running;
+            self.to_executors = Some(at);
+        }
+        // While the driver ends its executors go; that is no news.
+        let driver_runs = self.driver.as_ref().is_some_and(|d| d.state == State::Running);
+        (driver_runs && now != Executor::Over)
+            .then(|| format!("[{}] executors: {running} of {asked} running", seconds(at)))
+    }
+
+    /// The state in a few words, for the live view.
+    pub(crate) fn headline(&self) -> String {
+        let running = self.executors.values().filter(|e| **e == Executor::Running).count();
+        match &self.driver {
+            None if self.state.is_empty() => "waiting for the driver".to_owned(),
+            None => format!("{}: waiting for the driver", self.state),
+            Some(d) => match d.state {
+                State::Waiting => format!("driver {} is starting", d.name),
+                State::Running => format!("driver {} runs, {running} executors", d.name),
+                State::Over(code) => format!("driver {} ended with {code}", d.name),
+            },
+        }
+    }
+
+    /// The last line: what took how long.
+    pub(crate) fn summary(&self, total: Duration, outcome: &str) -> String {
+        let driver = self
+            .to_driver
+            .map_or_else(|| "driver never started".to_owned(), |t| format!("driver after {}", seconds(t)));
+        let executors = match (self.to_executors, self.most) {
+            (Some(at), 1) => format!(", 1 executor after {}", seconds(at)),
+            (Some(at), n) => format!(", {n} executors after {}", seconds(at)),
+            (None, _) => String::new(),
+        };
+        let ran = self.to_driver.map_or_else(String::new, |t| format!(", ran {}", seconds(total.saturating_sub(t))));
+        format!("{outcome}: {driver}{executors}{ran}, {} in all", seconds(total))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(name: &str, uid: &str, phase: &str, state: Value) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": name, "uid": uid},
+            "spec": {"containers": [{"name": "sidecar"}, {"name": SPARK_DRIVER}]},
+            "status": {"phase": phase, "containerStatuses": [{"name": SPARK_DRIVER, "image": "i", "imageID": "", "ready": true,
+                "restartCount": 0, "state": state}]},
+        }))
+        .unwrap()
+    }
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_run_is_told_once_and_summed_up() {
+        let mut story = Story::default();
+        let waiting = pod("d", "1", "Pending", json!({}));
+        assert_eq!(story.driver(&waiting, at(1)).unwrap(), "[1.0 s] driver d: waiting to start");
+        assert_eq!(story.driver(&waiting, at(1)), None);
+        let running = pod("d", "1", "Running", json!({"running": {}}));
+        assert_eq!(story.driver(&running, at(2)).unwrap(), "[2.0 s] driver d: running");
+        assert!(story.executor(&pod("e1", "2", "Pending", json!({})), false, at(4)).is_some());
+        let line = story.executor(&pod("e1", "2", "Running", json!({})), false, at(5)).unwrap();
+        assert_eq!(line, "[5.0 s] executors: 1 of 1 running");
+        let over = pod("d", "1", "Succeeded", json!({"terminated": {"exitCode": 0}}));
+        assert_eq!(story.driver(&over, at(9)).unwrap(), "[9.0 s] driver d: ended with exit code 0");
+        assert_eq!(
+            story.summary(at(9), "Finished"),
+            "Finished: driver after 2.0 s, 1 executor after 5.0 s, ran 7.0 s, 9.0 s in all"
+        );
+    }
+
+    #[test]
+    fn a_new_attempt_is_a_new_driver() {
+        let mut story = Story::default();
+        story.driver(&pod("d", "1", "Running", json!({"running": {}})), at(1));
+        story.driver(&pod("d", "1", "Failed", json!({"terminated": {"exitCode": 1}})), at(2));
+        assert_eq!(
+            story.driver(&pod("d", "2", "Pending", json!({})), at(3)).unwrap(),
+            "[3.0 s] driver d: waiting to start"
+        );
+    }
+
+    #[test]
+    fn a_run_that_never_started_says_so() {
+        assert_eq!(Story::default().summary(at(3), "Failed"), "Failed: driver never started, 3.0 s in all");
+    }
+
+    #[test]
+    fn the_drivers_container_is_found_among_others() {
+        assert_eq!(main_container(&pod("d", "1", "Pending", json!({}))), SPARK_DRIVER);
+    }
+}
