@@ -1,11 +1,225 @@
 //! `firesteel operator`: the controllers as a process.
+//!
+//! Flags of the existing operator keep their names. Those that have nothing to act on here are accepted, and one line
+//! says what takes their place.
+
+mod flags;
+
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use firesteel_core::lifecycle::Limits;
+use firesteel_core::run::RunSettings;
+use firesteel_core::ui::UiSettings;
+use firesteel_operator::{LeaderOptions, Options};
+use k8s_openapi::jiff::SignedDuration;
+use tokio_util::sync::CancellationToken;
 
 use crate::ExitStatus;
+use crate::exit::BadInput;
+use crate::operator::flags::{Bind, Duration, Retired, Toggle};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Kubeconfig file; without it the usual one, or the service account of the pod this runs in
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// Namespaces to look after, separated by commas; all if none is given
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    namespaces: Vec<String>,
+    /// Applications worked on at the same time
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    controller_threads: u16,
+    /// Rows of status.executorState; counts stay exact beyond it
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    max_tracked_executor_per_app: usize,
+    /// Delete applications without timeToLiveSeconds this long after they ended; 0 for never
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    default_time_to_live_seconds: i64,
+    /// How long a driver pod may be missing before that counts as its end
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    driver_pod_creation_grace_period: Duration,
+    /// Give up a driver that is still pending after this time; 0 for never
+    #[arg(long, value_name = "DURATION", default_value = "0s")]
+    driver_pending_timeout: Duration,
+    /// API server as drivers reach it
+    #[arg(long, value_name = "URL", default_value = "https://kubernetes.default.svc")]
+    driver_master: String,
+    /// Make a service for each driver's web page
+    #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    enable_ui_service: Toggle,
+    /// Address of each driver's web page; {{$appName}}, {{$appNamespace}} and {{$appId}} are filled in
+    #[arg(long, value_name = "FORMAT", default_value = "", hide_default_value = true)]
+    ingress_url_format: String,
+    #[arg(long, value_name = "NAME")]
+    ingress_class_name: Option<String>,
+    /// TLS of ingresses, as JSON
+    #[arg(long, value_name = "JSON")]
+    ingress_tls: Option<String>,
+    /// Annotations of ingresses, as JSON
+    #[arg(long, value_name = "JSON")]
+    ingress_annotations: Option<String>,
+
+    /// Act only while holding a lease
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    leader_election: Toggle,
+    #[arg(long, value_name = "NAME", default_value = "spark-operator-lock")]
+    leader_election_lock_name: String,
+    #[arg(long, value_name = "NAMESPACE", default_value = "spark-operator")]
+    leader_election_lock_namespace: String,
+    #[arg(long, value_name = "DURATION", default_value = "15s")]
+    leader_election_lease_duration: Duration,
+    #[arg(long, value_name = "DURATION", default_value = "10s")]
+    leader_election_renew_deadline: Duration,
+    #[arg(long, value_name = "DURATION", default_value = "2s")]
+    leader_election_retry_period: Duration,
+
+    /// Where /healthz and /readyz answer; 0 for nowhere
+    #[arg(long, value_name = "ADDRESS", default_value = "0")]
+    health_probe_bind_address: Bind,
+    /// Where /metrics answers; 0 for nowhere
+    #[arg(long, value_name = "ADDRESS", default_value = "0")]
+    metrics_bind_address: Bind,
+    #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
+    metrics_prefix: String,
+    /// Log lines as JSON
+    #[arg(long)]
+    log_json: bool,
+
+    #[command(flatten)]
+    retired: Retired,
 }
 
-pub(crate) fn main(_args: Args) -> anyhow::Result<ExitStatus> {
-    anyhow::bail!("`firesteel operator` is not built yet")
+pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
+    start_logging(args.log_json);
+    for line in args.retired.lines() {
+        eprintln!("firesteel: {line}");
+    }
+    let options = options(&args)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let client = client(args.kubeconfig).await?;
+        let until = CancellationToken::new();
+        tokio::spawn(cancel_on_signal(until.clone()));
+        firesteel_operator::run(client, options, until).await
+    })?;
+    Ok(ExitStatus::Success)
+}
+
+fn start_logging(json: bool) {
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
+        .unwrap_or_else(|_| "info,kube_client=warn,kube_runtime=error".into());
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    // Only the first one counts.
+    let _ = if json { builder.json().try_init() } else { builder.try_init() };
+}
+
+async fn client(kubeconfig: Option<PathBuf>) -> anyhow::Result<kube::Client> {
+    let mut config = match kubeconfig {
+        Some(path) => {
+            let read = kube::config::Kubeconfig::read_from(&path).with_context(|| format!("--kubeconfig {}", path.display()))?;
+            kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default()).await?
+        }
+        None => kube::Config::infer().await.context("no cluster: give --kubeconfig FILE")?,
+    };
+    config.connect_timeout = Some(std::time::Duration::from_secs(10));
+    Ok(kube::Client::try_from(config)?)
+}
+
+async fn cancel_on_signal(until: CancellationToken) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else { return };
+    tokio::select! {
+        _ = term.recv() => {}
+        _ = int.recv() => {}
+    }
+    tracing::info!("ending");
+    until.cancel();
+}
+
+fn options(args: &Args) -> anyhow::Result<Options> {
+    fn json<T: serde::de::DeserializeOwned + Default>(flag: &str, text: Option<&str>) -> anyhow::Result<T> {
+        let Some(text) = text.filter(|t| !t.trim().is_empty()) else { return Ok(T::default()) };
+        serde_json::from_str(text).map_err(|e| BadInput(format!("{flag}: {e}")).into())
+    }
+    let leader = args.leader_election.0.then(|| LeaderOptions {
+        namespace: args.leader_election_lock_namespace.clone(),
+        name: args.leader_election_lock_name.clone(),
+        identity: identity(),
+        lease: args.leader_election_lease_duration.0,
+        renew: args.leader_election_renew_deadline.0,
+        retry: args.leader_election_retry_period.0,
+    });
+    Ok(Options {
+        namespaces: args.namespaces.iter().map(|n| n.trim().to_owned()).filter(|n| !n.is_empty()).collect(),
+        limits: Limits {
+            driver_grace: signed(args.driver_pod_creation_grace_period),
+            pending_timeout: Some(signed(args.driver_pending_timeout)).filter(SignedDuration::is_positive),
+            default_ttl: Some(args.default_time_to_live_seconds).filter(|ttl| *ttl > 0),
+            tracked_executors: args.max_tracked_executor_per_app,
+        },
+        runs: RunSettings {
+            master: args.driver_master.clone(),
+            ui: UiSettings {
+                service: args.enable_ui_service.0,
+                url_format: args.ingress_url_format.clone(),
+                class_name: args.ingress_class_name.clone().filter(|c| !c.is_empty()),
+                tls: json("--ingress-tls", args.ingress_tls.as_deref())?,
+                annotations: json("--ingress-annotations", args.ingress_annotations.as_deref())?,
+            },
+        },
+        workers: args.controller_threads.max(1),
+        health: args.health_probe_bind_address.0,
+        metrics: args.metrics_bind_address.0,
+        metrics_prefix: args.metrics_prefix.clone(),
+        leader,
+    })
+}
+
+fn signed(duration: Duration) -> SignedDuration {
+    SignedDuration::try_from(duration.0).unwrap_or(SignedDuration::MAX)
+}
+
+/// Who this process is among operators: its host and a part that no other process has.
+fn identity() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let host = if host.trim().is_empty() { "firesteel" } else { host.trim() };
+    format!("{host}_{}", uuid::Uuid::new_v4())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Debug, clap::Parser)]
+    struct Only {
+        #[command(flatten)]
+        args: Args,
+    }
+
+    #[test]
+    fn flags_of_the_existing_operator_are_understood() {
+        let line = "operator --namespaces=a,b --controller-threads=20 --enable-ui-service=false --leader-election=true \
+                    --leader-election-lock-name=x --health-probe-bind-address=:8081 --metrics-bind-address=:8080 \
+                    --driver-pod-creation-grace-period=1m30s --workqueue-ratelimiter-bucket-qps=50 --zap-log-level=info \
+                    --enable-batch-scheduler=true --enable-metrics=true --metrics-labels=app_type";
+        let args = Only::try_parse_from(line.split_whitespace()).unwrap().args;
+        let options = options(&args).unwrap();
+        assert_eq!(options.namespaces, ["a", "b"]);
+        assert_eq!(options.limits.driver_grace, SignedDuration::from_secs(90));
+        assert!(!options.runs.ui.service);
+        assert_eq!(options.leader.unwrap().name, "x");
+        assert_eq!(options.health.unwrap().port(), 8081);
+        assert!(args.retired.lines().iter().any(|l| l.starts_with("--workqueue-ratelimiter-bucket-qps")));
+    }
+
+    #[test]
+    fn bad_values_are_refused_by_name() {
+        let refused = |flag: &str| Only::try_parse_from(["operator", flag]).unwrap_err().to_string();
+        assert!(refused("--leader-election-retry-period=soon").contains("--leader-election-retry-period"));
+        assert!(refused("--metrics-bind-address=nowhere").contains("--metrics-bind-address"));
+        let args = Only::try_parse_from(["operator", "--ingress-tls={"]).unwrap().args;
+        assert!(options(&args).unwrap_err().to_string().starts_with("--ingress-tls: "));
+    }
 }

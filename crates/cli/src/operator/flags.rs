@@ -1,0 +1,142 @@
+//! Values as the existing operator writes them, and the flags that have no meaning here.
+
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+/// A duration as Go writes it: `15s`, `1m30s`, `250ms`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Duration(pub(crate) std::time::Duration);
+
+impl FromStr for Duration {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refuse = || format!("`{text}` is not a duration; write 15s, 2m or 1h30m");
+        if text == "0" {
+            return Ok(Duration(std::time::Duration::ZERO));
+        }
+        let mut total = 0.0;
+        let mut rest = text;
+        while !rest.is_empty() {
+            let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.').ok_or_else(refuse)?;
+            let number: f64 = rest[..digits].parse().map_err(|_| refuse())?;
+            rest = &rest[digits..];
+            let letters = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
+            let unit = match &rest[..letters] {
+                "ms" => 0.001,
+                "s" => 1.0,
+                "m" => 60.0,
+                "h" => 3600.0,
+                _ => return Err(refuse()),
+            };
+            total += number * unit;
+            rest = &rest[letters..];
+        }
+        if text.is_empty() { Err(refuse()) } else { std::time::Duration::try_from_secs_f64(total).map(Duration).map_err(|_| refuse()) }
+    }
+}
+
+/// An address to listen on: `:8080`, `127.0.0.1:8080`, or `0` for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Bind(pub(crate) Option<SocketAddr>);
+
+impl FromStr for Bind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.is_empty() || text == "0" {
+            return Ok(Bind(None));
+        }
+        let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+        let refuse = |_| format!("`{text}` is not an address; write :8080, 127.0.0.1:8080, or 0 for none");
+        full.parse().map(|address| Bind(Some(address))).map_err(refuse)
+    }
+}
+
+/// `--flag`, `--flag=true` or `--flag=false`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Toggle(pub(crate) bool);
+
+impl FromStr for Toggle {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.to_ascii_lowercase().as_str() {
+            "true" | "t" | "1" => Ok(Toggle(true)),
+            "false" | "f" | "0" => Ok(Toggle(false)),
+            _ => Err(format!("`{text}` is neither true nor false")),
+        }
+    }
+}
+
+macro_rules! retired {
+    ($($field:ident = $flag:literal: $instead:literal;)+) => {
+        /// Flags of the existing operator that have nothing to act on here.
+        #[derive(Debug, Default, clap::Args)]
+        pub(crate) struct Retired {
+            $(
+                #[arg(long = $flag, hide = true, num_args = 0..=1, default_missing_value = "true", value_name = "VALUE")]
+                $field: Option<String>,
+            )+
+        }
+
+        impl Retired {
+            /// One line for each that was given.
+            pub(crate) fn lines(&self) -> Vec<String> {
+                let mut lines = Vec::new();
+                $(
+                    if self.$field.is_some() {
+                        lines.push(format!("--{} has no effect: {}", $flag, $instead));
+                    }
+                )+
+                lines
+            }
+        }
+    };
+}
+
+retired! {
+    namespace_selector = "namespace-selector": "give --namespaces, or none for all";
+    cache_sync_timeout = "cache-sync-timeout": "caches fill for as long as that takes, /readyz tells when they have";
+    qps = "workqueue-ratelimiter-bucket-qps": "there is no queue limit; --controller-threads bounds the work";
+    size = "workqueue-ratelimiter-bucket-size": "there is no queue limit; --controller-threads bounds the work";
+    delay = "workqueue-ratelimiter-max-delay": "failed passes are tried again after at most one minute";
+    api_qps = "kube-api-qps": "the API server's own limits (429 and Retry-After) are followed";
+    api_burst = "kube-api-burst": "the API server's own limits (429 and Retry-After) are followed";
+    batch = "enable-batch-scheduler": "spec.batchScheduler is always honoured";
+    schedulers = "kube-scheduler-names": "spec.batchScheduler is always honoured";
+    default_batch = "default-batch-scheduler": "set spec.batchScheduler";
+    pdb = "enable-driver-pdb": "not there yet";
+    metrics = "enable-metrics": "give --metrics-bind-address";
+    endpoint = "metrics-endpoint": "metrics are at /metrics";
+    labels = "metrics-labels": "metrics are labelled with the namespace";
+    submit_buckets = "metrics-job-submit-latency-buckets": "buckets are fixed";
+    start_buckets = "metrics-job-start-latency-buckets": "buckets are fixed";
+    secure = "secure-metrics": "metrics are served without TLS; put a proxy before them";
+    pprof = "pprof-bind-address": "there is no Go profiler";
+    precision = "scheduled-spark-application-timestamp-precision": "schedules are not looked after yet";
+    submitter_url = "submitter-service-url": "submission happens in this process";
+    gates = "feature-gates": "what they guard is either always on or not there";
+    zap_level = "zap-log-level": "set RUST_LOG";
+    zap_encoder = "zap-encoder": "give --log-json";
+    zap_devel = "zap-devel": "set RUST_LOG";
+    zap_stacktrace = "zap-stacktrace-level": "set RUST_LOG";
+    zap_time = "zap-time-encoding": "times are written as RFC 3339";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn durations_are_read_as_go_writes_them() {
+        let millis = |text: &str| text.parse::<Duration>().map(|d| d.0.as_millis());
+        assert_eq!(millis("15s"), Ok(15_000));
+        assert_eq!(millis("1h30m"), Ok(5_400_000));
+        assert_eq!(millis("1.5s250ms"), Ok(1750));
+        assert_eq!(millis("0"), Ok(0));
+        for bad in ["", "5", "s", "5 s", "1d"] {
+            assert!(millis(bad).is_err(), "{bad}");
+        }
+    }
+}
