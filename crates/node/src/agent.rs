@@ -8,6 +8,7 @@ mod forward;
 pub(crate) mod link;
 mod node;
 mod pod;
+mod probe;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;

@@ -173,17 +173,18 @@ fn host_image() -> Image {
 }
 
 fn spark_image(id: String, home: PathBuf, java: PathBuf) -> Image {
+    let env = vec![
+        ("PATH".to_owned(), format!("{JAVA_HOME}/bin:{DEFAULT_PATH}:{SPARK_HOME}/bin")),
+        ("JAVA_HOME".to_owned(), JAVA_HOME.to_owned()),
+        ("SPARK_HOME".to_owned(), SPARK_HOME.to_owned()),
+    ];
     let make = vec![format!("{SPARK_HOME}/conf"), format!("{SPARK_HOME}/work-dir")];
     Image {
         id,
         root: Root::Host { overlays: vec![Overlay { lower: home, target: SPARK_HOME.to_owned(), make }] },
         files: vec![("/opt/entrypoint.sh".to_owned(), ENTRYPOINT.to_owned()), ("/opt/decom.sh".to_owned(), DECOMMISSION.to_owned())],
         mounts: vec![Mount { source: java, target: JAVA_HOME.to_owned(), read_only: true }],
-        env: vec![
-            ("PATH".to_owned(), format!("{JAVA_HOME}/bin:{DEFAULT_PATH}:{SPARK_HOME}/bin")),
-            ("JAVA_HOME".to_owned(), JAVA_HOME.to_owned()),
-            ("SPARK_HOME".to_owned(), SPARK_HOME.to_owned()),
-        ],
+        env,
         entrypoint: vec!["/opt/entrypoint.sh".to_owned()],
         arguments: Vec::new(),
         working_dir: format!("{SPARK_HOME}/work-dir"),

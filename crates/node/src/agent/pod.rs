@@ -16,6 +16,7 @@ use tokio::time::Instant;
 
 use super::events::Kind;
 use super::link::{Link, record_without_shim};
+use super::probe::{self, Finding};
 use super::{Shared, clean_up, lock};
 use crate::configure::{self, Surroundings};
 use crate::environment::PodFacts;
@@ -38,9 +39,20 @@ pub(crate) struct PodView {
 /// What tasks started by a worker tell it.
 #[derive(Debug)]
 enum Note {
+    /// It takes a while.
+    Pulling { container: String },
     Pulled { container: String, result: Result<Box<Image>, String>, took: Duration },
     /// The preStop hook is through: what is left of the grace time.
     HookDone { container: String, left: Duration, failed: Option<String> },
+}
+
+/// A task that ends with its owner.
+struct AbortOnDrop(tokio::task::JoinHandle<()>);
+
+impl Drop for AbortOnDrop {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// A wait that gets longer with each failure.
@@ -64,6 +76,8 @@ impl Delay {
 const HOST_IP: &str = "127.0.0.1";
 const MOUNT_RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 const PULL_RETRY: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
+/// A pull that takes longer is worth an event.
+const SLOW_PULL: Duration = Duration::from_secs(2);
 const CONFIG_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 const WRITE_RETRY: Duration = Duration::from_secs(1);
 const FORCED_GRACE: Duration = Duration::from_secs(2);
@@ -95,6 +109,9 @@ pub(super) struct PodWorker {
     health: BTreeMap<String, Health>,
     /// Containers that are being stopped, by the attempt that is.
     stopping: BTreeMap<String, u32>,
+    /// Tasks that probe containers, by the attempt they probe.
+    probes: BTreeMap<String, (u32, AbortOnDrop)>,
+    findings: (mpsc::Sender<Finding>, mpsc::Receiver<Finding>),
     /// What has been said in events about each container: attempt and whether it ran.
     announced: BTreeMap<String, (u32, bool)>,
     written: Option<serde_json::Value>,
@@ -133,6 +150,8 @@ impl PodWorker {
             config_delay: None,
             health: BTreeMap::new(),
             stopping: BTreeMap::new(),
+            probes: BTreeMap::new(),
+            findings: mpsc::channel(16),
             announced: BTreeMap::new(),
             written: None,
             write_again: None,
@@ -154,6 +173,7 @@ impl PodWorker {
             tokio::select! {
                 changed = self.view.changed() => if changed.is_err() { return },
                 alive = shim_says(&mut self.link) => self.heard_from_shim(alive),
+                finding = self.findings.1.recv() => if let Some(finding) = finding { self.found(finding).await },
                 note = self.notes.1.recv() => if let Some(note) = note { self.take(note).await },
                 _ = names.changed() => self.write_hosts(),
                 () = tokio::time::sleep_until(wake) => {}
@@ -173,6 +193,11 @@ impl PodWorker {
                 self.link = Some(link);
             }
             Err(_) => self.record = record_without_shim(&self.dir),
+        }
+        if !self.record.containers.is_empty() {
+            // Containers have run, so everything was there; it is brought up to date in the first turn.
+            self.prepared = true;
+            self.refresh_at = Some(Instant::now());
         }
         self.announced = self.record.containers.iter().map(|(name, c)| (name.clone(), (c.attempt, true))).collect();
     }
@@ -231,6 +256,7 @@ impl PodWorker {
             }
         }
         self.announce();
+        self.probe();
         self.name(&step);
         let step = Step { outcome: step.outcome.clone(), ..self.decide() };
         self.write_status(&step).await;
@@ -285,7 +311,14 @@ impl PodWorker {
             self.images.insert(container.clone(), ImageState::Pulling);
             let (runtimes, notes, begun) = (self.shared.runtimes.clone(), self.notes.0.clone(), Instant::now());
             tokio::spawn(async move {
-                let result = tokio::task::spawn_blocking(move || runtimes.resolve(&reference)).await;
+                let mut resolving = tokio::task::spawn_blocking(move || runtimes.resolve(&reference));
+                let result = match tokio::time::timeout(SLOW_PULL, &mut resolving).await {
+                    Ok(result) => result,
+                    Err(_) => {
+                        let _ = notes.send(Note::Pulling { container: container.clone() }).await;
+                        resolving.await
+                    }
+                };
                 let result = match result {
                     Ok(Ok(image)) => Ok(Box::new(image)),
                     Ok(Err(error)) => Err(error.to_string()),
@@ -298,6 +331,10 @@ impl PodWorker {
 
     async fn take(&mut self, note: Note) {
         match note {
+            Note::Pulling { container } => {
+                let message = format!("Pulling image \"{}\"", self.image_of(&container));
+                self.shared.recorder.record(&self.pod, Some(&container), Kind::Normal, "Pulling", message);
+            }
             Note::Pulled { container, result, took } => self.pulled(&container, result, took),
             Note::HookDone { container, left, failed } => {
                 if let Some(why) = failed {
@@ -308,18 +345,25 @@ impl PodWorker {
         }
     }
 
-    fn pulled(&mut self, container: &str, result: Result<Box<Image>, String>, took: Duration) {
+    fn image_of(&self, container: &str) -> String {
         let spec = self.pod.spec.as_ref();
-        let reference = spec.and_then(|s| containers(s).into_iter().find(|(_, c)| c.name == container)).and_then(|(_, c)| c.image.clone()).unwrap_or_default();
+        spec.and_then(|s| containers(s).into_iter().find(|(_, c)| c.name == container)).and_then(|(_, c)| c.image.clone()).unwrap_or_default()
+    }
+
+    fn pulled(&mut self, container: &str, result: Result<Box<Image>, String>, took: Duration) {
+        let reference = self.image_of(container);
         let recorder = &self.shared.recorder;
         match result {
             Ok(image) => {
-                let message = if took > Duration::from_secs(2) {
+                let message = if took > SLOW_PULL {
                     format!("Successfully pulled image \"{reference}\" in {:.3}s", took.as_secs_f64())
                 } else {
                     format!("Container image \"{reference}\" already present on machine")
                 };
-                recorder.record(&self.pod, Some(container), Kind::Normal, "Pulled", message);
+                // An agent that has just restarted finds again what a running container came from.
+                if !self.record.containers.contains_key(container) {
+                    recorder.record(&self.pod, Some(container), Kind::Normal, "Pulled", message);
+                }
                 self.images.insert(container.to_owned(), ImageState::Ready { id: image.id.clone() });
                 self.ready_images.insert(container.to_owned(), *image);
                 self.pull_delays.remove(container);
@@ -346,7 +390,9 @@ impl PodWorker {
                 self.prepare_delay = None;
             }
             Err(message) => {
-                self.prepare_delay = Some(Delay::after(self.prepare_delay, MOUNT_RETRY.0, MOUNT_RETRY.1));
+                let delay = Delay::after(self.prepare_delay, MOUNT_RETRY.0, MOUNT_RETRY.1);
+                self.prepare_delay = Some(delay);
+                self.refresh_at = self.refresh_at.map(|_| delay.until);
                 self.shared.recorder.record(&self.pod, None, Kind::Warning, "FailedMount", message);
             }
         }
@@ -510,6 +556,51 @@ impl PodWorker {
             let left = grace.saturating_sub(begun.elapsed()).max(FORCED_GRACE);
             let _ = notes.send(Note::HookDone { container, left, failed: outcome.err() }).await;
         });
+    }
+
+    /// Keeps one task for each start of a container that has probes.
+    fn probe(&mut self) {
+        let spec = self.pod.spec.clone().unwrap_or_default();
+        let Some(address) = self.address else { return };
+        for (_, container) in containers(&spec).into_iter().filter(|(_, c)| probe::has_probes(c)) {
+            let running = self.record.containers.get(&container.name).filter(|c| matches!(c.state, ContainerState::Running { .. })).map(|c| c.attempt);
+            let Some(attempt) = running else {
+                self.probes.remove(&container.name);
+                self.health.remove(&container.name);
+                continue;
+            };
+            if self.probes.get(&container.name).is_some_and(|(probed, _)| *probed == attempt) {
+                continue;
+            }
+            let health = Health { started: container.startup_probe.is_none(), ready: container.readiness_probe.is_none() };
+            self.health.insert(container.name.clone(), health);
+            let target = probe::Target {
+                container: container.clone(),
+                attempt,
+                address: address.to_string(),
+                shim: self.shared.options.shim.clone(),
+                dir: self.dir.path().to_owned(),
+            };
+            let task = tokio::spawn(probe::watch(target, self.findings.0.clone()));
+            self.probes.insert(container.name.clone(), (attempt, AbortOnDrop(task)));
+        }
+    }
+
+    async fn found(&mut self, finding: Finding) {
+        let current = self.record.containers.get(&finding.container).is_some_and(|c| c.attempt == finding.attempt && matches!(c.state, ContainerState::Running { .. }));
+        if !current {
+            return;
+        }
+        self.health.insert(finding.container.clone(), finding.health);
+        if let Some(complaint) = finding.complaint {
+            self.shared.recorder.record(&self.pod, Some(&finding.container), Kind::Warning, "Unhealthy", complaint);
+        }
+        if finding.kill {
+            let message = format!("Container {} failed liveness probe, will be restarted", finding.container);
+            self.shared.recorder.record(&self.pod, Some(&finding.container), Kind::Normal, "Killing", message);
+            let seconds = self.pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds).and_then(|s| u64::try_from(s).ok()).unwrap_or(30);
+            self.stop(&finding.container, Duration::from_secs(seconds)).await;
+        }
     }
 
     /// Writes events about what has happened to containers.

@@ -88,7 +88,7 @@ fn container_status(s: &Situation<'_>, step: &Step, spec: &PodSpec, role: Role, 
     };
     let image_id = match s.images.get(&container.name) {
         Some(ImageState::Ready { id }) => format!("firesteel://{id}"),
-        _ => String::new(),
+        _ => told(s, &container.name).map(|c| c.image_id.clone()).unwrap_or_default(),
     };
     let ready = match (role, record.map(|r| &r.state)) {
         (Role::Init, Some(ContainerState::Exited(exit))) => exit.code == 0,
@@ -107,6 +107,12 @@ fn container_status(s: &Situation<'_>, step: &Step, spec: &PodSpec, role: Role, 
         last_state: Some(last.map(|exit| terminated(&uid, &container.name, exit)).unwrap_or_default()),
         ..ContainerStatus::default()
     }
+}
+
+/// What the API server knows about a container.
+fn told<'a>(s: &'a Situation<'_>, name: &str) -> Option<&'a ContainerStatus> {
+    let status = s.pod.status.as_ref()?;
+    status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten()).find(|c| c.name == name)
 }
 
 fn waiting_to_start(s: &Situation<'_>, role: Role, container: &Container, initialised: bool) -> ApiState {

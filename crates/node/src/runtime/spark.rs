@@ -84,7 +84,7 @@ fn package_in(dir: &Path) -> Option<PathBuf> {
     files.into_iter().find(|p| p.is_file() && p.file_name().is_some_and(|n| n.to_string_lossy().ends_with(".tar.gz")))
 }
 
-fn find_pip() -> Result<&'static str, RuntimeError> {
+pub(super) fn find_pip() -> Result<&'static str, RuntimeError> {
     let works = |python: &&str| {
         Command::new(python).args(["-m", "pip", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
     };

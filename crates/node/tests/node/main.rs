@@ -1,6 +1,7 @@
 //! Pods as real processes, on our API server and on a real one.
 
 mod harness;
+mod spark;
 
 use std::time::{Duration, Instant};
 
@@ -46,6 +47,7 @@ cases!(
     nothing_of_the_host_is_visible,
     many_short_pods_end_right,
     sidecars_live_as_long_as_the_rest,
+    probes_decide_about_readiness_and_restarts,
 );
 
 fn sh(script: &str) -> serde_json::Value {
@@ -292,5 +294,23 @@ async fn sidecars_live_as_long_as_the_rest(world: World) {
     assert_eq!(phase(&pod), "Succeeded");
     let side = pod.status.and_then(|s| s.init_container_statuses).expect("statuses").remove(0);
     assert!(side.state.and_then(|s| s.terminated).is_some(), "the sidecar has ended");
+    world.finish().await;
+}
+
+async fn probes_decide_about_readiness_and_restarts(world: World) {
+    let mut spec = sh("sleep 1; touch /tmp/ready; sleep 2; touch /tmp/sick; sleep 60");
+    spec["restartPolicy"] = json!("Always");
+    spec["terminationGracePeriodSeconds"] = json!(1);
+    let probe = |command: &str, failures: u32| json!({"exec": {"command": ["sh", "-c", command]}, "periodSeconds": 1, "failureThreshold": failures});
+    spec["containers"][0]["readinessProbe"] = probe("test -e /tmp/ready", 1);
+    spec["containers"][0]["livenessProbe"] = probe("test ! -e /tmp/sick", 2);
+    world.run("probed", spec).await;
+    let ready = |p: &k8s_openapi::api::core::v1::Pod| p.status.as_ref().and_then(|s| s.container_statuses.as_ref()?.first().map(|c| (c.ready, c.restart_count))).unwrap_or_default();
+    world.until("probed", "running and not ready", |p| phase(p) == "Running" && !ready(p).0).await;
+    world.until("probed", "ready", |p| ready(p) == (true, 0)).await;
+    world.until("probed", "restarted", |p| ready(p).1 >= 1).await;
+    world.event("probed", "Unhealthy Liveness probe failed").await;
+    world.delete("probed").await;
+    world.deleted("probed").await;
     world.finish().await;
 }

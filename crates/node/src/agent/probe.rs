@@ -1,0 +1,233 @@
+//! Startup, readiness and liveness probes of a container.
+//!
+//! [`Counter`] decides from results; the tasks here ask. A task belongs to one start of one container and ends with it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, Probe};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::sync::mpsc;
+
+use super::exec;
+use crate::lifecycle::Health;
+
+/// What probing one start of a container has found out.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) container: String,
+    pub(super) attempt: u32,
+    pub(super) health: Health,
+    /// A probe failed, for an event: which, and what it said.
+    pub(super) complaint: Option<String>,
+    /// It failed so often that the container has to be restarted.
+    pub(super) kill: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verdict {
+    Unchanged,
+    Good,
+    Bad,
+}
+
+/// Counts results in a row against the thresholds of a probe.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counter {
+    good: i32,
+    bad: i32,
+}
+
+impl Counter {
+    fn count(&mut self, success: bool, probe: &Probe) -> Verdict {
+        let threshold = |n: Option<i32>, default: i32| n.filter(|n| *n > 0).unwrap_or(default);
+        if success {
+            self.bad = 0;
+            self.good += 1;
+            if self.good >= threshold(probe.success_threshold, 1) { Verdict::Good } else { Verdict::Unchanged }
+        } else {
+            self.good = 0;
+            self.bad += 1;
+            if self.bad >= threshold(probe.failure_threshold, 3) { Verdict::Bad } else { Verdict::Unchanged }
+        }
+    }
+}
+
+/// What a task needs to ask one container.
+#[derive(Debug, Clone)]
+pub(super) struct Target {
+    pub(super) container: Container,
+    pub(super) attempt: u32,
+    pub(super) address: String,
+    pub(super) shim: Vec<OsString>,
+    pub(super) dir: PathBuf,
+}
+
+pub(super) fn has_probes(container: &Container) -> bool {
+    container.startup_probe.is_some() || container.readiness_probe.is_some() || container.liveness_probe.is_some()
+}
+
+/// Probes a container until the receiver is gone.
+pub(super) async fn watch(target: Target, findings: mpsc::Sender<Finding>) {
+    let container = target.container.clone();
+    let mut health = Health { started: container.startup_probe.is_none(), ready: container.readiness_probe.is_none() };
+    if let Some(probe) = &container.startup_probe {
+        let mut counter = Counter::default();
+        pause(probe.initial_delay_seconds, 0).await;
+        loop {
+            let result = ask(&target, probe).await;
+            let verdict = counter.count(result.is_ok(), probe);
+            health.started = verdict == Verdict::Good;
+            if !tell(&target, &findings, health, complaint("Startup", result), verdict == Verdict::Bad).await || verdict == Verdict::Bad {
+                return;
+            }
+            if health.started {
+                break;
+            }
+            pause(probe.period_seconds, 10).await;
+        }
+    }
+    let (mut ready, mut alive) = (Counter::default(), Counter::default());
+    let begun = tokio::time::Instant::now();
+    let due = |probe: &Probe| begun + seconds(probe.initial_delay_seconds, 0);
+    let mut next_ready = container.readiness_probe.as_ref().map(due);
+    let mut next_alive = container.liveness_probe.as_ref().map(due);
+    loop {
+        let Some(next) = [next_ready, next_alive].into_iter().flatten().min() else { return };
+        tokio::time::sleep_until(next).await;
+        let now = tokio::time::Instant::now();
+        if let (Some(probe), Some(at)) = (&container.readiness_probe, next_ready)
+            && now >= at
+        {
+            let result = ask(&target, probe).await;
+            match ready.count(result.is_ok(), probe) {
+                Verdict::Good => health.ready = true,
+                Verdict::Bad => health.ready = false,
+                Verdict::Unchanged => {}
+            }
+            next_ready = Some(now + seconds(probe.period_seconds, 10));
+            if !tell(&target, &findings, health, complaint("Readiness", result), false).await {
+                return;
+            }
+        }
+        if let (Some(probe), Some(at)) = (&container.liveness_probe, next_alive)
+            && now >= at
+        {
+            let result = ask(&target, probe).await;
+            let kill = alive.count(result.is_ok(), probe) == Verdict::Bad;
+            next_alive = Some(now + seconds(probe.period_seconds, 10));
+            if !tell(&target, &findings, health, complaint("Liveness", result), kill).await || kill {
+                return;
+            }
+        }
+    }
+}
+
+fn complaint(which: &str, result: Result<(), String>) -> Option<String> {
+    result.err().map(|why| format!("{which} probe failed: {why}"))
+}
+
+async fn tell(target: &Target, findings: &mpsc::Sender<Finding>, health: Health, complaint: Option<String>, kill: bool) -> bool {
+    let finding = Finding { container: target.container.name.clone(), attempt: target.attempt, health, complaint, kill };
+    findings.send(finding).await.is_ok()
+}
+
+fn seconds(wanted: Option<i32>, default: u64) -> Duration {
+    Duration::from_secs(wanted.and_then(|s| u64::try_from(s).ok()).filter(|s| *s > 0).unwrap_or(default))
+}
+
+async fn pause(wanted: Option<i32>, default: u64) {
+    tokio::time::sleep(seconds(wanted, default)).await;
+}
+
+async fn ask(target: &Target, probe: &Probe) -> Result<(), String> {
+    let limit = seconds(probe.timeout_seconds, 1);
+    if let Some(action) = &probe.exec {
+        return exec::run(&target.shim, &target.dir, &target.container.name, action.command.as_deref().unwrap_or_default(), limit).await;
+    }
+    if let Some(action) = &probe.tcp_socket {
+        let host = action.host.clone().filter(|h| !h.is_empty()).unwrap_or_else(|| target.address.clone());
+        let port = port_of(&target.container, &action.port)?;
+        return within(limit, async { TcpStream::connect((host.as_str(), port)).await.map(|_| ()).map_err(|e| format!("dial tcp {host}:{port}: {e}")) }).await;
+    }
+    if let Some(action) = &probe.http_get {
+        if action.scheme.as_deref().is_some_and(|s| s.eq_ignore_ascii_case("https")) {
+            return Err("https probes are not supported by this node".to_owned());
+        }
+        let host = action.host.clone().filter(|h| !h.is_empty()).unwrap_or_else(|| target.address.clone());
+        let port = port_of(&target.container, &action.port)?;
+        let path = action.path.clone().filter(|p| !p.is_empty()).unwrap_or_else(|| "/".to_owned());
+        let mut request = format!("GET /{} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: kube-probe/1.35\r\nAccept: */*\r\nConnection: close\r\n", path.trim_start_matches('/'));
+        for header in action.http_headers.iter().flatten() {
+            request.push_str(&format!("{}: {}\r\n", header.name, header.value));
+        }
+        request.push_str("\r\n");
+        return within(limit, get(&host, port, request)).await;
+    }
+    Err("probes of this kind are not supported by this node".to_owned())
+}
+
+async fn within(limit: Duration, work: impl Future<Output = Result<(), String>>) -> Result<(), String> {
+    tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err("context deadline exceeded".to_owned()))
+}
+
+async fn get(host: &str, port: u16, request: String) -> Result<(), String> {
+    let said = |e: std::io::Error| format!("Get \"http://{host}:{port}\": {e}");
+    let mut stream = TcpStream::connect((host, port)).await.map_err(said)?;
+    stream.write_all(request.as_bytes()).await.map_err(said)?;
+    let mut head = Vec::new();
+    let mut buffer = [0_u8; 1024];
+    while !head.contains(&b'\n') && head.len() < 4096 {
+        match stream.read(&mut buffer).await.map_err(said)? {
+            0 => break,
+            n => head.extend_from_slice(&buffer[..n]),
+        }
+    }
+    match status_code(&head) {
+        Some(code) if (200..400).contains(&code) => Ok(()),
+        Some(code) => Err(format!("HTTP probe failed with statuscode: {code}")),
+        None => Err("the answer is not HTTP".to_owned()),
+    }
+}
+
+fn status_code(head: &[u8]) -> Option<u16> {
+    let text = String::from_utf8_lossy(head);
+    let line = text.lines().next()?;
+    line.strip_prefix("HTTP/")?.split(' ').nth(1)?.parse().ok()
+}
+
+fn port_of(container: &Container, port: &IntOrString) -> Result<u16, String> {
+    let number = match port {
+        IntOrString::Int(number) => Some(*number),
+        IntOrString::String(name) => {
+            let named = container.ports.iter().flatten().find(|p| p.name.as_deref() == Some(name)).map(|p| p.container_port);
+            named.or_else(|| name.parse().ok())
+        }
+    };
+    number.and_then(|n| u16::try_from(n).ok()).ok_or_else(|| format!("there is no port {port:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds_are_counted_in_a_row() {
+        let probe = Probe { failure_threshold: Some(2), success_threshold: Some(2), ..Probe::default() };
+        let mut counter = Counter::default();
+        let verdicts: Vec<Verdict> = [false, true, false, false, true, true].map(|s| counter.count(s, &probe)).to_vec();
+        use Verdict::{Bad, Good, Unchanged};
+        assert_eq!(verdicts, [Unchanged, Unchanged, Unchanged, Bad, Unchanged, Good]);
+    }
+
+    #[test]
+    fn ports_are_found_by_name() {
+        let container: Container = serde_json::from_value(serde_json::json!({"name": "c", "ports": [{"name": "ui", "containerPort": 4040}]})).expect("a container");
+        assert_eq!(port_of(&container, &IntOrString::String("ui".to_owned())), Ok(4040));
+        assert!(port_of(&container, &IntOrString::String("none".to_owned())).is_err());
+        assert_eq!(status_code(b"HTTP/1.1 503 Service Unavailable\r\n"), Some(503));
+    }
+}
