@@ -78,11 +78,14 @@ pub(crate) fn authenticate(state: &State, headers: &HeaderMap, certificate: Opti
         return Ok(user.clone().logged_in());
     }
     match bearer {
-        Some(token) => token_user(state, token).map(User::logged_in).ok_or_else(Failure::unauthorized),
+        Some(token) => token_user(state, token, &[crate::tokens::ISSUER.to_owned()]).ok_or_else(Failure::unauthorized),
         None => Ok(User::anonymous()),
     }
 }
 
-pub(crate) fn token_user(state: &State, token: &str) -> Option<User> {
-    state.tokens.0.get(token).cloned()
+/// The user of a bearer token meant for one of `audiences`.
+pub(crate) fn token_user(state: &State, token: &str, audiences: &[String]) -> Option<User> {
+    let known = state.tokens.0.get(token).cloned();
+    let now = jiff::Timestamp::now().as_second();
+    known.or_else(|| crate::tokens::account_user(state, token, audiences, now)).map(User::logged_in)
 }

@@ -82,19 +82,45 @@ fn refusal(user: &User, access: &Access) -> String {
 }
 
 pub(crate) fn allowed(state: &State, user: &User, access: &Access) -> bool {
-    !state.enforce || user.is_master() || rules_for(state, user, &access.namespace).any(|rule| permits(&rule, access))
+    decide(state, user, access).is_some()
+}
+
+/// Why something is allowed, in the words of an access review; `None`: it is not.
+pub(crate) fn decide(state: &State, user: &User, access: &Access) -> Option<String> {
+    if !state.enforce || user.is_master() {
+        return Some(String::new());
+    }
+    grants(state, user, &access.namespace).into_iter().find_map(|(binding, home, subject)| {
+        role_rules(state, &binding.value, &home).iter().any(|rule| permits(rule, access)).then(|| {
+            let kind = if home.is_empty() { "ClusterRoleBinding" } else { "RoleBinding" };
+            let name = match home.as_str() {
+                "" => crate::meta::name(&binding.value).to_owned(),
+                namespace => format!("{}/{namespace}", crate::meta::name(&binding.value)),
+            };
+            format!(
+                "RBAC: allowed by {kind} {name:?} of {} {:?} to {subject}",
+                crate::meta::text(&binding.value, "/roleRef/kind"),
+                crate::meta::text(&binding.value, "/roleRef/name")
+            )
+        })
+    })
 }
 
 /// Every rule that applies to a user: cluster-wide ones, and those of a namespace if one is given.
-pub(crate) fn rules_for<'a>(state: &'a State, user: &'a User, namespace: &'a str) -> impl Iterator<Item = Value> + 'a {
+pub(crate) fn rules_for(state: &State, user: &User, namespace: &str) -> Vec<Value> {
+    grants(state, user, namespace).into_iter().flat_map(|(binding, home, _)| role_rules(state, &binding.value, &home)).collect()
+}
+
+/// Bindings that name the user, with their namespace and the subject that fits.
+fn grants(state: &State, user: &User, namespace: &str) -> Vec<(std::sync::Arc<crate::store::Stored>, String, String)> {
     let everywhere = bindings(state, CLUSTER_ROLE_BINDINGS, None);
     let here = if namespace.is_empty() { Vec::new() } else { bindings(state, ROLE_BINDINGS, Some(namespace)) };
     everywhere
         .into_iter()
-        .map(|b| (b, ""))
-        .chain(here.into_iter().map(move |b| (b, namespace)))
-        .filter(move |(binding, home)| concerns(&binding.value, user, home))
-        .flat_map(move |(binding, home)| role_rules(state, &binding.value, home))
+        .map(|b| (b, String::new()))
+        .chain(here.into_iter().map(|b| (b, namespace.to_owned())))
+        .filter_map(|(binding, home)| concerned(&binding.value, user, &home).map(|subject| (binding, home, subject)))
+        .collect()
 }
 
 fn bindings(state: &State, table: &str, namespace: Option<&str>) -> Vec<std::sync::Arc<crate::store::Stored>> {
@@ -105,10 +131,12 @@ fn bindings(state: &State, table: &str, namespace: Option<&str>) -> Vec<std::syn
         .unwrap_or_default()
 }
 
-fn concerns(binding: &Value, user: &User, home: &str) -> bool {
-    binding.get("subjects").and_then(Value::as_array).into_iter().flatten().any(|subject| {
+/// The subject of a binding that is the user.
+fn concerned(binding: &Value, user: &User, home: &str) -> Option<String> {
+    binding.get("subjects").and_then(Value::as_array).into_iter().flatten().find_map(|subject| {
         let name = crate::meta::text(subject, "/name");
-        match crate::meta::text(subject, "/kind") {
+        let kind = crate::meta::text(subject, "/kind");
+        let fits = match kind {
             "User" => name == "*" || name == user.name,
             "Group" => user.groups.iter().any(|g| g == name),
             "ServiceAccount" => {
@@ -119,7 +147,11 @@ fn concerns(binding: &Value, user: &User, home: &str) -> bool {
                 !namespace.is_empty() && user.name == format!("system:serviceaccount:{namespace}:{name}")
             }
             _ => false,
-        }
+        };
+        fits.then(|| match crate::meta::text(subject, "/namespace") {
+            "" => format!("{kind} {name:?}"),
+            namespace => format!("{kind} \"{name}/{namespace}\""),
+        })
     })
 }
 

@@ -130,6 +130,8 @@ impl Builder {
         names.dedup();
         let tls = pki.server_config(&names)?;
         let admin = pki.client("kubernetes-admin", &[MASTERS])?;
+        let kubelet_client = pki.client("kube-apiserver-kubelet-client", &[MASTERS])?;
+        let kubelet_tls = Arc::new(crate::dial::kubelet_tls(&kubelet_client).map_err(PkiError::from)?);
         let stop = CancellationToken::new();
         let state = Arc::new(State {
             store: Arc::new(store),
@@ -138,6 +140,7 @@ impl Builder {
             tokens: self.tokens,
             addresses: std::sync::Mutex::default(),
             documents: crate::openapi::Documents::default(),
+            kubelet_tls,
             enforce: self.enforce,
             stopping: stop.clone(),
         });

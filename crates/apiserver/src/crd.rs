@@ -24,6 +24,8 @@ pub(crate) struct CustomKind {
     pub(crate) columns: Vec<Column>,
     pub(crate) scale: Option<ScalePaths>,
     pub(crate) schema: Schema,
+    /// The schema with the parts every object has, for field ownership.
+    pub(crate) managed: Schema,
     /// The schema as written, for OpenAPI and CEL.
     pub(crate) raw: Value,
     has_rules: bool,
@@ -78,7 +80,11 @@ impl CustomKind {
             status: text(scale, "statusReplicasPath"),
             selector: scale.get("labelSelectorPath").and_then(Value::as_str).map(str::to_owned),
         });
+        let schema = Schema::parse(&raw);
+        let mut managed = schema.clone();
+        managed.fields.insert("metadata".into(), crate::schema::object_meta().clone());
         Self {
+            managed,
             storage_version: storage.map(|v| text(v, "name")).unwrap_or_default(),
             selectable_fields: version
                 .get("selectableFields")
@@ -89,7 +95,7 @@ impl CustomKind {
                 .collect(),
             columns,
             scale,
-            schema: Schema::parse(&raw),
+            schema,
             has_rules: raw.to_string().contains("\"x-kubernetes-validations\""),
             raw,
             rules: OnceLock::new(),

@@ -110,3 +110,37 @@ pub(crate) fn label_value_complaint(text: &str) -> Option<String> {
         )
     })
 }
+
+/// Names of ports (RFC 6335).
+pub(crate) fn port_name_complaint(text: &str) -> Option<String> {
+    if text.len() > 15 {
+        return Some("must be no more than 15 characters".into());
+    }
+    if !text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-') {
+        return Some("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".into());
+    }
+    if !text.chars().any(|c| c.is_ascii_lowercase()) {
+        return Some("must contain at least one letter (a-z)".into());
+    }
+    if text.contains("--") {
+        return Some("must not contain consecutive hyphens".into());
+    }
+    (text.starts_with('-') || text.ends_with('-')).then(|| "must not begin or end with a hyphen".to_owned())
+}
+
+/// Keys of ConfigMaps and Secrets.
+pub(crate) fn config_key_complaint(text: &str) -> Option<String> {
+    if text.len() > 253 {
+        return Some("must be no more than 253 bytes".into());
+    }
+    if text == "." || text == ".." {
+        return Some(format!("must not be '{text}'"));
+    }
+    if text.starts_with("..") {
+        return Some("must not start with '..'".into());
+    }
+    let good = !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    (!good).then(|| {
+        "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or 'key-name', regex used for validation is '[-._a-zA-Z0-9]+')".to_owned()
+    })
+}

@@ -15,6 +15,8 @@ pub(crate) struct State {
     pub(crate) tokens: crate::auth::Tokens,
     pub(crate) addresses: std::sync::Mutex<crate::service::Addresses>,
     pub(crate) documents: crate::openapi::Documents,
+    /// How the server connects to kubelets.
+    pub(crate) kubelet_tls: Arc<rustls::ClientConfig>,
     /// RBAC is checked; off only when the caller of the library asks for it.
     pub(crate) enforce: bool,
     /// Cancelled when the server is told to stop: watches end.

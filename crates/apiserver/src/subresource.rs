@@ -1,5 +1,7 @@
 //! Subresources and requests that store nothing: scale, binding, eviction, tokens, reviews, and what is handed on to kubelets.
 
+mod kubelet;
+mod review;
 mod scale;
 
 use std::sync::Arc;
@@ -17,12 +19,20 @@ use crate::state::State;
 use crate::status::{Failure, Outcome};
 
 pub(crate) async fn serve(state: &Arc<State>, asked: &Asked, parts: &mut Parts, body: Body) -> Outcome<Reply> {
-    let _ = &parts;
     let what = (&*asked.kind.resource, asked.target.subresource.as_str());
     match (what, &asked.method) {
         ((_, "scale"), _) => scale::serve(state, asked, &read(body).await?).await,
         (("pods", "binding") | ("bindings", ""), &Method::POST) => bind(state, asked, &read(body).await?).await,
         (("pods", "eviction"), &Method::POST) => evict(state, asked, &read(body).await?).await,
+        (("serviceaccounts", "token"), &Method::POST) => {
+            let request = parse(asked, &read(body).await?)?;
+            let now = jiff::Timestamp::now().as_second();
+            let made = crate::tokens::issue(state, &asked.target.namespace, &asked.target.name, &request, now)?;
+            Ok(answer::value(Some(asked.accepted), 201, &made))
+        }
+        (("pods", "log"), &Method::GET) => kubelet::log(state, asked).await,
+        (("pods", "exec" | "attach" | "portforward"), &Method::GET | &Method::POST) => kubelet::stream(state, asked, parts).await,
+        ((_, ""), &Method::POST) => review::serve(state, asked, parse(asked, &read(body).await?)?),
         _ => Err(Failure::method_not_allowed()),
     }
 }

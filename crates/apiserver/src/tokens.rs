@@ -58,3 +58,135 @@ pub(crate) fn keys(state: &State) -> Value {
         "x": URL_SAFE_NO_PAD.encode(x), "y": URL_SAFE_NO_PAD.encode(y),
     }]})
 }
+
+/// A token lives at least ten minutes and, unless it says otherwise, an hour.
+const SHORTEST: i64 = 600;
+const USUAL: i64 = 3600;
+const LONGEST: i64 = 1 << 32;
+
+/// Answers a TokenRequest for a service account.
+pub(crate) fn issue(state: &State, namespace: &str, account_name: &str, request: &Value, now: i64) -> Outcome<Value> {
+    use crate::meta::{name, text, uid};
+    let account = state
+        .store
+        .get("serviceaccounts", namespace, account_name)
+        .ok_or_else(|| Failure::not_found("", "serviceaccounts", account_name))?;
+    let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(USUAL);
+    let wrong = |detail: &str| {
+        let cause = crate::status::Cause::invalid("spec.expirationSeconds", &seconds.into(), detail);
+        Failure::invalid("authentication.k8s.io", "TokenRequest", "", &[cause])
+    };
+    if seconds < SHORTEST {
+        return Err(wrong("may not specify a duration less than 10 minutes"));
+    }
+    if seconds > LONGEST {
+        return Err(wrong("may not specify a duration larger than 2^32 seconds"));
+    }
+    let audiences = request
+        .pointer("/spec/audiences")
+        .filter(|a| a.as_array().is_some_and(|l| !l.is_empty()))
+        .cloned()
+        .unwrap_or_else(|| json!([ISSUER]));
+    let mut private = json!({
+        "namespace": namespace,
+        "serviceaccount": {"name": account_name, "uid": uid(&account.value)},
+    });
+    let mut reference = request.pointer("/spec/boundObjectRef").cloned().unwrap_or_default();
+    if let Some(bound) = reference.as_object() {
+        let kind = bound.get("kind").and_then(Value::as_str).unwrap_or_default();
+        let bound_name = text(&reference, "/name").to_owned();
+        let (table, field) = match kind {
+            "Pod" => ("pods", "pod"),
+            "Secret" => ("secrets", "secret"),
+            other => return Err(Failure::bad_request(format!("cannot bind token for serviceaccount {account_name:?} to object of type {other:?}"))),
+        };
+        let object = state
+            .store
+            .get(table, namespace, &bound_name)
+            .ok_or_else(|| Failure::not_found("", table, &bound_name))?;
+        if kind == "Pod" && text(&object.value, "/spec/serviceAccountName") != account_name {
+            return Err(Failure::bad_request(format!(
+                "cannot bind token for serviceaccount {account_name:?} to pod running with different serviceaccount name."
+            )));
+        }
+        let wanted = text(&reference, "/uid");
+        if !wanted.is_empty() && wanted != uid(&object.value) {
+            return Err(Failure::conflict(
+                "",
+                table,
+                &bound_name,
+                &format!(
+                    "the UID in the bound object reference ({wanted}) does not match the UID in record. The object might have been deleted and then recreated"
+                ),
+            ));
+        }
+        private[field] = json!({"name": name(&object.value), "uid": uid(&object.value)});
+        let node = text(&object.value, "/spec/nodeName");
+        if kind == "Pod" && !node.is_empty() {
+            private["node"] = json!({"name": node});
+            if let Some(found) = state.store.get("nodes", "", node) {
+                private["node"]["uid"] = uid(&found.value).into();
+            }
+        }
+        reference["uid"] = uid(&object.value).into();
+    }
+    let claims = json!({
+        "aud": audiences, "iss": ISSUER, "sub": format!("system:serviceaccount:{namespace}:{account_name}"),
+        "iat": now, "nbf": now, "exp": now + seconds, "jti": uuid::Uuid::new_v4().to_string(), "kubernetes.io": private,
+    });
+    let token = sign(state, &claims)?;
+    let end = jiff::Timestamp::from_second(now + seconds).map(crate::meta::seconds).unwrap_or_default();
+    let mut spec = json!({"audiences": audiences, "expirationSeconds": seconds});
+    spec["boundObjectRef"] = reference;
+    Ok(json!({
+        "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
+        "metadata": {"name": account_name, "namespace": namespace, "creationTimestamp": crate::meta::now()},
+        "spec": spec, "status": {"token": token, "expirationTimestamp": end},
+    }))
+}
+
+/// The user behind a service account token, if it is still good: not expired, and account and pod still those it names.
+pub(crate) fn account_user(state: &State, token: &str, audiences: &[String], now: i64) -> Option<crate::auth::User> {
+    use crate::meta::{text, uid};
+    let claims = verify(state, token)?;
+    let number = |field: &str| claims.get(field).and_then(Value::as_i64);
+    if number("exp")? <= now || number("nbf")? > now + 60 || text(&claims, "/iss") != ISSUER {
+        return None;
+    }
+    let meant = claims.get("aud")?.as_array()?.iter().filter_map(Value::as_str).any(|a| audiences.iter().any(|w| w == a));
+    if !meant {
+        return None;
+    }
+    let private = claims.get("kubernetes.io")?;
+    let namespace = text(private, "/namespace");
+    let account_name = text(private, "/serviceaccount/name");
+    let account = state.store.get("serviceaccounts", namespace, account_name)?;
+    if uid(&account.value) != text(private, "/serviceaccount/uid") {
+        return None;
+    }
+    let mut extra = std::collections::BTreeMap::new();
+    for (field, table) in [("pod", "pods"), ("secret", "secrets")] {
+        let Some(bound) = private.get(field) else { continue };
+        let object = state.store.get(table, namespace, text(bound, "/name"))?;
+        if uid(&object.value) != text(bound, "/uid") {
+            return None;
+        }
+        if field == "pod" {
+            extra.insert("authentication.kubernetes.io/pod-name".into(), vec![text(bound, "/name").to_owned()]);
+            extra.insert("authentication.kubernetes.io/pod-uid".into(), vec![text(bound, "/uid").to_owned()]);
+        }
+    }
+    if let Some(node) = private.get("node") {
+        extra.insert("authentication.kubernetes.io/node-name".into(), vec![text(node, "/name").to_owned()]);
+        if node.get("uid").is_some() {
+            extra.insert("authentication.kubernetes.io/node-uid".into(), vec![text(node, "/uid").to_owned()]);
+        }
+    }
+    extra.insert("authentication.kubernetes.io/credential-id".into(), vec![format!("JTI={}", text(&claims, "/jti"))]);
+    Some(crate::auth::User {
+        name: text(&claims, "/sub").to_owned(),
+        uid: uid(&account.value).to_owned(),
+        groups: vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")],
+        extra,
+    })
+}

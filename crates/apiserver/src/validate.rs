@@ -1,6 +1,9 @@
 //! Validation of objects, in the real server's words.
 
+mod core;
 mod metadata;
+mod pod;
+mod workload;
 
 use serde_json::Value;
 
@@ -8,23 +11,91 @@ use crate::kinds::Kind;
 use crate::state::State;
 use crate::status::Cause;
 
+const PORT_RANGE: &str = "must be between 1 and 65535, inclusive";
+
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn each<'a>(value: &'a Value, field: &str) -> Vec<&'a Value> {
+    value.get(field).and_then(Value::as_array).into_iter().flatten().filter(|v| v.is_object()).collect()
+}
+
+/// The field, if set, must be one of these.
+fn one_of(value: &Value, field: &str, path: &str, options: &[&str], causes: &mut Vec<Cause>) {
+    let given = text(value, field);
+    if !given.is_empty() && !options.contains(&given) {
+        let mut sorted = options.to_vec();
+        sorted.sort_unstable();
+        causes.push(Cause::unsupported(format!("{path}.{field}"), &given.into(), &sorted));
+    }
+}
+
+/// Two states of an object.
+struct Differences<'a> {
+    old: &'a Value,
+    next: &'a Value,
+}
+
+impl Differences<'_> {
+    fn immutable(&self, pointer: &str, field: &str, causes: &mut Vec<Cause>) {
+        let after = self.next.pointer(pointer);
+        if self.old.pointer(pointer) != after {
+            causes.push(Cause::invalid(field, after.unwrap_or(&Value::Null), "field is immutable"));
+        }
+    }
+}
+
+fn check(kind: &Kind, object: &Value, old: Option<&Value>, causes: &mut Vec<Cause>) {
+    if let Some(custom) = &kind.custom {
+        causes.extend(custom.causes(object, old));
+        return;
+    }
+    match (&*kind.group, &*kind.resource) {
+        ("", "pods") => pod::spec(object.get("spec").unwrap_or(&Value::Null), "spec", pod::Home::Pod, causes),
+        ("", "podtemplates") => {
+            pod::spec(object.pointer("/template/spec").unwrap_or(&Value::Null), "template.spec", pod::Home::Template, causes);
+        }
+        ("apps" | "batch", resource) => workload::check(resource, object, causes),
+        ("", "services") => core::service(object, causes),
+        ("", "configmaps") => core::data(object, &["data", "binaryData"], causes),
+        ("", "secrets") => core::data(object, &["data"], causes),
+        ("", "persistentvolumeclaims") => core::claim(object, causes),
+        ("rbac.authorization.k8s.io", "roles") => core::roles(object, false, causes),
+        ("rbac.authorization.k8s.io", "clusterroles") => core::roles(object, true, causes),
+        ("rbac.authorization.k8s.io", "rolebindings") => core::binding(object, false, causes),
+        ("rbac.authorization.k8s.io", "clusterrolebindings") => core::binding(object, true, causes),
+        ("coordination.k8s.io", "leases") => core::lease(object, causes),
+        ("apiextensions.k8s.io", "customresourcedefinitions") => causes.extend(crate::crd::definition_causes(object)),
+        _ => {}
+    }
+}
+
 pub(crate) fn create(_state: &State, kind: &Kind, object: &Value) -> Vec<Cause> {
     let mut causes = metadata::check(kind, object);
-    if let Some(custom) = &kind.custom {
-        causes.extend(custom.causes(object, None));
-    } else if kind.is("apiextensions.k8s.io", "customresourcedefinitions") {
-        causes.extend(crate::crd::definition_causes(object));
-    }
+    check(kind, object, None, &mut causes);
     causes
 }
 
-pub(crate) fn update(_state: &State, kind: &Kind, _subresource: &str, old: &Value, next: &Value) -> Vec<Cause> {
-    let mut causes = metadata::check(kind, next);
-    causes.extend(metadata::check_update(old, next));
-    if let Some(custom) = &kind.custom {
-        causes.extend(custom.causes(next, Some(old)));
-    } else if kind.is("apiextensions.k8s.io", "customresourcedefinitions") {
-        causes.extend(crate::crd::definition_causes(next));
+pub(crate) fn update(_state: &State, kind: &Kind, subresource: &str, old: &Value, next: &Value) -> Vec<Cause> {
+    let mut causes = metadata::check_update(old, next);
+    causes.extend(metadata::check(kind, next));
+    if !subresource.is_empty() && kind.custom.is_none() {
+        return causes;
+    }
+    check(kind, next, Some(old), &mut causes);
+    match (&*kind.group, &*kind.resource) {
+        ("", "pods") => pod::update(old, next, &mut causes),
+        ("apps" | "batch", resource) => workload::update(resource, old, next, &mut causes),
+        ("", "services") => core::service_update(old, next, &mut causes),
+        ("", "configmaps") => core::frozen(old, next, &["data", "binaryData"], &mut causes),
+        ("", "secrets") => {
+            core::secret_update(old, next, &mut causes);
+            core::frozen(old, next, &["data"], &mut causes);
+        }
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => core::binding_update(old, next, &mut causes),
+        ("scheduling.k8s.io", "priorityclasses") => core::priority_class_update(old, next, &mut causes),
+        _ => {}
     }
     causes
 }

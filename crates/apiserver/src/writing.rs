@@ -139,11 +139,11 @@ impl<'a> Writer<'a> {
                 metadata.insert("generation".into(), 1.into());
             }
         }
-        crate::strategy::prepare_create(self.state, kind, &mut object)?;
-        crate::admission::mutate_create(self.state, self.asked, &mut object)?;
         if operation == managed::Operation::Update {
             managed::record(kind, None, &mut object, &self.asked.field_manager(), "");
         }
+        crate::strategy::prepare_create(self.state, kind, &mut object)?;
+        crate::admission::mutate_create(self.state, self.asked, &mut object)?;
         let name = meta::name(&object).to_owned();
         let causes = crate::validate::create(self.state, kind, &object);
         self.refuse_invalid(&name, &causes)?;
@@ -296,7 +296,7 @@ impl<'a> Writer<'a> {
                 let shown = crate::versions::read(kind, current);
                 let merged = managed::apply(kind, &shown, &checked, &manager, &subresource, force)?;
                 writer.conform(merged, Complaints::new())
-            }, |kind, old, new| managed::settle(kind, old, new))
+            }, |_, _, _| {})
             .await?;
         Ok(self.finish(answer::object(kind, self.asked.accepted, 200, &stored)))
     }
@@ -319,15 +319,15 @@ impl<'a> Writer<'a> {
             }
             keep_identity(kind, &old, &mut next)?;
             crate::strategy::prepare_update(kind, &target.subresource, &old, &mut next);
+            own(kind, &old, &mut next);
             crate::admission::mutate_update(self.state, self.asked, &old, &mut next)?;
             bump_generation(kind, &old, &mut next);
-            own(kind, &old, &mut next);
             let causes = crate::validate::update(self.state, kind, &target.subresource, &old, &next);
             self.refuse_invalid(&target.name, &causes)?;
             crate::admission::validate(self.state, self.asked, Some(&old), Some(&next), self.dry_run, &mut self.warnings)
                 .await?;
             crate::strategy::reallocate(self.state, kind, &old, &mut next, self.dry_run)?;
-            if next == old {
+            if managed::same_but_for_times(&old, &next) {
                 return Ok(current);
             }
             if self.dry_run {
@@ -369,7 +369,8 @@ pub(crate) fn parse_body(asked: &Asked, body: &Bytes, complaints: &mut Complaint
     let parsed = match asked.media_type.as_str() {
         "" | "application/json" => crate::decode::json(body, complaints).map_err(|e| format!("couldn't get version/kind; json parse error: {e}")),
         "application/yaml" => crate::decode::yaml(body, complaints),
-        _ => return Err(Failure::unsupported_media_type("application/json, application/yaml")),
+        "application/vnd.kubernetes.protobuf" => crate::protobuf::decode(body),
+        _ => return Err(Failure::unsupported_media_type("application/json, application/yaml, application/vnd.kubernetes.protobuf")),
     };
     let value = parsed.map_err(|why| {
         Failure::bad_request(format!("the object provided is unrecognized (must be of type {}): {why} ({})", asked.kind.kind, summary(body)))

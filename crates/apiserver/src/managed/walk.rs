@@ -1,0 +1,242 @@
+//! Walking typed values: which fields an object sets, how two objects differ, merging one into another.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Map, Value};
+
+use super::set::{Set, Step};
+use crate::schema::{List, Schema, Type};
+
+/// How a value is owned.
+enum Shape<'a> {
+    Leaf,
+    /// An object; each entry on its own.
+    Map,
+    /// A list; each element on its own, found by these keys (none: by its value).
+    List(Option<&'a [String]>),
+}
+
+fn shape<'a>(schema: &'a Schema, value: &Value) -> Shape<'a> {
+    let target = schema.target();
+    match value {
+        Value::Object(_) if schema.is_atomic_map() => Shape::Leaf,
+        Value::Object(_) if matches!(target.ty, Type::Object | Type::Any) => Shape::Map,
+        Value::Array(_) => match &target.list {
+            List::Atomic => Shape::Leaf,
+            List::Set => Shape::List(None),
+            List::Map(keys) => Shape::List(Some(keys)),
+        },
+        _ => Shape::Leaf,
+    }
+}
+
+fn field<'a>(schema: &'a Schema, name: &str) -> &'a Schema {
+    schema.target().field(name).unwrap_or_else(|| crate::schema::anything())
+}
+
+/// A declared field, as opposed to an entry of a map.
+fn declared(schema: &Schema, name: &str) -> bool {
+    schema.target().fields.contains_key(name)
+}
+
+fn items(schema: &Schema) -> &Schema {
+    schema.target().items.as_deref().unwrap_or_else(|| crate::schema::anything())
+}
+
+/// The step that leads to a list element; keys left out count as their default.
+fn element_step(schema: &Schema, keys: Option<&[String]>, element: &Value) -> Option<Step> {
+    let Some(keys) = keys else { return Some(Step::Value(element.to_string())) };
+    let mut id = Map::new();
+    for key in keys {
+        let value = element.get(key).cloned().or_else(|| {
+            let field = items(schema).target().fields.get(key)?;
+            field.default.clone().or_else(|| field.target().default.clone())
+        });
+        if let Some(value) = value {
+            id.insert(key.clone(), value);
+        }
+    }
+    (!id.is_empty()).then(|| Step::Key(Value::Object(id).to_string()))
+}
+
+/// The fields an applied configuration sets.
+pub(super) fn fields_of(schema: &Schema, value: &Value) -> Set {
+    let mut set = Set::default();
+    collect(schema, value, &mut Vec::new(), &mut set);
+    set
+}
+
+fn collect(schema: &Schema, value: &Value, path: &mut Vec<Step>, set: &mut Set) {
+    match (shape(schema, value), value) {
+        (Shape::Map, Value::Object(map)) => {
+            for (name, inner) in map {
+                path.push(Step::Field(name.clone()));
+                collect(field(schema, name), inner, path, set);
+                let empty = inner.is_null() || inner.as_object().is_some_and(Map::is_empty);
+                if empty || !declared(schema, name) {
+                    set.insert(path);
+                }
+                path.pop();
+            }
+        }
+        (Shape::List(keys), Value::Array(list)) => {
+            for element in list {
+                let Some(step) = element_step(schema, keys, element) else { continue };
+                path.push(step);
+                collect(items(schema), element, path, set);
+                set.insert(path);
+                path.pop();
+            }
+        }
+        _ => set.insert(path),
+    }
+}
+
+/// How two objects differ.
+#[derive(Debug, Default)]
+pub(super) struct Difference {
+    pub(super) added: Set,
+    pub(super) modified: Set,
+    pub(super) removed: Set,
+}
+
+pub(super) fn compare(schema: &Schema, old: Option<&Value>, new: Option<&Value>) -> Difference {
+    let mut difference = Difference::default();
+    walk(schema, old, new, &mut Vec::new(), &mut difference);
+    difference
+}
+
+fn walk(schema: &Schema, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>, out: &mut Difference) {
+    let Some(any) = new.or(old) else { return };
+    let empty = |value: Option<&Value>| match value {
+        None => true,
+        Some(Value::Object(map)) => map.is_empty(),
+        Some(Value::Array(list)) => list.is_empty(),
+        Some(Value::Null) => true,
+        Some(_) => false,
+    };
+    let same_form = match (old, new) {
+        (Some(a), Some(b)) => std::mem::discriminant(a) == std::mem::discriminant(b),
+        _ => true,
+    };
+    let shape = if same_form { shape(schema, any) } else { Shape::Leaf };
+    match shape {
+        Shape::Map if !(empty(old) && empty(new)) => {
+            let (before, after) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
+            let names: BTreeSet<&String> = before.into_iter().chain(after).flat_map(Map::keys).collect();
+            for name in names {
+                path.push(Step::Field(name.clone()));
+                walk(field(schema, name), before.and_then(|m| m.get(name)), after.and_then(|m| m.get(name)), path, out);
+                path.pop();
+            }
+        }
+        Shape::List(keys) if !(empty(old) && empty(new)) => {
+            let index = |value: Option<&Value>| -> BTreeMap<Step, Value> {
+                value
+                    .and_then(Value::as_array)
+                    .into_iter()
+                    .flatten()
+                    .filter_map(|e| Some((element_step(schema, keys, e)?, e.clone())))
+                    .collect()
+            };
+            let (before, after) = (index(old), index(new));
+            let steps: BTreeSet<&Step> = before.keys().chain(after.keys()).collect();
+            for step in steps {
+                path.push(step.clone());
+                walk(items(schema), before.get(step), after.get(step), path, out);
+                path.pop();
+            }
+        }
+        _ => {
+            match (old, new) {
+                (None, _) => out.added.insert(path),
+                (_, None) => out.removed.insert(path),
+                (Some(a), Some(b)) if a != b => out.modified.insert(path),
+                _ => {}
+            }
+            return;
+        }
+    }
+    match (old, new) {
+        (None, _) => out.added.insert(path),
+        (_, None) => out.removed.insert(path),
+        _ => {}
+    }
+}
+
+/// `applied` merged into `live`.
+pub(super) fn merge(schema: &Schema, live: &Value, applied: &Value) -> Value {
+    if std::mem::discriminant(live) != std::mem::discriminant(applied) {
+        return applied.clone();
+    }
+    match (shape(schema, applied), live, applied) {
+        (Shape::Map, Value::Object(before), Value::Object(after)) => {
+            let mut out = before.clone();
+            for (name, value) in after {
+                let merged = before.get(name).map_or_else(|| value.clone(), |old| merge(field(schema, name), old, value));
+                out.insert(name.clone(), merged);
+            }
+            Value::Object(out)
+        }
+        (Shape::List(keys), Value::Array(before), Value::Array(after)) => {
+            Value::Array(merge_lists(schema, keys, before, after))
+        }
+        _ => applied.clone(),
+    }
+}
+
+/// Applied elements in their order; others stay where they were relative to their neighbours.
+fn merge_lists(schema: &Schema, keys: Option<&[String]>, before: &[Value], after: &[Value]) -> Vec<Value> {
+    let step = |e: &Value| element_step(schema, keys, e);
+    let wanted: Vec<Option<Step>> = after.iter().map(step).collect();
+    let mut out = Vec::new();
+    let mut taken = 0;
+    let put = |out: &mut Vec<Value>, index: usize| {
+        let old = before.iter().find(|b| step(b).is_some() && step(b) == wanted[index]);
+        out.push(old.map_or_else(|| after[index].clone(), |old| merge(items(schema), old, &after[index])));
+    };
+    for element in before {
+        let own = step(element);
+        match wanted.iter().position(|w| w.is_some() && *w == own) {
+            None => out.push(element.clone()),
+            Some(place) => {
+                while taken <= place {
+                    put(&mut out, taken);
+                    taken += 1;
+                }
+            }
+        }
+    }
+    while taken < after.len() {
+        put(&mut out, taken);
+        taken += 1;
+    }
+    out
+}
+
+/// Takes what is at a path out of a value.
+pub(super) fn remove(schema: &Schema, value: &mut Value, path: &[Step]) {
+    let [first, rest @ ..] = path else { return };
+    match (first, &mut *value) {
+        (Step::Field(name), Value::Object(map)) => {
+            if rest.is_empty() {
+                map.remove(name);
+            } else if let Some(inner) = map.get_mut(name) {
+                remove(field(schema, name), inner, rest);
+            }
+        }
+        (Step::Key(_) | Step::Value(_), Value::Array(list)) => {
+            let target = schema.target();
+            let keys = match &target.list {
+                List::Map(keys) => Some(keys.as_slice()),
+                _ => None,
+            };
+            if rest.is_empty() {
+                list.retain(|e| element_step(schema, keys, e).as_ref() != Some(first));
+            } else if let Some(inner) = list.iter_mut().find(|e| element_step(schema, keys, e).as_ref() == Some(first)) {
+                remove(items(schema), inner, rest);
+            }
+        }
+        _ => {}
+    }
+}

@@ -1,0 +1,220 @@
+//! Logs, exec, attach and port-forward: handed to the kubelet of the pod's node, byte for byte.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, header};
+use http_body_util::BodyExt as _;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use url::form_urlencoded::Serializer;
+
+use crate::answer::Reply;
+use crate::meta;
+use crate::request::Asked;
+use crate::state::State;
+use crate::status::{Failure, Outcome};
+use crate::store::Stored;
+
+const DEFAULT_PORT: u16 = 10_250;
+
+/// Where a node's kubelet listens.
+struct Kubelet {
+    address: String,
+    port: u16,
+}
+
+fn kubelet_of(state: &State, node_name: &str) -> Outcome<Kubelet> {
+    let node = state.store.get("nodes", "", node_name).ok_or_else(|| Failure::not_found("", "nodes", node_name))?;
+    let addresses: Vec<&Value> = node.value.pointer("/status/addresses").and_then(Value::as_array).into_iter().flatten().collect();
+    let address = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"]
+        .into_iter()
+        // An address is more certain to be reachable than a name.
+        .filter(|kind| *kind == "InternalIP")
+        .chain(["Hostname", "ExternalIP"])
+        .find_map(|kind| addresses.iter().find(|a| meta::text(a, "/type") == kind))
+        .map(|a| meta::text(a, "/address").to_owned())
+        .ok_or_else(|| Failure::internal(format!("no preferred addresses found; known addresses: []: node {node_name}")))?;
+    let port = node.value.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64).unwrap_or_default();
+    Ok(Kubelet { address, port: u16::try_from(port).ok().filter(|p| *p != 0).unwrap_or(DEFAULT_PORT) })
+}
+
+fn container_names(pod: &Value) -> Vec<&str> {
+    ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"]
+        .into_iter()
+        .flat_map(|list| pod.pointer(list).and_then(Value::as_array).into_iter().flatten())
+        .map(|c| meta::text(c, "/name"))
+        .collect()
+}
+
+/// The container a request means: the one named, or the only one.
+fn container(asked: &Asked, pod: &Value) -> Outcome<String> {
+    let name = &asked.target.name;
+    let wanted = asked.query.get("container");
+    if !wanted.is_empty() {
+        if container_names(pod).contains(&wanted) {
+            return Ok(wanted.to_owned());
+        }
+        return Err(Failure::bad_request(format!("container {wanted} is not valid for pod {name}")));
+    }
+    let main: Vec<&str> = pod
+        .pointer("/spec/containers")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .map(|c| meta::text(c, "/name"))
+        .collect();
+    match main.as_slice() {
+        [only] => Ok((*only).to_owned()),
+        [] => Err(Failure::bad_request(format!("a container name must be specified for pod {name}"))),
+        many => {
+            let inits: Vec<&str> = container_names(pod).into_iter().filter(|n| !many.contains(n)).collect();
+            let also = if inits.is_empty() { String::new() } else { format!(" or one of the init containers: [{}]", inits.join(" ")) };
+            Err(Failure::bad_request(format!(
+                "a container name must be specified for pod {name}, choose one of: [{}]{also}",
+                many.join(" ")
+            )))
+        }
+    }
+}
+
+fn pod(state: &State, asked: &Asked) -> Outcome<Arc<Stored>> {
+    state.store.get("pods", &asked.target.namespace, &asked.target.name).ok_or_else(|| asked.not_found())
+}
+
+async fn call(state: &Arc<State>, kubelet: &Kubelet, request: Request<Body>) -> Outcome<Response<hyper::body::Incoming>> {
+    let url = format!("https://{}:{}{}", kubelet.address, kubelet.port, request.uri());
+    crate::dial::send(state.kubelet_tls.clone(), &kubelet.address, kubelet.port, &kubelet.address, request)
+        .await
+        .map_err(|why| Failure::internal(format!("Get {url:?}: {why}")))
+}
+
+fn request(kubelet: &Kubelet, method: http::Method, path: &str, headers: HeaderMap) -> Outcome<Request<Body>> {
+    let mut request = Request::new(Body::empty());
+    *request.method_mut() = method;
+    *request.uri_mut() = path.parse().map_err(|_| Failure::bad_request(format!("invalid path {path:?}")))?;
+    *request.headers_mut() = headers;
+    let host = HeaderValue::from_str(&format!("{}:{}", kubelet.address, kubelet.port));
+    request.headers_mut().insert(header::HOST, host.unwrap_or_else(|_| HeaderValue::from_static("kubelet")));
+    Ok(request)
+}
+
+pub(super) async fn log(state: &Arc<State>, asked: &Asked) -> Outcome<Reply> {
+    let pod = pod(state, asked)?;
+    let container = container(asked, &pod.value)?;
+    let node = meta::text(&pod.value, "/spec/nodeName");
+    if node.is_empty() {
+        // Nobody has anything to tell yet.
+        return Ok(crate::answer::typed(200, "text/plain", ""));
+    }
+    let kubelet = kubelet_of(state, node)?;
+    let query = log_query(asked);
+    let mark = if query.is_empty() { "" } else { "?" };
+    let path = format!("/containerLogs/{}/{}/{container}{mark}{query}", asked.target.namespace, asked.target.name);
+    let response = call(state, &kubelet, request(&kubelet, http::Method::GET, &path, HeaderMap::new())?).await?;
+    let status = response.status();
+    if !status.is_success() {
+        let text = response.into_body().collect().await.map(|b| b.to_bytes()).unwrap_or_default();
+        let text = String::from_utf8_lossy(&text[..text.len().min(2048)]).trim().to_owned();
+        return Err(match status.as_u16() {
+            400 => Failure::bad_request(text),
+            404 => Failure::custom(404, "NotFound", format!("the server could not find the requested resource ( pods/log {})", asked.target.name)),
+            _ => Failure::internal(format!("an error on the server ({text:?}) has prevented the request from succeeding")),
+        });
+    }
+    let mut reply = Response::new(Body::new(response.into_body()));
+    reply.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    reply.headers_mut().insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache, private"));
+    Ok(reply)
+}
+
+fn log_query(asked: &Asked) -> String {
+    let mut query = Serializer::new(String::new());
+    for name in ["follow", "previous", "sinceSeconds", "sinceTime", "timestamps", "tailLines", "limitBytes", "stream"] {
+        let value = asked.query.get(name);
+        if !value.is_empty() {
+            query.append_pair(name, value);
+        }
+    }
+    query.finish()
+}
+
+/// Headers that describe an upgrade and so belong to both connections.
+fn travels(name: &HeaderName) -> bool {
+    let name = name.as_str();
+    name == "connection" || name == "upgrade" || name.starts_with("sec-websocket-") || name == "x-stream-protocol-version" || name == "content-length"
+}
+
+pub(super) async fn stream(state: &Arc<State>, asked: &Asked, parts: &mut Parts) -> Outcome<Reply> {
+    let pod = pod(state, asked)?;
+    let node = meta::text(&pod.value, "/spec/nodeName");
+    if node.is_empty() {
+        return Err(Failure::bad_request(format!("pod {} does not have a host assigned", asked.target.name)));
+    }
+    let path = kubelet_path(asked, &pod.value)?;
+    let kubelet = kubelet_of(state, node)?;
+    let upgrade = parts.extensions.remove::<OnUpgrade>();
+    let asks_upgrade = parts.headers.contains_key(header::UPGRADE);
+    let (Some(upgrade), true) = (upgrade, asks_upgrade) else {
+        return Err(Failure::bad_request("unable to upgrade: missing upgrade headers in request"));
+    };
+    let headers: HeaderMap = parts.headers.iter().filter(|(n, _)| travels(n)).map(|(n, v)| (n.clone(), v.clone())).collect();
+    let mut response = call(state, &kubelet, request(&kubelet, parts.method.clone(), &path, headers)?).await?;
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        let mut reply = Response::new(Body::empty());
+        *reply.status_mut() = response.status();
+        for (name, value) in response.headers() {
+            if name == header::CONTENT_TYPE {
+                reply.headers_mut().insert(name, value.clone());
+            }
+        }
+        *reply.body_mut() = Body::new(response.into_body());
+        return Ok(reply);
+    }
+    let mut reply = Response::new(Body::empty());
+    *reply.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    for (name, value) in response.headers() {
+        if travels(name) && name != header::CONTENT_LENGTH {
+            reply.headers_mut().append(name, value.clone());
+        }
+    }
+    let far = hyper::upgrade::on(&mut response);
+    let stopping = state.stopping.clone();
+    tokio::spawn(async move {
+        let (Ok(near), Ok(far)) = (upgrade.await, far.await) else { return };
+        let (mut near, mut far) = (TokioIo::new(near), TokioIo::new(far));
+        tokio::select! {
+            () = stopping.cancelled() => {}
+            _ = tokio::io::copy_bidirectional(&mut near, &mut far) => {}
+        }
+    });
+    Ok(reply)
+}
+
+/// The kubelet's path and parameters for a request of ours.
+fn kubelet_path(asked: &Asked, pod: &Value) -> Outcome<String> {
+    let (namespace, name) = (&asked.target.namespace, &asked.target.name);
+    let mut query = Serializer::new(String::new());
+    let base = if asked.target.subresource == "portforward" {
+        let ports: Vec<&str> = asked.query.all("ports").collect();
+        if !ports.is_empty() {
+            query.append_pair("port", &ports.join(","));
+        }
+        format!("/portForward/{namespace}/{name}")
+    } else {
+        for (ours, theirs) in [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")] {
+            if asked.query.flag(ours)? {
+                query.append_pair(theirs, "1");
+            }
+        }
+        for word in asked.query.all("command") {
+            query.append_pair("command", word);
+        }
+        let verb = &asked.target.subresource;
+        format!("/{verb}/{namespace}/{name}/{}", container(asked, pod)?)
+    };
+    let query = query.finish();
+    Ok(if query.is_empty() { base } else { format!("{base}?{query}") })
+}

@@ -1,0 +1,137 @@
+//! Reviews: who a token belongs to, and what a user may do.
+
+use serde_json::{Value, json};
+
+use crate::answer::{self, Reply};
+use crate::auth::User;
+use crate::authorization::{Access, decide, rules_for};
+use crate::meta::text;
+use crate::request::Asked;
+use crate::state::State;
+use crate::status::{Cause, Failure, Outcome};
+
+pub(super) fn serve(state: &State, asked: &Asked, mut review: Value) -> Outcome<Reply> {
+    let kind = &asked.kind;
+    review["kind"] = (*kind.kind).into();
+    review["apiVersion"] = kind.api_version().into();
+    if !review.get("metadata").is_some_and(Value::is_object) {
+        review["metadata"] = json!({});
+    }
+    review["status"] = match &*kind.resource {
+        "tokenreviews" => token_review(state, &review)?,
+        "selfsubjectreviews" => json!({"userInfo": asked.user.info()}),
+        "selfsubjectaccessreviews" => access_review(state, asked, &asked.user, &review)?,
+        "subjectaccessreviews" | "localsubjectaccessreviews" => {
+            let user = subject(asked, &review)?;
+            access_review(state, asked, &user, &review)?
+        }
+        "selfsubjectrulesreviews" => rules_review(state, asked, &review)?,
+        _ => return Err(Failure::method_not_allowed()),
+    };
+    Ok(answer::value(Some(asked.accepted), 201, &review))
+}
+
+fn token_review(state: &State, review: &Value) -> Outcome<Value> {
+    let token = text(review, "/spec/token");
+    if token.is_empty() {
+        return Err(Failure::bad_request("token is required for TokenReview in authentication"));
+    }
+    let mut audiences: Vec<String> = review
+        .pointer("/spec/audiences")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(|a| a.as_str().map(str::to_owned))
+        .collect();
+    if audiences.is_empty() {
+        audiences.push(crate::tokens::ISSUER.to_owned());
+    }
+    Ok(match crate::auth::token_user(state, token, &audiences) {
+        Some(user) => json!({"authenticated": true, "user": user.info(), "audiences": audiences}),
+        None => json!({"user": {}, "error": "[invalid bearer token, token lookup failed]"}),
+    })
+}
+
+fn subject(asked: &Asked, review: &Value) -> Outcome<User> {
+    let strings = |pointer: &str| -> Vec<String> {
+        review
+            .pointer(pointer)
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(|v| v.as_str().map(str::to_owned))
+            .collect()
+    };
+    let user = User {
+        name: text(review, "/spec/user").to_owned(),
+        uid: text(review, "/spec/uid").to_owned(),
+        groups: strings("/spec/groups"),
+        ..User::default()
+    };
+    if user.name.is_empty() && user.groups.is_empty() {
+        let cause = Cause::invalid("spec.user", &"".into(), "at least one of user or group must be specified");
+        return Err(Failure::invalid("authorization.k8s.io", &asked.kind.kind, "", &[cause]));
+    }
+    Ok(user)
+}
+
+fn access_review(state: &State, asked: &Asked, user: &User, review: &Value) -> Outcome<Value> {
+    let resource = review.pointer("/spec/resourceAttributes").filter(|v| v.is_object());
+    let path = review.pointer("/spec/nonResourceAttributes").filter(|v| v.is_object());
+    let access = match (resource, path) {
+        (Some(resource), None) => Access {
+            verb: text(resource, "/verb").to_owned(),
+            group: text(resource, "/group").to_owned(),
+            resource: text(resource, "/resource").to_owned(),
+            subresource: text(resource, "/subresource").to_owned(),
+            name: text(resource, "/name").to_owned(),
+            namespace: text(resource, "/namespace").to_owned(),
+            path: None,
+        },
+        (None, Some(path)) => {
+            Access { verb: text(path, "/verb").to_owned(), path: Some(text(path, "/path").to_owned()), ..Access::default() }
+        }
+        (Some(_), Some(_)) => {
+            let cause = Cause::invalid(
+                "spec.nonResourceAttributes",
+                path.unwrap_or(&Value::Null),
+                "cannot be specified in combination with resourceAttributes",
+            );
+            return Err(Failure::invalid("authorization.k8s.io", &asked.kind.kind, "", &[cause]));
+        }
+        (None, None) => {
+            let cause = Cause::invalid(
+                "spec.resourceAttributes",
+                &Value::Null,
+                "exactly one of nonResourceAttributes or resourceAttributes must be specified",
+            );
+            return Err(Failure::invalid("authorization.k8s.io", &asked.kind.kind, "", &[cause]));
+        }
+    };
+    Ok(match decide(state, user, &access) {
+        Some(why) if why.is_empty() => json!({"allowed": true}),
+        Some(why) => json!({"allowed": true, "reason": why}),
+        None => json!({"allowed": false}),
+    })
+}
+
+fn rules_review(state: &State, asked: &Asked, review: &Value) -> Outcome<Value> {
+    let namespace = text(review, "/spec/namespace");
+    if namespace.is_empty() {
+        return Err(Failure::bad_request("no namespace on request"));
+    }
+    let mut resource_rules = Vec::new();
+    let mut path_rules = Vec::new();
+    if asked.user.is_master() || !state.enforce {
+        resource_rules.push(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
+        path_rules.push(json!({"verbs": ["*"], "nonResourceURLs": ["*"]}));
+    }
+    for rule in rules_for(state, &asked.user, namespace) {
+        if rule.get("resources").and_then(Value::as_array).is_some_and(|r| !r.is_empty()) {
+            resource_rules.push(rule);
+        } else {
+            path_rules.push(rule);
+        }
+    }
+    Ok(json!({"resourceRules": resource_rules, "nonResourceRules": path_rules, "incomplete": false}))
+}
