@@ -81,7 +81,7 @@ fn payload(cause: &(dyn Any + Send)) -> &str {
 /// One line on stderr, whatever the text held. A closed stderr is nobody's problem.
 fn say(sentence: &str) {
     let line = sentence.split_whitespace().collect::<Vec<_>>().join(" ");
-    let _ = writeln!(io::stderr().lock(), "firesteel: {line}");
+    let _ = io::stderr().lock().write_all(format!("firesteel: {line}\n").as_bytes());
 }
 
 /// Marks an error as the user's input being wrong.

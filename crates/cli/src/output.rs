@@ -32,7 +32,8 @@ impl Printer {
 
     /// Writes a line of talk to stderr.
     pub(crate) fn talk(self, line: impl Display) {
-        let _ = writeln!(io::stderr().lock(), "{line}");
+        // In one piece, so that lines of several processes do not mix.
+        let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
     }
 
     /// A remark that stops nothing.

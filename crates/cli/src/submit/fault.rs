@@ -1,7 +1,8 @@
 //! A way for tests to end the program between two writes to the cluster. Not in release builds.
 
 /// Called after each write. With `FIRESTEEL_FAULT=exit-after-write:N` the N-th one is the last thing the program does:
-/// it kills itself, so that nothing can be tidied up. `interrupt-after-write:N` sends itself Ctrl-C instead.
+/// it kills itself, so that nothing can be tidied up. `interrupt-after-write:N` sends itself Ctrl-C instead, and
+/// `panic-after-write:N` panics.
 #[cfg(debug_assertions)]
 pub(crate) fn after_write() {
     use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,6 +19,7 @@ pub(crate) fn after_write() {
     if at("interrupt-after-write:") {
         let _ = raise(Signal::SIGINT);
     }
+    assert!(!at("panic-after-write:"), "a test asked for this");
 }
 
 #[cfg(not(debug_assertions))]

@@ -39,3 +39,11 @@ async fn interrupted_while_creating_leaves_nothing() {
     assert_eq!(ran.refusal(), "firesteel: interrupted before the driver was created; nothing was left behind");
     place.empties().await;
 }
+
+#[tokio::test]
+async fn panic_is_one_sentence_and_an_exit_code_of_its_own() {
+    let Some(place) = Place::new("panic").await else { return };
+    let ran = place.submission(&[NO_WAIT, NOWHERE]).env("FIRESTEEL_FAULT", "panic-after-write:1").run();
+    assert_eq!(ran.code, Some(70), "{ran:?}");
+    assert!(ran.refusal().starts_with("firesteel: internal error: a test asked for this ("), "{ran:?}");
+}

@@ -3,6 +3,7 @@
 
 mod control;
 mod dry_run;
+mod in_cluster;
 mod interrupted;
 mod place;
 mod program;
