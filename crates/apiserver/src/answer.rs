@@ -65,7 +65,7 @@ pub(crate) fn fresh(kind: &Kind, accepted: Accepted, code: u16, object: &Value) 
     let shown = crate::versions::read(kind, object);
     match accepted.form {
         Form::Plain => value(Some(accepted), code, &shown),
-        Form::Metadata => value(Some(accepted), code, &partial(&shown, true)),
+        Form::Metadata => value(Some(accepted), code, &partial(&shown)),
         Form::Table => {
             let table = crate::table::of(kind, std::iter::once(shown.as_ref()), crate::table::Include::Metadata, true);
             value(Some(accepted), code, &with_meta(table, crate::meta::resource_version(object), "", 0))
@@ -74,13 +74,9 @@ pub(crate) fn fresh(kind: &Kind, accepted: Accepted, code: u16, object: &Value) 
 }
 
 /// `PartialObjectMetadata` of an object.
-pub(crate) fn partial(object: &Value, typed: bool) -> Value {
+pub(crate) fn partial(object: &Value) -> Value {
     let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));
-    if typed {
-        json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
-    } else {
-        json!({"metadata": metadata})
-    }
+    json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
 }
 
 fn with_meta(mut list: Value, revision: &str, next: &str, remaining: usize) -> Value {
@@ -103,6 +99,18 @@ pub(crate) struct Page<'a> {
     pub(crate) remaining: usize,
 }
 
+/// An object inside a list: built-in kinds do not repeat what the list says.
+fn in_list(kind: &Kind, object: &Value) -> Value {
+    let mut shown = crate::versions::read(kind, object).into_owned();
+    if kind.custom.is_none()
+        && let Some(map) = shown.as_object_mut()
+    {
+        map.remove("apiVersion");
+        map.remove("kind");
+    }
+    shown
+}
+
 pub(crate) fn list(kind: &Kind, accepted: Accepted, include: crate::table::Include, page: &Page<'_>) -> Outcome<Reply> {
     let revision = page.revision.to_string();
     let meta = |list| with_meta(list, &revision, page.next, page.remaining);
@@ -117,21 +125,21 @@ pub(crate) fn list(kind: &Kind, accepted: Accepted, include: crate::table::Inclu
                 if index > 0 {
                     out.put_u8(b',');
                 }
-                if crate::versions::differs(kind, &item.value) {
-                    out.put_slice(crate::versions::read(kind, &item.value).to_string().as_bytes());
-                } else {
+                if kind.custom.is_some() && !crate::versions::differs(kind, &item.value) {
                     out.put_slice(&item.text());
+                } else {
+                    out.put_slice(in_list(kind, &item.value).to_string().as_bytes());
                 }
             }
             out.put_slice(b"]}");
             Ok(json_bytes(200, out.freeze()))
         }
         Form::Plain => {
-            let items: Vec<Value> = page.items.iter().map(|i| crate::versions::read(kind, &i.value).into_owned()).collect();
+            let items: Vec<Value> = page.items.iter().map(|i| in_list(kind, &i.value)).collect();
             Ok(value(Some(accepted), 200, &meta(json!({"kind": &*kind.list_kind, "apiVersion": kind.api_version(), "items": items}))))
         }
         Form::Metadata => {
-            let items: Vec<Value> = page.items.iter().map(|i| partial(&i.value, false)).collect();
+            let items: Vec<Value> = page.items.iter().map(|i| partial(&i.value)).collect();
             let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "items": items});
             Ok(value(Some(accepted), 200, &meta(list)))
         }

@@ -131,10 +131,16 @@ fn join(path: &str, field: &str) -> String {
 
 /// Makes `value` what Go's decoding into the type would have left: unknown fields gone (and complained about), nulls and
 /// empty optional lists and maps gone, quantities canonical. A value of the wrong type is an error in Go's words.
-pub(crate) fn conform(schema: &Schema, value: &mut Value, complaints: &mut Complaints) -> Result<(), String> {
-    let mut walk = Conform { complaints };
-    let owner = schema.type_name().map(short_type).unwrap_or_default();
-    walk.object(schema.target(), value, "", owner)
+///
+/// Without `tidy` empty and null fields stay: who applies an empty map means it.
+pub(crate) fn conform(
+    schema: &Schema,
+    kind: &str,
+    value: &mut Value,
+    complaints: &mut Complaints,
+    tidy: bool,
+) -> Result<(), String> {
+    Conform { complaints, tidy }.object(schema.target(), value, "", "", kind)
 }
 
 /// Fills in what Go prints although nobody set it: fields that are structs or plain values, and the few defaults that
@@ -166,12 +172,35 @@ pub(crate) fn fill(schema: &Schema, value: &mut Value) {
     }
 }
 
+/// The object Go starts from: structs are there, lists and pointers that are always printed are null.
+pub(crate) fn zero(schema: &Schema) -> Value {
+    let mut map = Map::new();
+    for (name, field) in &schema.target().fields {
+        match &field.default {
+            Some(Value::Object(_)) => {
+                map.insert(name.clone(), zero(field));
+            }
+            // Defaults that are not zero are the API's, not Go's.
+            Some(default) if *default == "" || *default == 0 || *default == false => {
+                map.insert(name.clone(), default.clone());
+            }
+            _ if schema.target().required.contains(name) => {
+                map.insert(name.clone(), Value::Null);
+            }
+            _ => {}
+        }
+    }
+    Value::Object(map)
+}
+
 struct Conform<'a> {
     complaints: &'a mut Complaints,
+    tidy: bool,
 }
 
 impl Conform<'_> {
-    fn object(&mut self, schema: &Schema, value: &mut Value, path: &str, owner: &str) -> Result<(), String> {
+    /// `path` names every step, `place` only those Go's decoder shows: no indices, no keys of maps.
+    fn object(&mut self, schema: &Schema, value: &mut Value, path: &str, place: &str, owner: &str) -> Result<(), String> {
         let Value::Object(map) = value else { return Ok(()) };
         if schema.ty != Type::Object || schema.is_free_form() {
             return Ok(());
@@ -183,13 +212,17 @@ impl Conform<'_> {
                 continue;
             };
             let at = join(path, name);
-            self.value(field_schema, field, &at, owner)?;
+            let shown = if schema.fields.contains_key(name) { join(place, name) } else { place.to_owned() };
+            self.value(field_schema, field, &at, &shown, owner)?;
         }
         for name in unknown {
             self.complaints.push(format!("unknown field {}", crate::status::go_quote(&join(path, &name))));
             map.remove(&name);
         }
         let named_fields = schema.values.is_none();
+        if !self.tidy {
+            return Ok(());
+        }
         map.retain(|name, field| {
             if !named_fields {
                 return true;
@@ -206,13 +239,13 @@ impl Conform<'_> {
         Ok(())
     }
 
-    fn value(&mut self, schema: &Schema, value: &mut Value, path: &str, owner: &str) -> Result<(), String> {
+    fn value(&mut self, schema: &Schema, value: &mut Value, path: &str, place: &str, owner: &str) -> Result<(), String> {
         let target = schema.target();
         if value.is_null() {
             // Zero value inside a list or map of scalars.
             return Ok(());
         }
-        let wrong = |found: &str| format!("json: cannot unmarshal {found} into Go struct field {owner}.{} of type {}", strip_indices(path), go_type(schema));
+        let wrong = |found: &str| format!("json: cannot unmarshal {found} into Go struct field {owner}.{place} of type {}", go_type(schema));
         match target.ty {
             Type::Any => Ok(()),
             Type::Object => {
@@ -220,13 +253,13 @@ impl Conform<'_> {
                     return Err(wrong(found(value)));
                 }
                 let owner = schema.type_name().map_or(owner, short_type);
-                self.object(target, value, path, owner)
+                self.object(target, value, path, place, owner)
             }
             Type::Array => {
                 let Value::Array(list) = value else { return Err(wrong(found(value))) };
                 if let Some(items) = target.items.as_deref() {
                     for (index, item) in list.iter_mut().enumerate() {
-                        self.value(items, item, &format!("{path}[{index}]"), owner)?;
+                        self.value(items, item, &format!("{path}[{index}]"), place, owner)?;
                         if item.is_null() && items.target().ty == Type::Object {
                             *item = Value::Object(Map::new());
                         }
@@ -236,10 +269,11 @@ impl Conform<'_> {
             }
             Type::String => match value {
                 Value::String(text) => {
-                    if target.format.as_deref() == Some("date-time") {
-                        check_time(text)?;
+                    match target.format.as_deref() {
+                        Some("date-time") => check_time(text),
+                        Some("byte") => check_base64(text),
+                        _ => Ok(()),
                     }
-                    Ok(())
                 }
                 other => Err(wrong(found(other))),
             },
@@ -299,18 +333,16 @@ fn found(value: &Value) -> &'static str {
     }
 }
 
-fn strip_indices(path: &str) -> String {
-    let mut out = String::with_capacity(path.len());
-    let mut inside = false;
-    for c in path.chars() {
-        match c {
-            '[' => inside = true,
-            ']' => inside = false,
-            c if !inside => out.push(c),
-            _ => {}
-        }
+/// Go's complaint about text that is not base64.
+fn check_base64(text: &str) -> Result<(), String> {
+    let body: Vec<u8> = text.bytes().filter(|b| *b != b'\n' && *b != b'\r').collect();
+    let data = body.iter().position(|b| *b == b'=').unwrap_or(body.len());
+    let odd = body[..data].iter().position(|b| !b.is_ascii_alphanumeric() && *b != b'+' && *b != b'/');
+    match odd {
+        Some(at) => Err(format!("illegal base64 data at input byte {at}")),
+        None if body.len() % 4 != 0 || body.len() - data > 2 => Err(format!("illegal base64 data at input byte {data}")),
+        None => Ok(()),
     }
-    out
 }
 
 fn short_type(name: &str) -> &str {
@@ -357,7 +389,7 @@ mod tests {
         let mut value = json!({"spec": {"foo": 1, "containers": [
             {"name": "c", "bar": true, "resources": {"limits": {"cpu": "1000m", "memory": 1}}, "args": []}]}});
         let mut complaints = Vec::new();
-        conform(pod(), &mut value, &mut complaints).expect("conform");
+        conform(pod(), "Pod", &mut value, &mut complaints, true).expect("conform");
         assert_eq!(complaints, [r#"unknown field "spec.containers[0].bar""#, r#"unknown field "spec.foo""#]);
         assert_eq!(value, json!({"spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "1", "memory": "1"}}}]}}));
     }
@@ -365,7 +397,7 @@ mod tests {
     #[test]
     fn wrong_types_are_told_in_gos_words() {
         let mut value = json!({"spec": {"priority": "x"}});
-        let error = conform(pod(), &mut value, &mut Vec::new()).expect_err("wrong type");
+        let error = conform(pod(), "Pod", &mut value, &mut Vec::new(), true).expect_err("wrong type");
         assert_eq!(error, "json: cannot unmarshal string into Go struct field PodSpec.spec.priority of type int32");
     }
 }

@@ -175,10 +175,11 @@ pub(crate) async fn delete_object(
         crate::admission::refuse_deletion(kind, name)?;
         crate::admission::validate(state, asked, Some(&current.value), None, options.dry_run, &mut Vec::new()).await?;
         let Some(marked) = mark(kind, &current.value, options) else {
+            let last = last_state(kind, &current.value);
             if options.dry_run {
-                return Ok(Deletion::Removed(current));
+                return Ok(Deletion::Removed(Arc::new(Stored::new(current.revision, last))));
             }
-            match state.remove(kind, &current).await? {
+            match state.remove_as(kind, &current, last).await? {
                 Some(removed) => {
                     crate::effects::after_write(state, kind, Some(&removed), None).await;
                     return Ok(Deletion::Removed(removed));
@@ -205,7 +206,7 @@ fn check_preconditions(kind: &Kind, name: &str, current: &Value, options: &Delet
     {
         return Err(Failure::conflict(
             &kind.group,
-            &kind.resource,
+            &kind.kind,
             name,
             &format!(
                 "the UID in the precondition ({uid}) does not match the UID in record ({}). The object might have been deleted and then recreated",
@@ -218,7 +219,7 @@ fn check_preconditions(kind: &Kind, name: &str, current: &Value, options: &Delet
     {
         return Err(Failure::conflict(
             &kind.group,
-            &kind.resource,
+            &kind.kind,
             name,
             &format!(
                 "the ResourceVersion in the precondition ({version}) does not match the ResourceVersion in record ({}). The object might have been modified",
@@ -263,6 +264,21 @@ fn mark(kind: &Kind, current: &Value, options: &DeleteOptions) -> Option<Value> 
         meta::child(&mut next, "status").insert("phase".into(), "Terminating".into());
     }
     Some(next)
+}
+
+/// What is told of an object that goes at once: a pod shows that its time is up.
+fn last_state(kind: &Kind, current: &Value) -> Value {
+    let mut last = current.clone();
+    if kind.is("", "pods") {
+        let first = !meta::deleting(current);
+        let metadata = meta::of(&mut last);
+        metadata.insert("deletionTimestamp".into(), meta::now().into());
+        metadata.insert("deletionGracePeriodSeconds".into(), 0.into());
+        if let Some(generation) = metadata.get("generation").and_then(Value::as_i64).filter(|g| first && *g > 0) {
+            metadata.insert("generation".into(), (generation + 1).into());
+        }
+    }
+    last
 }
 
 /// How long a pod that runs somewhere is given; everything else ends at once.

@@ -42,6 +42,7 @@ pub(crate) async fn serve(state: Arc<State>, certificate: Option<Arc<User>>, req
 async fn dispatch(state: &Arc<State>, certificate: Option<&User>, request: Request<Body>) -> Outcome<Reply> {
     let (mut parts, body) = request.into_parts();
     let user = crate::auth::authenticate(state, &parts.headers, certificate)?;
+    let user = crate::authorization::impersonate(state, &parts.headers, user)?;
     let path = parts.uri.path().to_owned();
     let Some(target) = Target::parse(&path) else {
         crate::authorization::check_path(state, &user, &parts.method, &path)?;
@@ -49,7 +50,6 @@ async fn dispatch(state: &Arc<State>, certificate: Option<&User>, request: Reque
     };
     let query = Query::parse(&parts.uri);
     let verb = verb(&parts.method, &target, &query)?;
-    let user = crate::authorization::impersonate(state, &parts.headers, user)?;
     crate::authorization::check(state, &user, verb, &target)?;
     let kinds = state.kinds.load_full();
     let kind = kind_of(&kinds, &target)?;
@@ -67,7 +67,11 @@ async fn dispatch(state: &Arc<State>, certificate: Option<&User>, request: Reque
     if asked.kind.virtual_ || !matches!(asked.target.subresource.as_str(), "" | "status" | "ephemeralcontainers" | "finalize" | "resize") {
         return crate::subresource::serve(state, &asked, &mut parts, body).await;
     }
-    serve_objects(state, &asked, &mut parts, body).await
+    let mut reply = serve_objects(state, &asked, &mut parts, body).await?;
+    if asked.kind.is("", "endpoints") {
+        answer::warn(&mut reply, &["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()]);
+    }
+    Ok(reply)
 }
 
 async fn serve_objects(state: &Arc<State>, asked: &Asked, parts: &mut Parts, body: Body) -> Outcome<Reply> {
@@ -84,10 +88,7 @@ async fn serve_objects(state: &Arc<State>, asked: &Asked, parts: &mut Parts, bod
         (&Method::PUT, true) => Writer::new(state, asked)?.update(&read(body).await?).await,
         (&Method::PATCH, true) => Writer::new(state, asked)?.patch(&read(body).await?).await,
         (&Method::DELETE, true) if whole => crate::deleting::delete(state, asked, &read(body).await?).await,
-        (&Method::DELETE, false) if !asked.kind.is("", "namespaces") && !asked.kind.is("", "services") || false => {
-            crate::deleting::delete_collection(state, asked, &read(body).await?).await
-        }
-        (&Method::DELETE, false) if asked.kind.is("", "services") => {
+        (&Method::DELETE, false) if !asked.kind.is("", "namespaces") => {
             crate::deleting::delete_collection(state, asked, &read(body).await?).await
         }
         _ => Err(Failure::method_not_allowed()),

@@ -162,8 +162,12 @@ pub(crate) fn record(kind: &Kind, old: Option<&Value>, new: &mut Value, manager:
             map.remove("status");
         }
     }
-    let before = old.map(bare);
-    let difference = walk::compare(schema_of(kind), before.as_ref(), Some(&after));
+    let before = match old {
+        Some(old) => bare(old),
+        None if kind.custom.is_none() => crate::decode::zero(schema_of(kind)),
+        None => json!({"metadata": {}}),
+    };
+    let difference = walk::compare(schema_of(kind), Some(&before), Some(&after));
     let changed = difference.added.union(&difference.modified);
     let own = Entry {
         manager: manager.to_owned(),
@@ -244,7 +248,9 @@ pub(crate) fn apply(kind: &Kind, live: &Value, applied: &Value, manager: &str, s
     let mut entries = read(live);
     let before = bare(live);
     if entries.is_empty() {
-        let everything = walk::compare(schema, None, Some(&before)).added;
+        let empty = if kind.custom.is_none() { crate::decode::zero(schema) } else { json!({"metadata": {}}) };
+        let first = walk::compare(schema, Some(&empty), Some(&before));
+        let everything = first.added.union(&first.modified);
         entries.push(Entry {
             manager: BEFORE_FIRST_APPLY.into(),
             operation: Operation::Update,
@@ -284,14 +290,9 @@ pub(crate) fn apply(kind: &Kind, live: &Value, applied: &Value, manager: &str, s
         return Err(refused(&conflicts));
     }
     own.set = stripped(own.set);
-    if let Some(last) = last
-        && last.set == own.set
-        && last.version == own.version
-        && difference.added.is_empty()
-        && difference.modified.is_empty()
-        && difference.removed.is_empty()
-    {
-        own.time = last.time;
+    if difference.added.is_empty() && difference.modified.is_empty() && difference.removed.is_empty() {
+        // Nothing changed: the time of the last change stays, and a new manager has none.
+        own.time = last.and_then(|l| l.time);
     }
     entries.push(own);
     write(&mut next, entries);

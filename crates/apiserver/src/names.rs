@@ -39,6 +39,9 @@ pub(crate) fn label_complaint(text: &str) -> Option<String> {
     if text.len() > 63 {
         return Some("must be no more than 63 bytes".into());
     }
+    if text.contains('.') && is_subdomain(text) {
+        return Some("must not contain dots".into());
+    }
     (!is_label(text)).then(|| {
         format!(
             "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '{LABEL_FORM}')"

@@ -46,27 +46,8 @@ pub(crate) fn mark_gated(pod: &mut Value) {
             "reason": "SchedulingGated",
             "message": "Scheduling is blocked due to non-empty scheduling gates",
             "lastProbeTime": null,
-            "lastTransitionTime": null,
-            "observedGeneration": 1,
+            "lastTransitionTime": meta::now(),
         }]);
-    }
-}
-
-/// When the last gate goes, the condition goes with it.
-pub(crate) fn ungate(old: &Value, next: &mut Value) {
-    if !gated(old) || gated(next) {
-        return;
-    }
-    let Some(status) = next.get_mut("status").and_then(Value::as_object_mut) else { return };
-    let empty = match status.get_mut("conditions").and_then(Value::as_array_mut) {
-        Some(conditions) => {
-            conditions.retain(|c| !(c.get("type").is_some_and(|t| t == "PodScheduled") && c.get("reason").is_some_and(|r| r == "SchedulingGated")));
-            conditions.is_empty()
-        }
-        None => false,
-    };
-    if empty {
-        status.remove("conditions");
     }
 }
 
@@ -98,12 +79,8 @@ pub(crate) fn bind(pod: &mut Value, node: &str, annotations: Option<&Value>) -> 
     Ok(())
 }
 
-pub(crate) fn set_condition(object: &mut Value, mut condition: Value) {
+fn set_condition(object: &mut Value, condition: Value) {
     let kind = condition.get("type").cloned().unwrap_or_default();
-    let generation = meta::generation(object);
-    if generation > 0 {
-        condition["observedGeneration"] = generation.into();
-    }
     let status = meta::child(object, "status");
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));
     if !conditions.is_array() {

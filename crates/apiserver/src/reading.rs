@@ -29,11 +29,16 @@ impl Filter {
         let label_text = asked.query.get("labelSelector");
         let field_text = asked.query.get("fieldSelector");
         let labels = Labels::parse(label_text)
-            .map_err(|why| Failure::bad_request(format!("unable to parse requirement: {why}")))?;
+            .map_err(Failure::bad_request)?;
         let fields = Fields::parse(field_text).map_err(Failure::bad_request)?;
         for field in fields.names() {
             if !selectable(&asked.kind, field) {
                 let kind = &asked.kind;
+                if kind.custom.is_none() && !has_own_fields(kind) {
+                    return Err(Failure::bad_request(format!(
+                        "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                    )));
+                }
                 let what = if kind.custom.is_some() || !kind.group.is_empty() {
                     format!("{}/{}, Resource={}", kind.group, kind.version, kind.resource)
                 } else {
@@ -69,6 +74,13 @@ impl Filter {
     fn only_name(&self) -> Option<&str> {
         self.name.as_deref().or_else(|| self.fields.exact_name())
     }
+}
+
+/// Kinds that have selectable fields of their own complain in other words.
+fn has_own_fields(kind: &Kind) -> bool {
+    selectable(kind, "spec.nodeName") || selectable(kind, "type") || selectable(kind, "spec.type") || selectable(kind, "status.phase")
+        || selectable(kind, "spec.unschedulable") || selectable(kind, "status.replicas") || selectable(kind, "status.successful")
+        || selectable(kind, "spec.signerName") || selectable(kind, "reason")
 }
 
 /// Fields a selector may name, besides name and namespace.
@@ -130,12 +142,9 @@ pub(crate) fn revision_parameter(asked: &Asked) -> Outcome<Option<u64>> {
     match asked.query.get("resourceVersion") {
         "" => Ok(None),
         text => text.parse().map(Some).map_err(|_| {
-            Failure::invalid(
-                "meta.k8s.io",
-                "ListOptions",
-                "",
-                &[Cause::invalid("resourceVersion", &text.into(), &format!("strconv.ParseUint: parsing {text:?}: invalid syntax"))],
-            )
+            Failure::bad_request(format!(
+                "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
+            ))
         }),
     }
 }
@@ -265,5 +274,15 @@ fn read_token(token: &str) -> Outcome<(u64, Key)> {
         let (namespace, name) = value.get("start")?.as_str()?.split_once('/')?;
         Some((value.get("rv")?.as_u64()?, (namespace.into(), name.into())))
     };
-    parse().ok_or_else(|| Failure::bad_request("continue key is not valid: encoded continue token is malformed"))
+    parse().ok_or_else(|| {
+        let why = match URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')) {
+            Err(_) => "illegal base64 data at input byte 0".to_owned(),
+            Ok(bytes) => match bytes.first() {
+                Some(first) if *first >= 0x80 => format!("invalid character '\\u{:04x}' looking for beginning of value", first),
+                Some(first) if *first != b'{' => format!("invalid character '{}' looking for beginning of value", char::from(*first)),
+                _ => "unexpected end of JSON input".to_owned(),
+            },
+        };
+        Failure::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+    })
 }

@@ -59,7 +59,8 @@ impl Labels {
         let mut at = 0;
         let mut requirements = Vec::new();
         while at < tokens.len() {
-            let (requirement, next) = parse_requirement(&tokens, at)?;
+            let (requirement, next) =
+                parse_requirement(&tokens, at).map_err(|why| format!("unable to parse requirement: {why}"))?;
             requirements.push(requirement);
             at = next;
             match tokens.get(at) {
@@ -178,7 +179,7 @@ fn parse_requirement(tokens: &[Token], mut at: usize) -> Result<(Requirement, us
             let inside = word == "in";
             at += 1;
             if tokens.get(at) != Some(&Token::Mark("(")) {
-                return Err(format!("found '{}', expected: '('", shown(tokens.get(at))));
+                return Err(format!("found '{}' expected: '('", shown(tokens.get(at))));
             }
             at += 1;
             let mut values = Vec::new();

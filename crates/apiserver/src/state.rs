@@ -60,11 +60,16 @@ impl State {
 
     /// Removes an object that is still at `seen`.
     pub(crate) async fn remove(&self, kind: &Kind, seen: &Stored) -> Outcome<Option<Arc<Stored>>> {
+        self.remove_as(kind, seen, seen.value.clone()).await
+    }
+
+    /// As [`State::remove`], told to watchers with the given last state.
+    pub(crate) async fn remove_as(&self, kind: &Kind, seen: &Stored, last: Value) -> Outcome<Option<Arc<Stored>>> {
         let write = Write {
             table: kind.table.clone(),
             key: key_of(&seen.value),
             expected: Some(seen.revision),
-            action: Action::Remove,
+            action: Action::Remove(Some(last)),
         };
         settle(self.store.commit(write).await)
     }

@@ -210,7 +210,12 @@ impl Failure {
     }
 
     pub(crate) fn invalid(group: &str, kind: &str, name: &str, causes: &[Cause]) -> Box<Self> {
-        let lines: Vec<String> = causes.iter().map(Cause::line).collect();
+        let mut lines: Vec<String> = Vec::new();
+        for line in causes.iter().map(Cause::line) {
+            if !lines.contains(&line) {
+                lines.push(line);
+            }
+        }
         let joined = match lines.as_slice() {
             [one] => one.clone(),
             many => format!("[{}]", many.join(", ")),
@@ -254,7 +259,10 @@ impl Failure {
     }
 
     pub(crate) fn not_acceptable(accepted: &str) -> Box<Self> {
-        Self::new(406, "NotAcceptable", format!("only the following media types are accepted: {accepted}"))
+        let mut failure =
+            Self::new(406, "NotAcceptable", format!("406: Not Acceptable\n\nAvailable representations: {accepted}"));
+        failure.details = Some(json!({}));
+        failure
     }
 
     pub(crate) fn unsupported_media_type(accepted: &str) -> Box<Self> {

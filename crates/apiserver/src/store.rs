@@ -87,7 +87,8 @@ pub(crate) struct Write {
 #[derive(Debug)]
 pub(crate) enum Action {
     Put(Value),
-    Remove,
+    /// With the state the removal is told with; `None`: the one stored.
+    Remove(Option<Value>),
 }
 
 /// The object was not at the expected revision.
@@ -329,8 +330,8 @@ fn stage(inner: &Inner, staged: &Staged, write: Write, revision: u64) -> Result<
     }
     let (mut value, removed) = match (write.action, &before) {
         (Action::Put(value), _) => (value, false),
-        (Action::Remove, Some(found)) => (found.value.clone(), true),
-        (Action::Remove, None) => return Err(Refused::Changed),
+        (Action::Remove(last), Some(found)) => (last.unwrap_or_else(|| found.value.clone()), true),
+        (Action::Remove(_), None) => return Err(Refused::Changed),
     };
     crate::meta::set_resource_version(&mut value, revision);
     Ok(StagedChange { table: write.table, key: write.key, before, now: Arc::new(Stored::new(revision, value)), removed })

@@ -70,6 +70,11 @@ pub(crate) fn prepare_create(state: &State, kind: &Kind, object: &mut Value) -> 
         ("batch", "jobs") => {
             object["status"] = json!({});
             crate::defaults::job_labels(object);
+            if meta::labels(object).is_none_or(serde_json::Map::is_empty)
+                && let Some(labels) = object.pointer("/spec/template/metadata/labels").cloned()
+            {
+                meta::of(object).insert("labels".into(), labels);
+            }
         }
         _ if kind.custom.is_some() => {
             if kind.status
@@ -89,6 +94,9 @@ fn empty_status(kind: &Kind) -> Value {
     let mut status = json!({"status": {}});
     if let Some(schema) = kind.schema.and_then(crate::schema::built_in) {
         crate::decode::fill(schema, &mut status);
+    }
+    if kind.is("autoscaling", "horizontalpodautoscalers") {
+        status["status"]["currentMetrics"] = Value::Null;
     }
     status["status"].take()
 }
@@ -165,9 +173,6 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, old: &Value, next: 
             Some(list) => spec.insert("finalizers".into(), list),
             None => spec.remove("finalizers"),
         };
-    }
-    if kind.is("", "pods") && subresource.is_empty() {
-        crate::pods::ungate(old, next);
     }
     if kind.is("", "services") {
         crate::service::keep_addresses(old, next);

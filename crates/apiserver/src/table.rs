@@ -34,7 +34,7 @@ pub(crate) fn of<'a>(kind: &Kind, objects: impl Iterator<Item = &'a Value>, incl
             let mut row = json!({"cells": cells(kind, object, now)});
             match include {
                 Include::Nothing => row["object"] = Value::Null,
-                Include::Metadata => row["object"] = crate::answer::partial(object, true),
+                Include::Metadata => row["object"] = crate::answer::partial(object),
                 Include::Object => row["object"] = object.clone(),
             }
             if kind.is("", "pods")

@@ -25,9 +25,7 @@ fn each<'a>(value: &'a Value, field: &str) -> Vec<&'a Value> {
 fn one_of(value: &Value, field: &str, path: &str, options: &[&str], causes: &mut Vec<Cause>) {
     let given = text(value, field);
     if !given.is_empty() && !options.contains(&given) {
-        let mut sorted = options.to_vec();
-        sorted.sort_unstable();
-        causes.push(Cause::unsupported(format!("{path}.{field}"), &given.into(), &sorted));
+        causes.push(Cause::unsupported(format!("{path}.{field}"), &given.into(), options));
     }
 }
 

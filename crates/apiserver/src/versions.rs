@@ -41,6 +41,10 @@ pub(crate) fn read<'a>(kind: &Kind, stored: &'a Value) -> Cow<'a, Value> {
     let mut object = stored.clone();
     if is_event_view(kind) {
         rename(&mut object, |(core, view)| (core, view));
+        if let Some(map) = object.as_object_mut() {
+            // Always printed in the core group, left out when empty in this one.
+            map.retain(|key, value| !(matches!(key.as_str(), "reportingController" | "reportingInstance" | "note") && value == ""));
+        }
     }
     object["apiVersion"] = kind.api_version().into();
     object["kind"] = (*kind.kind).into();
@@ -52,6 +56,11 @@ pub(crate) fn write(kind: &Kind, mut object: Value) -> Value {
     if is_event_view(kind) {
         rename(&mut object, |(core, view)| (view, core));
         object["apiVersion"] = "v1".into();
+        if let Some(map) = object.as_object_mut() {
+            for field in ["reportingComponent", "reportingInstance"] {
+                map.entry(field).or_insert_with(|| "".into());
+            }
+        }
     } else if let Some(custom) = &kind.custom {
         object["apiVersion"] = format!("{}/{}", kind.group, custom.storage_version).into();
     }

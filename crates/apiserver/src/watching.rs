@@ -173,7 +173,7 @@ impl Watcher {
         match self.form {
             Form::Plain if !crate::versions::differs(&self.kind, &stored.value) => envelope(kind, &stored.text()),
             Form::Plain => envelope(kind, crate::versions::read(&self.kind, &stored.value).to_string().as_bytes()),
-            Form::Metadata => envelope(kind, crate::answer::partial(&stored.value, true).to_string().as_bytes()),
+            Form::Metadata => envelope(kind, crate::answer::partial(&stored.value).to_string().as_bytes()),
             Form::Table => {
                 let shown = crate::versions::read(&self.kind, &stored.value);
                 let mut table = crate::table::of(&self.kind, std::iter::once(shown.as_ref()), self.include, !self.columns_sent);

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::answer::{self, Reply};
 use crate::decode::Complaints;
-use crate::kinds::Kind;
+use crate::kinds::{Kind, Kinds};
 use crate::managed;
 use crate::meta;
 use crate::patch::Patch;
@@ -52,7 +52,7 @@ impl<'a> Writer<'a> {
         let mut complaints = Complaints::new();
         let kind = self.kind();
         let object = parse_body(self.asked, body, &mut complaints)?;
-        let object = check_type(kind, object)?;
+        let object = check_type(&self.state.kinds.load(), kind, object)?;
         let object = self.conform(object, complaints)?;
         Ok(object)
     }
@@ -216,7 +216,7 @@ impl<'a> Writer<'a> {
             .change(|writer, current| {
                 let shown = crate::versions::read(kind, current);
                 let patched = patch.onto(kind, &shown)?;
-                let patched = check_patched(kind, &shown, patched)?;
+                let patched = check_patched(&writer.state.kinds.load(), kind, &shown, patched)?;
                 writer.warnings.clear();
                 writer.conform(patched, Complaints::new())
             }, |kind, old, new| managed::record(kind, Some(old), new, &manager, &subresource))
@@ -234,7 +234,13 @@ impl<'a> Writer<'a> {
             return Err(Failure::invalid("meta.k8s.io", "PatchOptions", "", &[cause]));
         }
         let force = self.asked.query.flag("force")?;
-        let applied = check_type(kind, applied)?;
+        let typed = |field: &str| applied.get(field).and_then(Value::as_str).unwrap_or_default();
+        if typed("apiVersion").is_empty() || typed("kind").is_empty() {
+            let version = typed("apiVersion");
+            let slash = if version.contains('/') { "" } else { "/" };
+            return Err(Failure::bad_request(format!("invalid object type: {slash}{version}, Kind={}", typed("kind"))));
+        }
+        let applied = check_type(&self.state.kinds.load(), kind, applied)?;
         if applied.pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(|l| !l.is_empty()) {
             return Err(Failure::bad_request("metadata.managedFields must be nil"));
         }
@@ -251,7 +257,7 @@ impl<'a> Writer<'a> {
         let mut complaints = Complaints::new();
         let mut checked = applied.clone();
         // Types and unknown fields are checked on what was sent; it is merged as sent, without defaults.
-        sent(kind, &mut checked, &mut complaints)?;
+        sent(kind, &mut checked, &mut complaints, false)?;
         if !complaints.is_empty() {
             match self.strictness {
                 Strictness::Strict => {
@@ -399,16 +405,13 @@ fn summary(body: &[u8]) -> String {
         return "<empty>".into();
     }
     let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
-    match std::str::from_utf8(body) {
-        Ok(text) if body.len() > LONGEST => format!("{} ...", crate::status::go_quote(&text.chars().take(LONGEST).collect::<String>())),
-        Ok(text) => crate::status::go_quote(text),
-        Err(_) if body.len() > LONGEST => format!("{} ...", hex(&body[..LONGEST])),
-        Err(_) => hex(body),
-    }
+    let shown = &body[..body.len().min(LONGEST)];
+    let text = if body[0] == b'{' { String::from_utf8_lossy(shown).into_owned() } else { hex(shown) };
+    if body.len() > LONGEST { format!("{text} ...") } else { text }
 }
 
 /// `apiVersion` and `kind` must be those of the path; built-in kinds may leave them out.
-pub(crate) fn check_type(kind: &Kind, mut object: Value) -> Outcome<Value> {
+pub(crate) fn check_type(kinds: &Kinds, kind: &Kind, mut object: Value) -> Outcome<Value> {
     let version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     let found = object.get("kind").and_then(Value::as_str).unwrap_or_default();
     let expected = kind.api_version();
@@ -418,11 +421,29 @@ pub(crate) fn check_type(kind: &Kind, mut object: Value) -> Outcome<Value> {
     if version.is_empty() && kind.custom.is_some() {
         return Err(Failure::bad_request(format!("Object 'apiVersion' is missing in '{object}'")));
     }
+    let given = if version.is_empty() { expected.as_str() } else { version };
+    let named = if found.is_empty() { &*kind.kind } else { found };
+    if kind.custom.is_none() && (named != &*kind.kind || given != expected) {
+        let known = kinds.iter().find(|k| *k.kind == *named && k.api_version() == given);
+        let why = match known {
+            Some(other) => {
+                let package = |group: &str| match group.split('.').next() {
+                    Some("") | None => "core".to_owned(),
+                    Some(word) => word.to_owned(),
+                };
+                format!("converting ({}.{named}) to ({}.{}): unknown conversion", other.version, package(&kind.group), kind.kind)
+            }
+            None => format!("no kind {named:?} is registered for version {given:?} in scheme \"pkg/runtime/scheme.go:111\""),
+        };
+        return Err(Failure::bad_request(format!(
+            "{named} in version {:?} cannot be handled as a {}: {why}",
+            given.rsplit('/').next().unwrap_or_default(),
+            kind.kind
+        )));
+    }
     if !found.is_empty() && found != &*kind.kind {
         return Err(Failure::bad_request(format!(
-            "{found} in version {:?} cannot be handled as a {}: no kind {found:?} is registered for version {version:?}",
-            version.rsplit('/').next().unwrap_or_default(),
-            kind.kind
+            "the kind in the data ({found}) does not match the expected kind ({})", kind.kind
         )));
     }
     if !version.is_empty() && version != expected {
@@ -436,17 +457,17 @@ pub(crate) fn check_type(kind: &Kind, mut object: Value) -> Outcome<Value> {
 }
 
 /// Decoding of what was sent: unknown fields removed, types checked. No defaults.
-pub(crate) fn sent(kind: &Kind, object: &mut Value, complaints: &mut Complaints) -> Outcome<()> {
+pub(crate) fn sent(kind: &Kind, object: &mut Value, complaints: &mut Complaints, tidy: bool) -> Outcome<()> {
     if let Some(custom) = &kind.custom {
         custom.prune(object, complaints);
         return Ok(());
     }
     let Some(schema) = kind.schema.and_then(crate::schema::built_in) else { return Ok(()) };
-    crate::decode::conform(schema, object, complaints).map_err(|why| unreadable(kind, &why))
+    crate::decode::conform(schema, &kind.kind, object, complaints, tidy).map_err(|why| unreadable(kind, &why))
 }
 
 fn decoded(kind: &Kind, object: &mut Value, complaints: &mut Complaints) -> Outcome<()> {
-    sent(kind, object, complaints)?;
+    sent(kind, object, complaints, true)?;
     if let Some(custom) = &kind.custom {
         custom.fill_defaults(object);
     } else if let Some(schema) = kind.schema.and_then(crate::schema::built_in) {
@@ -476,11 +497,11 @@ fn place(kind: &Kind, namespace: &str, object: &mut Value) -> Outcome<()> {
     Ok(())
 }
 
-fn check_patched(kind: &Kind, old: &Value, patched: Value) -> Outcome<Value> {
+fn check_patched(kinds: &Kinds, kind: &Kind, old: &Value, patched: Value) -> Outcome<Value> {
     if !patched.is_object() {
         return Err(Failure::bad_request("the patched object is not an object"));
     }
-    let patched = check_type(kind, patched)?;
+    let patched = check_type(kinds, kind, patched)?;
     if meta::name(&patched) != meta::name(old) {
         return Err(Failure::bad_request(format!(
             "the name of the object ({}) does not match the name on the URL ({})",

@@ -38,7 +38,7 @@ fn prune_map(schema: &Schema, map: &mut Map<String, Value>, path: &str, resource
                 "apiVersion" | "kind" => continue,
                 "metadata" => {
                     let mut inner = Complaints::new();
-                    let _ = crate::decode::conform(crate::schema::object_meta(), field, &mut inner);
+                    let _ = crate::decode::conform(crate::schema::object_meta(), "ObjectMeta", field, &mut inner, true);
                     let prefix = join(path, "metadata");
                     complaints.extend(inner.into_iter().map(|c| c.replacen("field \"", &format!("field \"{prefix}."), 1)));
                     continue;

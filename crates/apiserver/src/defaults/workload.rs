@@ -8,6 +8,7 @@ use crate::meta;
 pub(super) fn apply(resource: &str, object: &mut Value) {
     let template_labels = object.pointer("/spec/template/metadata/labels").cloned();
     let labels = object.pointer("/metadata/labels").cloned();
+    let mut generation_note = false;
     let spec = meta::child(object, "spec");
     if let Some(template) = inner(spec, "template").and_then(|t| inner(t, "spec")) {
         super::pod::template(template);
@@ -31,6 +32,7 @@ pub(super) fn apply(resource: &str, object: &mut Value) {
                 set(rolling, "maxSurge", 0);
             }
             set(spec, "revisionHistoryLimit", 10);
+            generation_note = true;
         }
         "jobs" => job(spec),
         "cronjobs" => {
@@ -45,6 +47,10 @@ pub(super) fn apply(resource: &str, object: &mut Value) {
             }
         }
         _ => {}
+    }
+    if generation_note {
+        let notes = meta_child(meta::of(object), "annotations");
+        set(notes, "deprecated.daemonset.template.generation", "1");
     }
     if resource == "replicationcontrollers" && labels.is_none()
         && let Some(found) = template_labels
@@ -107,6 +113,7 @@ fn job(spec: &mut Map<String, Value>) {
     set(spec, "backoffLimit", limit);
     set(spec, "completionMode", "NonIndexed");
     set(spec, "suspend", false);
+    set(spec, "manualSelector", false);
     let policy = if spec.contains_key("podFailurePolicy") { "Failed" } else { "TerminatingOrFailed" };
     set(spec, "podReplacementPolicy", policy);
 }
@@ -119,7 +126,6 @@ pub(crate) fn job_labels(object: &mut Value) {
     if spec.get("manualSelector").is_some_and(|m| m == true) {
         return;
     }
-    spec.remove("manualSelector");
     let template = meta_child(spec, "template");
     let labels = meta_child(meta_child(template, "metadata"), "labels");
     for (key, value) in [

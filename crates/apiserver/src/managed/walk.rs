@@ -116,9 +116,11 @@ fn walk(schema: &Schema, old: Option<&Value>, new: Option<&Value>, path: &mut Ve
         Some(_) => false,
     };
     let same_form = match (old, new) {
+        (Some(Value::Null), _) | (_, Some(Value::Null)) => true,
         (Some(a), Some(b)) => std::mem::discriminant(a) == std::mem::discriminant(b),
         _ => true,
     };
+    let any = if any.is_null() { old.unwrap_or(any) } else { any };
     let shape = if same_form { shape(schema, any) } else { Shape::Leaf };
     match shape {
         Shape::Map if !(empty(old) && empty(new)) => {

@@ -30,6 +30,7 @@ fn merge_map(schema: &Schema, mut target: Map<String, Value>, patch: &Map<String
         Some("merge") | None => {}
         Some(other) => return Err(format!("Unknown patch type: {other}")),
     }
+    let before_lists = target.clone();
     if let Some(keep) = patch.get(RETAIN) {
         let keep = keep.as_array().ok_or("the value of $retainKeys must be a list")?;
         if patch.keys().any(|k| !k.starts_with('$') && !keep.iter().any(|v| v == k)) {
@@ -81,7 +82,8 @@ fn merge_map(schema: &Schema, mut target: Map<String, Value>, patch: &Map<String
         let order = order.as_array().ok_or_else(|| format!("the value of {key} must be a list"))?;
         let merge_key = schema.field(field).and_then(|f| f.strategy.key.clone());
         if let Some(Value::Array(list)) = target.get_mut(field) {
-            arrange(list, order, merge_key.as_deref());
+            let before = before_lists.get(field).and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+            *list = arrange(std::mem::take(list), order, before, merge_key.as_deref());
         }
     }
     Ok(target)
@@ -93,16 +95,16 @@ fn merge_list(field: Option<&Schema>, before: Vec<Value>, change: &[Value]) -> R
     };
     let Some(key) = field.strategy.key.as_deref() else {
         // A set of primitives: what is new is added.
-        let mut list = before;
+        let mut list = before.clone();
         for item in change {
             if !list.contains(item) {
                 list.push(item.clone());
             }
         }
-        return Ok(list);
+        return Ok(arrange(list, change, &before, None));
     };
     let replaced = change.iter().any(|item| item.get(DIRECTIVE).is_some_and(|d| d == "replace"));
-    let mut list = if replaced { Vec::new() } else { before };
+    let mut list = if replaced { Vec::new() } else { before.clone() };
     let anything = crate::schema::anything();
     let items = field.items.as_deref().filter(|i| i.target().ty == Type::Object).unwrap_or(anything);
     for item in change {
@@ -128,29 +130,34 @@ fn merge_list(field: Option<&Schema>, before: Vec<Value>, change: &[Value]) -> R
             None => list.push(Value::Object(merge_map(items, Map::new(), map)?)),
         }
     }
-    Ok(list)
+    Ok(arrange(list, change, &before, Some(key)))
 }
 
-/// Puts the listed elements in the given order; others keep their place relative to the elements around them.
-fn arrange(list: &mut Vec<Value>, order: &[Value], key: Option<&str>) {
-    let rank = |item: &Value| {
-        order.iter().position(|wanted| match key {
-            Some(key) => wanted.get(key).is_some() && wanted.get(key) == item.get(key),
-            None => wanted == item,
+/// Elements the patch names come in its order; others keep theirs, and stand before a named one only if they did so
+/// before the patch.
+fn arrange(list: Vec<Value>, order: &[Value], before: &[Value], key: Option<&str>) -> Vec<Value> {
+    let place = |among: &[Value], item: &Value| {
+        among.iter().position(|other| match key {
+            Some(key) => other.get(key).is_some() && other.get(key) == item.get(key),
+            None => other == item,
         })
     };
-    let mut listed: Vec<(usize, Value)> = Vec::new();
-    let mut slots = Vec::new();
-    for (at, item) in list.iter().enumerate() {
-        if let Some(rank) = rank(item) {
-            listed.push((rank, item.clone()));
-            slots.push(at);
+    let (mut named, others): (Vec<Value>, Vec<Value>) = list.into_iter().partition(|item| place(order, item).is_some());
+    named.sort_by_key(|item| place(order, item));
+    let mut out = Vec::with_capacity(named.len() + others.len());
+    let mut named = named.into_iter().peekable();
+    for other in others {
+        while let Some(next) = named.peek() {
+            let other_first = matches!((place(before, &other), place(before, next)), (Some(a), Some(b)) if a < b);
+            if other_first {
+                break;
+            }
+            out.extend(named.next());
         }
+        out.push(other);
     }
-    listed.sort_by_key(|(rank, _)| *rank);
-    for (slot, (_, item)) in slots.into_iter().zip(listed) {
-        list[slot] = item;
-    }
+    out.extend(named);
+    out
 }
 
 #[cfg(test)]
@@ -192,7 +199,7 @@ mod tests {
             before,
             &json!({"spec": {"template": {"spec": {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}], "containers": [{"name": "c", "image": "i"}]}}}}),
         );
-        assert_eq!(ordered, with_containers(json!([{"name": "c", "image": "i"}, {"name": "b"}, {"name": "a"}])));
+        assert_eq!(ordered, with_containers(json!([{"name": "c", "image": "i"}, {"name": "a"}, {"name": "b"}])));
     }
 
     #[test]
@@ -206,6 +213,6 @@ mod tests {
     fn primitive_lists_with_merge_strategy_add_and_drop() {
         let before = json!({"metadata": {"finalizers": ["a", "b"]}});
         let after = merged(before, &json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["c"]}}));
-        assert_eq!(after, json!({"metadata": {"finalizers": ["b", "c"]}}));
+        assert_eq!(after, json!({"metadata": {"finalizers": ["c", "b"]}}));
     }
 }

@@ -107,7 +107,9 @@ pub(super) async fn log(state: &Arc<State>, asked: &Asked) -> Outcome<Reply> {
     let node = meta::text(&pod.value, "/spec/nodeName");
     if node.is_empty() {
         // Nobody has anything to tell yet.
-        return Ok(crate::answer::typed(200, "text/plain", ""));
+        let mut nothing = Response::new(Body::empty());
+        *nothing.status_mut() = StatusCode::NO_CONTENT;
+        return Ok(nothing);
     }
     let kubelet = kubelet_of(state, node)?;
     let query = log_query(asked);

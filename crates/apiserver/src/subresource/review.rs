@@ -17,13 +17,14 @@ pub(super) fn serve(state: &State, asked: &Asked, mut review: Value) -> Outcome<
     if !review.get("metadata").is_some_and(Value::is_object) {
         review["metadata"] = json!({});
     }
+    crate::managed::record(kind, None, &mut review, &asked.field_manager(), "");
     review["status"] = match &*kind.resource {
         "tokenreviews" => token_review(state, &review)?,
         "selfsubjectreviews" => json!({"userInfo": asked.user.info()}),
-        "selfsubjectaccessreviews" => access_review(state, asked, &asked.user, &review)?,
+        "selfsubjectaccessreviews" => access_review(state, &asked.user, &review)?,
         "subjectaccessreviews" | "localsubjectaccessreviews" => {
-            let user = subject(asked, &review)?;
-            access_review(state, asked, &user, &review)?
+            let user = subject(&review)?;
+            access_review(state, &user, &review)?
         }
         "selfsubjectrulesreviews" => rules_review(state, asked, &review)?,
         _ => return Err(Failure::method_not_allowed()),
@@ -48,11 +49,11 @@ fn token_review(state: &State, review: &Value) -> Outcome<Value> {
     }
     Ok(match crate::auth::token_user(state, token, &audiences) {
         Some(user) => json!({"authenticated": true, "user": user.info(), "audiences": audiences}),
-        None => json!({"user": {}, "error": "[invalid bearer token, token lookup failed]"}),
+        None => json!({"user": {}, "error": "invalid bearer token"}),
     })
 }
 
-fn subject(asked: &Asked, review: &Value) -> Outcome<User> {
+fn subject(review: &Value) -> Outcome<User> {
     let strings = |pointer: &str| -> Vec<String> {
         review
             .pointer(pointer)
@@ -70,12 +71,12 @@ fn subject(asked: &Asked, review: &Value) -> Outcome<User> {
     };
     if user.name.is_empty() && user.groups.is_empty() {
         let cause = Cause::invalid("spec.user", &"".into(), "at least one of user or group must be specified");
-        return Err(Failure::invalid("authorization.k8s.io", &asked.kind.kind, "", &[cause]));
+        return Err(Failure::invalid("authorization.k8s.io", "", "", &[cause]));
     }
     Ok(user)
 }
 
-fn access_review(state: &State, asked: &Asked, user: &User, review: &Value) -> Outcome<Value> {
+fn access_review(state: &State, user: &User, review: &Value) -> Outcome<Value> {
     let resource = review.pointer("/spec/resourceAttributes").filter(|v| v.is_object());
     let path = review.pointer("/spec/nonResourceAttributes").filter(|v| v.is_object());
     let access = match (resource, path) {
@@ -97,7 +98,7 @@ fn access_review(state: &State, asked: &Asked, user: &User, review: &Value) -> O
                 path.unwrap_or(&Value::Null),
                 "cannot be specified in combination with resourceAttributes",
             );
-            return Err(Failure::invalid("authorization.k8s.io", &asked.kind.kind, "", &[cause]));
+            return Err(Failure::invalid("authorization.k8s.io", "", "", &[cause]));
         }
         (None, None) => {
             let cause = Cause::invalid(
@@ -105,7 +106,7 @@ fn access_review(state: &State, asked: &Asked, user: &User, review: &Value) -> O
                 &Value::Null,
                 "exactly one of nonResourceAttributes or resourceAttributes must be specified",
             );
-            return Err(Failure::invalid("authorization.k8s.io", &asked.kind.kind, "", &[cause]));
+            return Err(Failure::invalid("authorization.k8s.io", "", "", &[cause]));
         }
     };
     Ok(match decide(state, user, &access) {

@@ -12,19 +12,19 @@ fn spec(kind: &Kind) -> &'static str {
     match (&*kind.group, &*kind.resource) {
         ("", "pods") => "Name Ready Status Restarts Age IP:w Node:w Nominated_Node:w Readiness_Gates:w",
         ("", "services") => "Name Type Cluster-IP External-IP Port(s) Age Selector:w",
-        ("", "configmaps") => "Name Data:i Age",
-        ("", "secrets") => "Name Type Data:i Age",
+        ("", "configmaps") => "Name Data Age",
+        ("", "secrets") => "Name Type Data Age",
         ("", "serviceaccounts") => "Name Age",
         ("", "nodes") => "Name Status Roles Age Version Internal-IP:w External-IP:w OS-Image:w Kernel-Version:w Container-Runtime:w",
         ("", "namespaces") => "Name Status Age",
-        ("", "events") | ("events.k8s.io", _) => "Last_Seen Type Reason Object Subobject:w Source:w Message First_Seen:w Count:iw Name:w",
+        ("", "events") | ("events.k8s.io", _) => "Last_Seen Type Reason Object Subobject:w Source:w Message First_Seen:w Count:w Name:w",
         ("", "persistentvolumeclaims") => "Name Status Volume Capacity Access_Modes StorageClass VolumeAttributesClass Age VolumeMode:w",
         ("", "persistentvolumes") => "Name Capacity Access_Modes Reclaim_Policy Status Claim StorageClass VolumeAttributesClass Reason Age VolumeMode:w",
         ("", "endpoints") => "Name Endpoints Age",
         ("", "replicationcontrollers") => "Name Desired:i Current:i Ready:i Age Containers:w Images:w Selector:w",
         ("", "resourcequotas") => "Name Request Limit Age",
         ("", "limitranges") => "Name Created_At",
-        ("apps", "deployments") => "Name Ready Up-to-date:i Available:i Age Containers:w Images:w Selector:w",
+        ("apps", "deployments") => "Name Ready Up-to-date Available Age Containers:w Images:w Selector:w",
         ("apps", "replicasets") => "Name Desired:i Current:i Ready:i Age Containers:w Images:w Selector:w",
         ("apps", "statefulsets") => "Name Ready Age Containers:w Images:w",
         ("apps", "daemonsets") => "Name Desired:i Current:i Ready:i Up-to-date:i Available:i Node_Selector Age Containers:w Images:w Selector:w",
@@ -55,7 +55,7 @@ pub(super) fn of(kind: &Kind) -> Vec<Column> {
                 "integer"
             } else if flags.contains('b') {
                 "boolean"
-            } else if name == "Created_At" {
+            } else if name == "Created_At" && &*kind.group == "apiextensions.k8s.io" {
                 "date"
             } else {
                 "string"

@@ -15,8 +15,6 @@ const DATA_LIMIT: usize = 1024 * 1024;
 pub(super) fn service(object: &Value, causes: &mut Vec<Cause>) {
     let spec = object.get("spec").unwrap_or(&Value::Null);
     let kind = text(spec, "type");
-    one_of(spec, "type", "spec", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], causes);
-    one_of(spec, "sessionAffinity", "spec", &["ClientIP", "None"], causes);
     let ports = each(spec, "ports");
     if ports.is_empty() && text(spec, "clusterIP") != "None" && kind != "ExternalName" {
         causes.push(Cause::required("spec.ports", ""));
@@ -57,6 +55,8 @@ pub(super) fn service(object: &Value, causes: &mut Vec<Cause>) {
             causes.push(Cause::duplicate(at, port));
         }
     }
+    one_of(spec, "type", "spec", &["ClusterIP", "ExternalName", "LoadBalancer", "NodePort"], causes);
+    one_of(spec, "sessionAffinity", "spec", &["ClientIP", "None"], causes);
     for (key, value) in spec.get("selector").and_then(Value::as_object).into_iter().flatten() {
         super::metadata::labels(key, value.as_str().unwrap_or_default(), "spec.selector", causes);
     }
@@ -191,7 +191,9 @@ pub(super) fn binding(object: &Value, cluster: bool, causes: &mut Vec<Cause>) {
 
 pub(super) fn binding_update(old: &Value, next: &Value, causes: &mut Vec<Cause>) {
     if old.get("roleRef") != next.get("roleRef") {
-        causes.push(Cause::invalid("roleRef", next.get("roleRef").unwrap_or(&Value::Null), "cannot change roleRef"));
+        let role = next.get("roleRef").unwrap_or(&Value::Null);
+        let shown = serde_json::json!({"APIGroup": text(role, "apiGroup"), "Kind": text(role, "kind"), "Name": text(role, "name")});
+        causes.push(Cause::invalid("roleRef", &shown, "cannot change roleRef"));
     }
 }
 

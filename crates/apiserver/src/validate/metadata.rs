@@ -10,6 +10,9 @@ use crate::status::Cause;
 /// All annotations of an object together may not be larger.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
+/// Finalizers that need no domain.
+const STANDARD_FINALIZERS: [&str; 3] = ["kubernetes", "foregroundDeletion", "orphan"];
+
 pub(super) fn check(kind: &Kind, object: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let name = meta::name(object);
@@ -29,10 +32,19 @@ pub(super) fn check(kind: &Kind, object: &Value) -> Vec<Cause> {
     }
     annotations(object, &mut causes);
     owners(object, &mut causes);
-    for (index, finalizer) in meta::finalizers(object).into_iter().enumerate() {
-        let field = format!("metadata.finalizers[{index}]");
+    let finalizers = meta::finalizers(object);
+    for finalizer in &finalizers {
         if let Some(complaint) = names::qualified_name_complaint(finalizer) {
-            causes.push(Cause::invalid(field, &finalizer.into(), &complaint));
+            causes.push(Cause::invalid("metadata.finalizers", &(*finalizer).into(), &complaint));
+        }
+    }
+    for (index, finalizer) in finalizers.iter().enumerate() {
+        if kind.custom.is_none() && !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
+            causes.push(Cause::invalid(
+                format!("metadata.finalizers[{index}]"),
+                &(*finalizer).into(),
+                "name is neither a standard finalizer name nor is it fully qualified",
+            ));
         }
     }
     causes
@@ -106,13 +118,15 @@ pub(super) fn check_update(old: &Value, next: &Value) -> Vec<Cause> {
         let added: Vec<&str> = meta::finalizers(next).into_iter().filter(|f| !held.contains(f)).collect();
         if !added.is_empty() {
             let shown: Vec<String> = added.iter().map(|f| format!("{f:?}")).collect();
-            causes.push(Cause::forbidden(
+            let cause = Cause::forbidden(
                 "metadata.finalizers",
                 &format!(
                     "no new finalizers can be added if the object is being deleted, found new finalizers []string{{{}}}",
                     shown.join(", ")
                 ),
-            ));
+            );
+            // Told twice: once for all objects, once by the kind.
+            causes.extend([cause.clone(), cause]);
         }
     }
     for field in ["name", "namespace"] {

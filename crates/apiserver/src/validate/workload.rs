@@ -55,6 +55,8 @@ pub(super) fn check(resource: &str, object: &Value, causes: &mut Vec<Cause>) {
 fn selector(spec: &Value, template: &Value, causes: &mut Vec<Cause>) {
     let Some(given) = spec.get("selector").filter(|s| s.is_object()) else {
         causes.push(Cause::required("spec.selector", ""));
+        let labels = template.pointer("/metadata/labels").cloned().unwrap_or_default();
+        causes.push(Cause::invalid("spec.template.metadata.labels", &labels, "`selector` does not match template `labels`"));
         return;
     };
     let parsed = match Labels::from_object(given) {
