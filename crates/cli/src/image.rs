@@ -64,7 +64,8 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
         }
         Verb::List => {
             let all = runtimes.mappings().read()?;
-            let lines: Vec<String> = all.iter().map(|(reference, dir)| format!("{reference}\t{}", dir.display())).collect();
+            let lines: Vec<String> =
+                all.iter().map(|(reference, dir)| format!("{reference}\t{}", dir.display())).collect();
             if !lines.is_empty() {
                 printer.data(lines.join("\n"))?;
             }
@@ -84,7 +85,8 @@ fn as_input(error: RuntimeError) -> anyhow::Error {
 fn tell(progress: &Progress) {
     use std::io::IsTerminal as _;
     if std::io::stderr().is_terminal() {
-        let percent = progress.total.filter(|t| *t > 0).map_or(String::new(), |t| format!(" {} %", progress.done * 100 / t));
+        let percent =
+            progress.total.filter(|t| *t > 0).map_or(String::new(), |t| format!(" {} %", progress.done * 100 / t));
         eprint!("\r{}{percent}   ", progress.what);
     }
 }

@@ -27,11 +27,20 @@ impl Addresses {
     /// Takes a block: the one written in `data_dir` if there is one, so that pods which still run keep theirs.
     pub(crate) fn claim(data_dir: &Path, seed: &str) -> io::Result<Self> {
         let file = data_dir.join("address-block");
-        let known = fs::read_to_string(&file).ok().and_then(|t| t.trim().parse::<u8>().ok()).filter(|b| *b >= FIRST_BLOCK && *b < FIRST_BLOCK + BLOCKS);
+        let known = fs::read_to_string(&file)
+            .ok()
+            .and_then(|t| t.trim().parse::<u8>().ok())
+            .filter(|b| *b >= FIRST_BLOCK && *b < FIRST_BLOCK + BLOCKS);
         if let Some(block) = known {
             return match guard(block) {
                 Ok(guard) => Ok(Self::new(block, guard)),
-                Err(error) => Err(io::Error::new(error.kind(), format!("the addresses 127.{block}.0.0/16 of {} are held by another agent: {error}", data_dir.display()))),
+                Err(error) => Err(io::Error::new(
+                    error.kind(),
+                    format!(
+                        "the addresses 127.{block}.0.0/16 of {} are held by another agent: {error}",
+                        data_dir.display()
+                    ),
+                )),
             };
         }
         let start = seed.bytes().fold(7_u32, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b)));
@@ -43,7 +52,10 @@ impl Addresses {
                 return Ok(Self::new(block, guard));
             }
         }
-        Err(io::Error::new(io::ErrorKind::AddrInUse, "all address blocks 127.x.0.0/16 of this machine are taken by node agents"))
+        Err(io::Error::new(
+            io::ErrorKind::AddrInUse,
+            "all address blocks 127.x.0.0/16 of this machine are taken by node agents",
+        ))
     }
 
     fn new(block: u8, guard: UdpSocket) -> Self {

@@ -21,8 +21,8 @@ use std::time::Duration;
 use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::Api;
-use kube::runtime::watcher::{self, Event, watcher};
 use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
 use kube::{Client, Config, ResourceExt as _};
 use nix::fcntl::{Flock, FlockArg};
 use tokio::sync::watch;
@@ -159,9 +159,16 @@ pub async fn run(config: Config, options: AgentOptions, stop: CancellationToken)
     let ca = config.root_cert.as_ref().map(|certs| certs.iter().map(|der| pem(der)).collect::<String>());
     let url = config.cluster_url.clone();
     let roots = config.root_cert.clone().unwrap_or_default();
-    let client = Client::try_from(config).map_err(|e| AgentError::Api { step: "configuring", object: "the client".to_owned(), source: Box::new(e) })?;
-    let addresses = Addresses::claim(&options.data_dir, &options.data_dir.to_string_lossy()).map_err(|e| AgentError::System { step: "taking addresses for pods", source: e })?;
-    let route = forward::open(&url, addresses.api_service(), &stop).await.map_err(|e| AgentError::System { step: "finding the API server", source: e })?;
+    let client = Client::try_from(config).map_err(|e| AgentError::Api {
+        step: "configuring",
+        object: "the client".to_owned(),
+        source: Box::new(e),
+    })?;
+    let addresses = Addresses::claim(&options.data_dir, &options.data_dir.to_string_lossy())
+        .map_err(|e| AgentError::System { step: "taking addresses for pods", source: e })?;
+    let route = forward::open(&url, addresses.api_service(), &stop)
+        .await
+        .map_err(|e| AgentError::System { step: "finding the API server", source: e })?;
     let capacity = options.capacity.clone().unwrap_or_else(|| Capacity::of_this_machine(&options.data_dir));
     let shared = Arc::new(Shared {
         recorder: Recorder::start(client.clone(), options.name.clone()),
@@ -179,7 +186,11 @@ pub async fn run(config: Config, options: AgentOptions, stop: CancellationToken)
     let port = kubelet.port;
     let description = Description {
         name: options.name.clone(),
-        identity: format!("{}:{}", nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned()).unwrap_or_default(), options.data_dir.display()),
+        identity: format!(
+            "{}:{}",
+            nix::unistd::gethostname().map(|h| h.to_string_lossy().into_owned()).unwrap_or_default(),
+            options.data_dir.display()
+        ),
         address: "127.0.0.1".to_owned(),
         port: i32::from(port),
         capacity,
@@ -205,20 +216,36 @@ pub async fn run(config: Config, options: AgentOptions, stop: CancellationToken)
 
 fn make_private(dir: &Path) -> Result<(), AgentError> {
     use std::os::unix::fs::DirBuilderExt as _;
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(dir).map_err(|e| AgentError::File { path: dir.display().to_string(), source: e })
+    fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(dir)
+        .map_err(|e| AgentError::File { path: dir.display().to_string(), source: e })
 }
 
 fn take_lock(data_dir: &Path) -> Result<Flock<fs::File>, AgentError> {
     let path = data_dir.join("agent.lock");
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&path).map_err(|e| AgentError::File { path: path.display().to_string(), source: e })?;
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(|e| AgentError::File { path: path.display().to_string(), source: e })?;
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| AgentError::Locked(data_dir.to_owned()))
 }
 
 /// Tries out whether a container can be made here, so that a machine that forbids it is found out before a pod is.
 async fn check_sandbox(options: &AgentOptions) -> Result<(), AgentError> {
-    let (program, arguments) = options.shim.split_first().ok_or_else(|| AgentError::Sandbox("no shim command is set".to_owned()))?;
+    let (program, arguments) =
+        options.shim.split_first().ok_or_else(|| AgentError::Sandbox("no shim command is set".to_owned()))?;
     let dir = options.data_dir.join("check");
-    let output = tokio::process::Command::new(program).args(arguments).arg("check").arg(&dir).output().await.map_err(|e| AgentError::System { step: "starting a shim", source: e })?;
+    let output = tokio::process::Command::new(program)
+        .args(arguments)
+        .arg("check")
+        .arg(&dir)
+        .output()
+        .await
+        .map_err(|e| AgentError::System { step: "starting a shim", source: e })?;
     let _ = remove_tree(&dir);
     if output.status.success() {
         return Ok(());
@@ -239,7 +266,9 @@ async fn beat(client: Client, description: Description, uid: Option<String>) {
         if let Err(error) = node::renew(&client, &description, uid.as_deref()).await {
             tracing::warn!(%error, "the node's lease was not renewed");
         }
-        if round % 6 == 5 && let Err(error) = node::report(&client, &description, true).await {
+        if round % 6 == 5
+            && let Err(error) = node::report(&client, &description, true).await
+        {
             tracing::warn!(%error, "the node's status was not written");
         }
         round = round.wrapping_add(1);

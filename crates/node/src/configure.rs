@@ -63,7 +63,8 @@ pub(crate) fn launch(
     }
     let security = container.security_context.as_ref();
     let limit = |name: &str| container.resources.as_ref().and_then(|r| r.limits.as_ref()).and_then(|l| l.get(name));
-    let working_dir = container.working_dir.clone().filter(|d| !d.is_empty()).unwrap_or_else(|| image.working_dir.clone());
+    let working_dir =
+        container.working_dir.clone().filter(|d| !d.is_empty()).unwrap_or_else(|| image.working_dir.clone());
     Ok(Launch {
         container: container.name.clone(),
         attempt,
@@ -79,7 +80,11 @@ pub(crate) fn launch(
         privileged: security.and_then(|s| s.privileged) == Some(true),
         memory_limit: limit("memory").and_then(quantity::whole).filter(|b| *b > 0),
         cpu_limit: limit("cpu").and_then(quantity::milli).filter(|m| *m > 0),
-        termination_message_path: container.termination_message_path.clone().filter(|p| !p.is_empty()).unwrap_or_else(|| "/dev/termination-log".to_owned()),
+        termination_message_path: container
+            .termination_message_path
+            .clone()
+            .filter(|p| !p.is_empty())
+            .unwrap_or_else(|| "/dev/termination-log".to_owned()),
         message_from_log: container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError"),
         scratch: dir.scratch(&container.name, attempt),
         log: dir.log(&container.name, attempt),
@@ -90,13 +95,22 @@ fn user_of(pod: &Pod, container: &Container, image: &Image) -> Result<User, Conf
     let of_pod = pod.spec.as_ref().and_then(|s| s.security_context.as_ref());
     let of_container = container.security_context.as_ref();
     let number = |n: i64| u32::try_from(n).unwrap_or(u32::MAX - 1);
-    let uid = of_container.and_then(|s| s.run_as_user).or(of_pod.and_then(|s| s.run_as_user)).map_or(image.user.uid, number);
-    let gid = of_container.and_then(|s| s.run_as_group).or(of_pod.and_then(|s| s.run_as_group)).map_or(if uid == image.user.uid { image.user.gid } else { 0 }, number);
-    let must_not = of_container.and_then(|s| s.run_as_non_root).or(of_pod.and_then(|s| s.run_as_non_root)) == Some(true);
+    let uid =
+        of_container.and_then(|s| s.run_as_user).or(of_pod.and_then(|s| s.run_as_user)).map_or(image.user.uid, number);
+    let gid = of_container
+        .and_then(|s| s.run_as_group)
+        .or(of_pod.and_then(|s| s.run_as_group))
+        .map_or(if uid == image.user.uid { image.user.gid } else { 0 }, number);
+    let must_not =
+        of_container.and_then(|s| s.run_as_non_root).or(of_pod.and_then(|s| s.run_as_non_root)) == Some(true);
     if must_not && uid == 0 {
-        return Err(ConfigureError::RunsAsRoot { pod: pod.metadata.name.clone().unwrap_or_default(), container: container.name.clone() });
+        return Err(ConfigureError::RunsAsRoot {
+            pod: pod.metadata.name.clone().unwrap_or_default(),
+            container: container.name.clone(),
+        });
     }
-    let extra = of_pod.into_iter().flat_map(|s| s.supplemental_groups.iter().flatten().copied().chain(s.fs_group)).map(number);
+    let extra =
+        of_pod.into_iter().flat_map(|s| s.supplemental_groups.iter().flatten().copied().chain(s.fs_group)).map(number);
     Ok(User { uid, gid, groups: extra.collect() })
 }
 
@@ -121,7 +135,8 @@ fn base_environment(image: &Image, around: &Surroundings, hostname: &str, user: 
 
 /// The users and groups of a container that has the host's programs but not its users.
 fn identity_files(image: &Image, user: &User, env: &[(String, String)]) -> Vec<(String, String)> {
-    let mut passwd = "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n".to_owned();
+    let mut passwd =
+        "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n".to_owned();
     let mut group = "root:x:0:\nnogroup:x:65534:\n".to_owned();
     if user.uid != 0 && user.uid != 65534 {
         let named = env.iter().find(|(k, _)| k == "SPARK_USER_NAME").map(|(_, v)| v.clone()).filter(|v| !v.is_empty());
@@ -160,13 +175,26 @@ mod tests {
     fn pod(container: serde_json::Value, spec: serde_json::Value) -> Pod {
         let mut spec = spec;
         spec["containers"] = serde_json::json!([container]);
-        serde_json::from_value(serde_json::json!({"metadata": {"name": "p", "namespace": "n"}, "spec": spec})).expect("a pod")
+        serde_json::from_value(serde_json::json!({"metadata": {"name": "p", "namespace": "n"}, "spec": spec}))
+            .expect("a pod")
     }
 
     fn launched(pod: &Pod, spark: bool) -> Result<Launch, ConfigureError> {
-        let around = Surroundings { driver_master: Some("https://kubernetes.default.svc:6443".to_owned()), ..Surroundings::default() };
+        let around = Surroundings {
+            driver_master: Some("https://kubernetes.default.svc:6443".to_owned()),
+            ..Surroundings::default()
+        };
         let dir = PodDir::new(Path::new("/data"), "u");
-        launch(pod, &pod.spec.as_ref().expect("spec").containers[0], 0, &image(spark), &around, &Objects::default(), &BTreeMap::new(), &dir)
+        launch(
+            pod,
+            &pod.spec.as_ref().expect("spec").containers[0],
+            0,
+            &image(spark),
+            &around,
+            &Objects::default(),
+            &BTreeMap::new(),
+            &dir,
+        )
     }
 
     #[test]
@@ -174,7 +202,10 @@ mod tests {
         let pod = pod(serde_json::json!({"name": "c", "args": ["driver"]}), serde_json::json!({}));
         let with = launched(&pod, true).expect("a launch");
         assert!(with.env.iter().any(|(k, _)| k == "SPARK_LOCAL_IP"));
-        assert!(with.env.contains(&("FIRESTEEL_DRIVER_MASTER".to_owned(), "https://kubernetes.default.svc:6443".to_owned())));
+        assert!(
+            with.env
+                .contains(&("FIRESTEEL_DRIVER_MASTER".to_owned(), "https://kubernetes.default.svc:6443".to_owned()))
+        );
         assert_eq!(with.argv, ["/opt/entrypoint.sh", "driver"]);
         let without = launched(&pod, false).expect("a launch");
         assert!(!without.env.iter().any(|(k, _)| k == "SPARK_LOCAL_IP"));
@@ -183,9 +214,14 @@ mod tests {
     #[test]
     fn the_security_context_of_the_container_goes_before_the_pods() {
         let spec = serde_json::json!({"securityContext": {"runAsUser": 1000, "fsGroup": 7, "supplementalGroups": [8]}});
-        let launch = launched(&pod(serde_json::json!({"name": "c", "securityContext": {"runAsGroup": 9}}), spec.clone()), false).expect("a launch");
+        let launch =
+            launched(&pod(serde_json::json!({"name": "c", "securityContext": {"runAsGroup": 9}}), spec.clone()), false)
+                .expect("a launch");
         assert_eq!(launch.user, User { uid: 1000, gid: 9, groups: vec![8, 7] });
-        let refused = launched(&pod(serde_json::json!({"name": "c", "securityContext": {"runAsUser": 0, "runAsNonRoot": true}}), spec), false);
+        let refused = launched(
+            &pod(serde_json::json!({"name": "c", "securityContext": {"runAsUser": 0, "runAsNonRoot": true}}), spec),
+            false,
+        );
         assert!(matches!(refused, Err(ConfigureError::RunsAsRoot { .. })));
     }
 }

@@ -5,7 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVarSource, ObjectFieldSelector, Pod, ResourceFieldSelector, Secret};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, Container, EnvVarSource, ObjectFieldSelector, Pod, ResourceFieldSelector, Secret,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::quantity;
@@ -43,7 +45,13 @@ pub(crate) enum EnvError {
 type Variables = Vec<(String, String)>;
 
 /// The variables of a container, in the order of their definition.
-pub(crate) fn variables(pod: &Pod, container: &Container, base: &[(String, String)], facts: &PodFacts, objects: &Objects) -> Result<Variables, EnvError> {
+pub(crate) fn variables(
+    pod: &Pod,
+    container: &Container,
+    base: &[(String, String)],
+    facts: &PodFacts,
+    objects: &Objects,
+) -> Result<Variables, EnvError> {
     let mut all: Variables = Vec::new();
     for (name, value) in base {
         set(&mut all, name, value.clone());
@@ -53,14 +61,18 @@ pub(crate) fn variables(pod: &Pod, container: &Container, base: &[(String, Strin
         let prefix = source.prefix.clone().unwrap_or_default();
         if let Some(wanted) = &source.config_map_ref {
             match objects.config_maps.get(&wanted.name) {
-                Some(map) => map.data.iter().flatten().for_each(|(k, v)| set(&mut all, &format!("{prefix}{k}"), v.clone())),
+                Some(map) => {
+                    map.data.iter().flatten().for_each(|(k, v)| set(&mut all, &format!("{prefix}{k}"), v.clone()))
+                }
                 None if wanted.optional == Some(true) => {}
                 None => return Err(EnvError::NoObject { kind: "configmap", name: wanted.name.clone() }),
             }
         }
         if let Some(wanted) = &source.secret_ref {
             match objects.secrets.get(&wanted.name) {
-                Some(secret) => secret.data.iter().flatten().for_each(|(k, v)| set(&mut all, &format!("{prefix}{k}"), String::from_utf8_lossy(&v.0).into_owned())),
+                Some(secret) => secret.data.iter().flatten().for_each(|(k, v)| {
+                    set(&mut all, &format!("{prefix}{k}"), String::from_utf8_lossy(&v.0).into_owned())
+                }),
                 None if wanted.optional == Some(true) => {}
                 None => return Err(EnvError::NoObject { kind: "secret", name: wanted.name.clone() }),
             }
@@ -88,7 +100,14 @@ fn set(all: &mut Variables, name: &str, value: String) {
 }
 
 /// The value a source gives; `None` if it is optional and not there.
-fn look_up(pod: &Pod, container: &Container, source: &EnvVarSource, facts: &PodFacts, objects: &Objects, namespace: &str) -> Result<Option<String>, EnvError> {
+fn look_up(
+    pod: &Pod,
+    container: &Container,
+    source: &EnvVarSource,
+    facts: &PodFacts,
+    objects: &Objects,
+    namespace: &str,
+) -> Result<Option<String>, EnvError> {
     if let Some(wanted) = &source.config_map_key_ref {
         let optional = wanted.optional == Some(true);
         return match objects.config_maps.get(&wanted.name) {
@@ -97,7 +116,12 @@ fn look_up(pod: &Pod, container: &Container, source: &EnvVarSource, facts: &PodF
             Some(map) => match map.data.as_ref().and_then(|d| d.get(&wanted.key)) {
                 Some(value) => Ok(Some(value.clone())),
                 None if optional => Ok(None),
-                None => Err(EnvError::NoKey { kind: "ConfigMap", namespace: namespace.to_owned(), name: wanted.name.clone(), key: wanted.key.clone() }),
+                None => Err(EnvError::NoKey {
+                    kind: "ConfigMap",
+                    namespace: namespace.to_owned(),
+                    name: wanted.name.clone(),
+                    key: wanted.key.clone(),
+                }),
             },
         };
     }
@@ -109,7 +133,12 @@ fn look_up(pod: &Pod, container: &Container, source: &EnvVarSource, facts: &PodF
             Some(secret) => match secret.data.as_ref().and_then(|d| d.get(&wanted.key)) {
                 Some(value) => Ok(Some(String::from_utf8_lossy(&value.0).into_owned())),
                 None if optional => Ok(None),
-                None => Err(EnvError::NoKey { kind: "Secret", namespace: namespace.to_owned(), name: wanted.name.clone(), key: wanted.key.clone() }),
+                None => Err(EnvError::NoKey {
+                    kind: "Secret",
+                    namespace: namespace.to_owned(),
+                    name: wanted.name.clone(),
+                    key: wanted.key.clone(),
+                }),
             },
         };
     }
@@ -127,7 +156,9 @@ pub(crate) fn field_value(pod: &Pod, selector: &ObjectFieldSelector, facts: &Pod
     let meta = &pod.metadata;
     let spec = pod.spec.as_ref();
     let path = selector.field_path.as_str();
-    let listed = |map: &Option<BTreeMap<String, String>>| map.iter().flatten().map(|(k, v)| format!("{k}={v:?}")).collect::<Vec<_>>().join("\n");
+    let listed = |map: &Option<BTreeMap<String, String>>| {
+        map.iter().flatten().map(|(k, v)| format!("{k}={v:?}")).collect::<Vec<_>>().join("\n")
+    };
     let keyed = |prefix: &str, map: &Option<BTreeMap<String, String>>| -> Option<String> {
         let key = path.strip_prefix(prefix)?.strip_prefix("['")?.strip_suffix("']")?;
         Some(map.as_ref().and_then(|m| m.get(key)).cloned().unwrap_or_default())
@@ -149,7 +180,12 @@ pub(crate) fn field_value(pod: &Pod, selector: &ObjectFieldSelector, facts: &Pod
 }
 
 /// A request or limit of a container (downward API); without a limit, what the node has.
-pub(crate) fn resource_value(pod: &Pod, container: &Container, selector: &ResourceFieldSelector, facts: &PodFacts) -> Result<String, EnvError> {
+pub(crate) fn resource_value(
+    pod: &Pod,
+    container: &Container,
+    selector: &ResourceFieldSelector,
+    facts: &PodFacts,
+) -> Result<String, EnvError> {
     let named = selector.container_name.as_deref().filter(|n| !n.is_empty() && *n != container.name);
     let spec = pod.spec.as_ref();
     let container = match named {
@@ -159,7 +195,8 @@ pub(crate) fn resource_value(pod: &Pod, container: &Container, selector: &Resour
             all.into_iter().find(|c| c.name == name).ok_or_else(|| EnvError::Resource(selector.resource.clone()))?
         }
     };
-    let (kind, name) = selector.resource.split_once('.').ok_or_else(|| EnvError::Resource(selector.resource.clone()))?;
+    let (kind, name) =
+        selector.resource.split_once('.').ok_or_else(|| EnvError::Resource(selector.resource.clone()))?;
     let resources = container.resources.as_ref();
     let declared = match kind {
         "limits" => resources.and_then(|r| r.limits.as_ref()).and_then(|l| l.get(name)),
@@ -207,8 +244,15 @@ pub(crate) fn expand(text: &str, variables: &[(String, String)]) -> String {
 }
 
 /// The words a container starts with: its command and arguments, or those of the image.
-pub(crate) fn command(container: &Container, entrypoint: &[String], arguments: &[String], variables: &[(String, String)]) -> Vec<String> {
-    let given = |words: &Option<Vec<String>>| words.clone().filter(|w| !w.is_empty()).map(|w| w.iter().map(|x| expand(x, variables)).collect::<Vec<_>>());
+pub(crate) fn command(
+    container: &Container,
+    entrypoint: &[String],
+    arguments: &[String],
+    variables: &[(String, String)],
+) -> Vec<String> {
+    let given = |words: &Option<Vec<String>>| {
+        words.clone().filter(|w| !w.is_empty()).map(|w| w.iter().map(|x| expand(x, variables)).collect::<Vec<_>>())
+    };
     match (given(&container.command), given(&container.args)) {
         (Some(command), args) => command.into_iter().chain(args.into_iter().flatten()).collect(),
         (None, Some(args)) => entrypoint.iter().cloned().chain(args).collect(),
@@ -245,7 +289,10 @@ mod tests {
     fn objects() -> Objects {
         let map: ConfigMap = serde_json::from_value(serde_json::json!({"data": {"k": "v"}})).expect("a map");
         let secret: Secret = serde_json::from_value(serde_json::json!({"data": {"k": "c2VjcmV0"}})).expect("a secret");
-        Objects { config_maps: BTreeMap::from([("m".to_owned(), map)]), secrets: BTreeMap::from([("s".to_owned(), secret)]) }
+        Objects {
+            config_maps: BTreeMap::from([("m".to_owned(), map)]),
+            secrets: BTreeMap::from([("s".to_owned(), secret)]),
+        }
     }
 
     #[test]
@@ -253,7 +300,8 @@ mod tests {
         let pod = pod();
         let container = &pod.spec.as_ref().expect("spec").containers[0];
         let facts = PodFacts { pod_ip: "127.9.1.1".to_owned(), ..PodFacts::default() };
-        let all = variables(&pod, container, &[("A".to_owned(), "0".to_owned())], &facts, &objects()).expect("variables");
+        let all =
+            variables(&pod, container, &[("A".to_owned(), "0".to_owned())], &facts, &objects()).expect("variables");
         let get = |n: &str| all.iter().find(|(k, _)| k == n).map(|(_, v)| v.as_str());
         assert_eq!(get("A"), Some("1"));
         assert_eq!(get("B"), Some("1-v-$(C)"), "C stands after B");

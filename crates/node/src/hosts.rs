@@ -21,7 +21,11 @@ pub(crate) struct Endpoint {
 /// The host name a pod sees: its `hostname` or its name, cut to what a host name may be.
 pub(crate) fn hostname(pod: &Pod) -> String {
     let spec = pod.spec.as_ref();
-    let wanted = spec.and_then(|s| s.hostname.clone()).filter(|h| !h.is_empty()).or_else(|| pod.metadata.name.clone()).unwrap_or_default();
+    let wanted = spec
+        .and_then(|s| s.hostname.clone())
+        .filter(|h| !h.is_empty())
+        .or_else(|| pod.metadata.name.clone())
+        .unwrap_or_default();
     let mut name: String = wanted.chars().take(63).collect();
     while name.ends_with(['-', '.']) {
         name.pop();
@@ -33,8 +37,13 @@ pub(crate) fn hostname(pod: &Pod) -> String {
 pub(crate) fn file(pod: &Pod, address: &str, api_server: &str, services: &[Service], endpoints: &[Endpoint]) -> String {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let spec = pod.spec.as_ref();
-    let mut out = String::from("# Written by the Firesteel node agent.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n");
-    let _ = writeln!(out, "{api_server}\tkubernetes.default.svc kubernetes.default.svc.cluster.local kubernetes.default kubernetes");
+    let mut out = String::from(
+        "# Written by the Firesteel node agent.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n",
+    );
+    let _ = writeln!(
+        out,
+        "{api_server}\tkubernetes.default.svc kubernetes.default.svc.cluster.local kubernetes.default kubernetes"
+    );
     let hostname = hostname(pod);
     match spec.and_then(|s| s.subdomain.clone()).filter(|s| !s.is_empty()) {
         Some(subdomain) => {
@@ -58,16 +67,28 @@ fn service_lines(out: &mut String, service: &Service, own_namespace: &str, endpo
     if name == "kubernetes" && namespace == "default" {
         return;
     }
-    let Some(selector) = service.spec.as_ref().and_then(|s| s.selector.as_ref()).filter(|s| !s.is_empty()) else { return };
-    let chosen = endpoints.iter().filter(|e| &e.namespace == namespace && selector.iter().all(|(k, v)| e.labels.get(k) == Some(v)));
+    let Some(selector) = service.spec.as_ref().and_then(|s| s.selector.as_ref()).filter(|s| !s.is_empty()) else {
+        return;
+    };
+    let chosen = endpoints
+        .iter()
+        .filter(|e| &e.namespace == namespace && selector.iter().all(|(k, v)| e.labels.get(k) == Some(v)));
     for endpoint in chosen {
-        let mut names = vec![format!("{name}.{namespace}.svc"), format!("{name}.{namespace}.svc.cluster.local"), format!("{name}.{namespace}")];
+        let mut names = vec![
+            format!("{name}.{namespace}.svc"),
+            format!("{name}.{namespace}.svc.cluster.local"),
+            format!("{name}.{namespace}"),
+        ];
         if namespace == own_namespace {
             names.push(name.clone());
         }
         if endpoint.subdomain.as_ref() == Some(name) {
             let host = &endpoint.hostname;
-            names.extend([format!("{host}.{name}.{namespace}.svc"), format!("{host}.{name}.{namespace}.svc.cluster.local"), format!("{host}.{name}")]);
+            names.extend([
+                format!("{host}.{name}.{namespace}.svc"),
+                format!("{host}.{name}.{namespace}.svc.cluster.local"),
+                format!("{host}.{name}"),
+            ]);
         }
         let _ = writeln!(out, "{}\t{}", endpoint.address, names.join(" "));
     }
@@ -95,7 +116,11 @@ mod tests {
             hostname: "h".to_owned(),
             subdomain: None,
         };
-        let endpoints = [endpoint("x", "jobs", "127.1.1.1"), endpoint("y", "jobs", "127.1.1.2"), endpoint("x", "other", "127.1.1.3")];
+        let endpoints = [
+            endpoint("x", "jobs", "127.1.1.1"),
+            endpoint("y", "jobs", "127.1.1.2"),
+            endpoint("x", "other", "127.1.1.3"),
+        ];
         let text = file(&pod, "127.1.1.1", "127.0.0.1", &[service], &endpoints);
         insta::assert_snapshot!(text);
     }

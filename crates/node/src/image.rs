@@ -44,7 +44,8 @@ impl Reference {
             _ => (without_digest, "latest"),
         };
         let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-/:".contains(c);
-        if name.is_empty() || tag.is_empty() || !name.chars().all(legal) || name.starts_with('/') || name.ends_with('/') {
+        if name.is_empty() || tag.is_empty() || !name.chars().all(legal) || name.starts_with('/') || name.ends_with('/')
+        {
             return None;
         }
         let name = name.strip_prefix("docker.io/").or_else(|| name.strip_prefix("index.docker.io/")).unwrap_or(name);
@@ -65,9 +66,9 @@ pub(crate) fn resolve(reference: &str, mappings: &BTreeMap<String, PathBuf>) -> 
     }
     match parsed.repository.as_str() {
         "firesteel/host" | "busybox" => Ok(Source::Host),
-        "apache/spark" | "apache/spark-py" | "spark" | "firesteel/spark" => {
-            spark_version(&parsed.tag).map(|version| Source::Spark { version }).ok_or_else(|| ImageError::NoVersion(reference.to_owned()))
-        }
+        "apache/spark" | "apache/spark-py" | "spark" | "firesteel/spark" => spark_version(&parsed.tag)
+            .map(|version| Source::Spark { version })
+            .ok_or_else(|| ImageError::NoVersion(reference.to_owned())),
         _ => Err(ImageError::Unknown(reference.to_owned())),
     }
 }

@@ -76,7 +76,9 @@ impl Kubelet {
                 let Ok(stream) = acceptor.accept(stream).await else { return };
                 let peer = Peer::of(stream.get_ref().1);
                 let service = TowerToHyperService::new(routes.layer(axum::Extension(peer)));
-                let served = auto::Builder::new(TokioExecutor::new()).serve_connection_with_upgrades(TokioIo::new(stream), service).await;
+                let served = auto::Builder::new(TokioExecutor::new())
+                    .serve_connection_with_upgrades(TokioIo::new(stream), service)
+                    .await;
                 if let Err(error) = served {
                     tracing::debug!(%error, "a connection to the node's API ended");
                 }
@@ -85,7 +87,13 @@ impl Kubelet {
     }
 }
 
-async fn admit(State(api): State<Arc<Api>>, axum::Extension(peer): axum::Extension<Peer>, headers: HeaderMap, request: Request, next: Next) -> Response {
+async fn admit(
+    State(api): State<Arc<Api>>,
+    axum::Extension(peer): axum::Extension<Peer>,
+    headers: HeaderMap,
+    request: Request,
+    next: Next,
+) -> Response {
     let verb = match request.method().as_str() {
         "POST" => "create",
         "PUT" => "update",
@@ -99,7 +107,10 @@ async fn admit(State(api): State<Arc<Api>>, axum::Extension(peer): axum::Extensi
 }
 
 async fn pods(State(api): State<Arc<Api>>) -> Response {
-    let items: Vec<serde_json::Value> = lock(&api.shared.pods).values().filter_map(|e| serde_json::to_value(e.view.borrow().pod.as_ref()).ok()).collect();
+    let items: Vec<serde_json::Value> = lock(&api.shared.pods)
+        .values()
+        .filter_map(|e| serde_json::to_value(e.view.borrow().pod.as_ref()).ok())
+        .collect();
     axum::Json(serde_json::json!({"kind": "PodList", "apiVersion": "v1", "items": items})).into_response()
 }
 
@@ -110,7 +121,10 @@ impl Api {
         let found = pods.iter().find(|(_, e)| e.namespace == namespace && e.name == name);
         match found {
             Some((uid, entry)) => Ok((entry.clone(), PodDir::new(&self.shared.options.data_dir, uid))),
-            None => Err(Box::new(refuse(StatusCode::NOT_FOUND, format!("pod \"{name}\" not found in namespace \"{namespace}\" on this node")))),
+            None => Err(Box::new(refuse(
+                StatusCode::NOT_FOUND,
+                format!("pod \"{name}\" not found in namespace \"{namespace}\" on this node"),
+            ))),
         }
     }
 }
@@ -121,5 +135,7 @@ fn refuse(status: StatusCode, why: impl Into<String>) -> Response {
 
 /// A body that is sent as it comes.
 fn streaming(receiver: tokio::sync::mpsc::Receiver<Result<bytes::Bytes, std::io::Error>>) -> Body {
-    Body::from_stream(futures::stream::unfold(receiver, |mut receiver| async move { receiver.recv().await.map(|item| (item, receiver)) }))
+    Body::from_stream(futures::stream::unfold(receiver, |mut receiver| async move {
+        receiver.recv().await.map(|item| (item, receiver))
+    }))
 }

@@ -86,9 +86,14 @@ pub(crate) struct User {
 pub(crate) enum Command {
     Start(Box<Launch>),
     /// SIGTERM now, SIGKILL after the grace time. A second stop can only shorten the time.
-    Stop { container: String, grace_ms: u64 },
+    Stop {
+        container: String,
+        grace_ms: u64,
+    },
     /// Stop whatever runs, then leave.
-    End { grace_ms: u64 },
+    End {
+        grace_ms: u64,
+    },
 }
 
 /// All a shim knows about its pod; also kept as `state.json` in the pod's directory.

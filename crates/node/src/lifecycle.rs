@@ -45,8 +45,14 @@ pub(crate) struct Health {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
-    Start { container: String, attempt: u32 },
-    Stop { container: String, grace: SignedDuration },
+    Start {
+        container: String,
+        attempt: u32,
+    },
+    Stop {
+        container: String,
+        grace: SignedDuration,
+    },
     /// Nothing runs any more and the pod is to be deleted: tell the API server that it is gone.
     Release,
 }
@@ -116,7 +122,11 @@ const FORGIVEN: i64 = 600;
 
 /// The containers of a pod with their roles, in the order of their start.
 pub(crate) fn containers(spec: &PodSpec) -> Vec<(Role, &Container)> {
-    let init = spec.init_containers.iter().flatten().map(|c| (if c.restart_policy.as_deref() == Some("Always") { Role::Sidecar } else { Role::Init }, c));
+    let init = spec
+        .init_containers
+        .iter()
+        .flatten()
+        .map(|c| (if c.restart_policy.as_deref() == Some("Always") { Role::Sidecar } else { Role::Init }, c));
     init.chain(spec.containers.iter().map(|c| (Role::Main, c))).collect()
 }
 
@@ -156,7 +166,8 @@ fn ending(s: &Situation<'_>, spec: &PodSpec) -> Option<Ending> {
         return Some(Ending::Deleted);
     }
     let told = s.pod.status.as_ref();
-    if told.and_then(|t| t.reason.as_deref()) == Some(DEADLINE.0) || deadline(s.pod, spec).is_some_and(|at| s.now >= at) {
+    if told.and_then(|t| t.reason.as_deref()) == Some(DEADLINE.0) || deadline(s.pod, spec).is_some_and(|at| s.now >= at)
+    {
         return Some(Ending::Deadline);
     }
     matches!(told.and_then(|t| t.phase.as_deref()), Some("Failed" | "Succeeded")).then_some(Ending::Declared)
@@ -168,7 +179,8 @@ fn deadline(pod: &Pod, spec: &PodSpec) -> Option<Timestamp> {
 }
 
 fn grace(pod: &Pod, spec: &PodSpec) -> SignedDuration {
-    let seconds = pod.metadata.deletion_grace_period_seconds.or(spec.termination_grace_period_seconds).unwrap_or(DEFAULT_GRACE);
+    let seconds =
+        pod.metadata.deletion_grace_period_seconds.or(spec.termination_grace_period_seconds).unwrap_or(DEFAULT_GRACE);
     SignedDuration::from_secs(seconds.max(0))
 }
 
@@ -212,7 +224,11 @@ fn advance(s: &Situation<'_>, spec: &PodSpec, all: &[(Role, &Container)], policy
     let mut actions = Vec::new();
     let mut wake = deadline(s.pod, spec);
     let mut later = |at: Timestamp| wake = Some(wake.map_or(at, |w| w.min(at)));
-    let startable = |c: &Container| s.prepared && matches!(s.images.get(&c.name), Some(ImageState::Ready { .. })) && !s.config_errors.contains_key(&c.name);
+    let startable = |c: &Container| {
+        s.prepared
+            && matches!(s.images.get(&c.name), Some(ImageState::Ready { .. }))
+            && !s.config_errors.contains_key(&c.name)
+    };
     let mut initialised = true;
     let mut init_failed = false;
     let mains_done = all.iter().filter(|(r, _)| *r == Role::Main).all(|(r, c)| due(s, *r, c, policy) == Due::Done);
@@ -252,7 +268,9 @@ fn advance(s: &Situation<'_>, spec: &PodSpec, all: &[(Role, &Container)], policy
     if initialised {
         for (role, container) in all.iter().filter(|(r, _)| *r == Role::Main) {
             match due(s, *role, container, policy) {
-                Due::Start(attempt) if startable(container) => actions.push(Action::Start { container: container.name.clone(), attempt }),
+                Due::Start(attempt) if startable(container) => {
+                    actions.push(Action::Start { container: container.name.clone(), attempt })
+                }
                 Due::Later(at) => later(at),
                 Due::Start(_) | Due::Live | Due::Done => {}
             }
@@ -273,7 +291,10 @@ fn has_run(record: &PodRecord, name: &str) -> bool {
 }
 
 fn final_outcome(record: &PodRecord, all: &[(Role, &Container)]) -> Outcome {
-    let fine = all.iter().filter(|(r, _)| *r == Role::Main).all(|(_, c)| exit_of(record, &c.name).is_some_and(|e| e.code == 0));
+    let fine = all
+        .iter()
+        .filter(|(r, _)| *r == Role::Main)
+        .all(|(_, c)| exit_of(record, &c.name).is_some_and(|e| e.code == 0));
     if fine { Outcome::Succeeded } else { Outcome::Failed { reason: None, message: None } }
 }
 
@@ -294,7 +315,13 @@ fn end(s: &Situation<'_>, all: &[(Role, &Container)], ending: Ending, grace: Sig
     let over = stop_all(s, all, grace, &mut actions);
     let ever = all.iter().any(|(r, c)| *r == Role::Main && has_run(s.record, &c.name));
     let outcome = match (over, ending) {
-        (false, _) => if ever { Outcome::Running } else { Outcome::Pending },
+        (false, _) => {
+            if ever {
+                Outcome::Running
+            } else {
+                Outcome::Pending
+            }
+        }
         (true, Ending::Deadline) => Outcome::Failed { reason: Some(DEADLINE.0), message: Some(DEADLINE.1) },
         (true, Ending::Declared | Ending::Deleted) => final_outcome(s.record, all),
     };

@@ -123,7 +123,10 @@ impl Runtimes {
 
     fn mapped_image(&self, reference: &str, dir: &Path) -> Result<Image, RuntimeError> {
         if !dir.is_dir() {
-            return Err(RuntimeError::Mapping(format!("image \"{reference}\" is mapped to {}, which is not a directory", dir.display())));
+            return Err(RuntimeError::Mapping(format!(
+                "image \"{reference}\" is mapped to {}, which is not a directory",
+                dir.display()
+            )));
         }
         if dir.join("jars").is_dir() && dir.join("bin").join("spark-submit").exists() {
             let java = java::find_or_install(&self.dir()?, &self.progress)?;
@@ -143,7 +146,11 @@ impl Runtimes {
             entrypoint: if stock { vec!["/opt/entrypoint.sh".to_owned()] } else { Vec::new() },
             working_dir: if stock { format!("{SPARK_HOME}/work-dir") } else { "/".to_owned() },
             user: if stock { User { uid: SPARK_UID, gid: SPARK_UID, groups: Vec::new() } } else { base.user.clone() },
-            env: if stock { vec![("PATH".to_owned(), DEFAULT_PATH.to_owned()), ("SPARK_HOME".to_owned(), SPARK_HOME.to_owned())] } else { base.env.clone() },
+            env: if stock {
+                vec![("PATH".to_owned(), DEFAULT_PATH.to_owned()), ("SPARK_HOME".to_owned(), SPARK_HOME.to_owned())]
+            } else {
+                base.env.clone()
+            },
             spark: stock,
             ..base
         })
@@ -182,7 +189,10 @@ fn spark_image(id: String, home: PathBuf, java: PathBuf) -> Image {
     Image {
         id,
         root: Root::Host { overlays: vec![Overlay { lower: home, target: SPARK_HOME.to_owned(), make }] },
-        files: vec![("/opt/entrypoint.sh".to_owned(), ENTRYPOINT.to_owned()), ("/opt/decom.sh".to_owned(), DECOMMISSION.to_owned())],
+        files: vec![
+            ("/opt/entrypoint.sh".to_owned(), ENTRYPOINT.to_owned()),
+            ("/opt/decom.sh".to_owned(), DECOMMISSION.to_owned()),
+        ],
         mounts: vec![Mount { source: java, target: JAVA_HOME.to_owned(), read_only: true }],
         env,
         entrypoint: vec!["/opt/entrypoint.sh".to_owned()],
@@ -204,8 +214,14 @@ fn make_once(target: &Path, make: impl FnOnce(&Path) -> Result<(), RuntimeError>
         target.with_file_name(format!(".{name}.{suffix}"))
     };
     let lock_path = beside("lock");
-    let file = OpenOptions::new().create(true).truncate(false).write(true).open(&lock_path).map_err(|e| RuntimeError::file(&lock_path, e))?;
-    let _lock = Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| RuntimeError::file(&lock_path, e.into()))?;
+    let file = OpenOptions::new()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&lock_path)
+        .map_err(|e| RuntimeError::file(&lock_path, e))?;
+    let _lock =
+        Flock::lock(file, FlockArg::LockExclusive).map_err(|(_, e)| RuntimeError::file(&lock_path, e.into()))?;
     if target.is_dir() {
         return Ok(());
     }

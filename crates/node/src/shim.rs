@@ -4,6 +4,7 @@
 //! socket beside it. It has one thread (see [`process`]) and does only what a connected agent tells it, with one
 //! exception: a stop that was asked for is carried through, agent or not.
 
+mod command;
 pub(crate) mod log;
 mod memory;
 pub(crate) mod process;
@@ -25,10 +26,14 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::launch::{Command, ContainerRecord, ContainerState, Exit, ExitCause, Launch, PodDir, PodRecord, write_atomically};
+use crate::launch::{
+    Command, ContainerRecord, ContainerState, Exit, ExitCause, Launch, PodDir, PodRecord, write_atomically,
+};
 use crate::shim::log::{LogWriter, Stream};
 use crate::shim::memory::Limit;
 use crate::shim::sandbox::Privilege;
+
+pub use command::main;
 
 const WATCH_EVERY: Duration = Duration::from_millis(500);
 /// Longest message about an end that is kept, as in a kubelet.
@@ -54,7 +59,8 @@ pub fn run(dir: &Path) -> io::Result<()> {
     mask.thread_block()?;
     let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
     // A shim that comes after one that died knows what was before; whatever ran died with its shim.
-    let before: PodRecord = fs::read(dir.state()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+    let before: PodRecord =
+        fs::read(dir.state()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
     let before = crate::lifecycle::without_shim(&before, Timestamp::now());
     let mut shim = Shim {
         record: PodRecord { shim_pid: std::process::id().cast_signed(), ended: false, ..before },
@@ -176,7 +182,8 @@ impl Shim {
         let watch = self.live.values().any(|l| l.limit.is_watched()).then_some(self.next_watch);
         match kills.chain(watch).min() {
             None => PollTimeout::NONE,
-            Some(at) => PollTimeout::try_from(at.saturating_duration_since(now) + Duration::from_millis(1)).unwrap_or(PollTimeout::MAX),
+            Some(at) => PollTimeout::try_from(at.saturating_duration_since(now) + Duration::from_millis(1))
+                .unwrap_or(PollTimeout::MAX),
         }
     }
 
@@ -276,7 +283,10 @@ impl Shim {
     fn start(&mut self, launch: Launch) -> io::Result<()> {
         // The agent may have died after asking and ask again: a start is done once.
         let known = self.record.containers.get(&launch.container);
-        if self.ending || self.live.contains_key(&launch.container) || known.is_some_and(|k| k.attempt >= launch.attempt) {
+        if self.ending
+            || self.live.contains_key(&launch.container)
+            || known.is_some_and(|k| k.attempt >= launch.attempt)
+        {
             return Ok(());
         }
         let previous = known.and_then(|k| match &k.state {
@@ -284,7 +294,10 @@ impl Shim {
             ContainerState::Starting | ContainerState::Running { .. } => None,
         });
         let name = launch.container.clone();
-        self.record.containers.insert(name.clone(), ContainerRecord { attempt: launch.attempt, state: ContainerState::Starting, previous });
+        self.record.containers.insert(
+            name.clone(),
+            ContainerRecord { attempt: launch.attempt, state: ContainerState::Starting, previous },
+        );
         match self.launch(launch.clone()) {
             Ok(live) => {
                 self.live.insert(name, live);
@@ -444,7 +457,11 @@ fn encode(record: &PodRecord) -> io::Result<Vec<u8>> {
 }
 
 /// Reads what is there without waiting, in so many rounds at most. Closes the source at its end and then gives `false`.
-fn read_some(source: &mut Option<OwnedFd>, mut rounds: usize, mut take: impl FnMut(&[u8]) -> io::Result<()>) -> io::Result<bool> {
+fn read_some(
+    source: &mut Option<OwnedFd>,
+    mut rounds: usize,
+    mut take: impl FnMut(&[u8]) -> io::Result<()>,
+) -> io::Result<bool> {
     let Some(fd) = source else { return Ok(false) };
     let mut buffer = [0_u8; 64 << 10];
     loop {
@@ -463,89 +480,6 @@ fn read_some(source: &mut Option<OwnedFd>, mut rounds: usize, mut take: impl FnM
             Err(nix::errno::Errno::EAGAIN) => return Ok(true),
             Err(nix::errno::Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
-        }
-    }
-}
-
-/// Runs a command in a running container of a pod directory, with the standard streams of this process.
-pub fn enter(dir: &Path, container: &str, argv: &[String]) -> Result<i32, String> {
-    let dir = PodDir::at(dir);
-    let state: PodRecord = read_json(&dir.state())?;
-    let launch: Launch = read_json(&dir.launch(container))?;
-    match state.containers.get(container).map(|c| &c.state) {
-        Some(ContainerState::Running { pid, .. }) => process::run_inside(&launch, Pid::from_raw(*pid), argv, Privilege::of_this_process()),
-        _ => Err(format!("container \"{container}\" is not running")),
-    }
-}
-
-fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, String> {
-    let bytes = fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
-    serde_json::from_slice(&bytes).map_err(|e| format!("{}: {e}", path.display()))
-}
-
-/// Tries whether this process can make a container here.
-pub fn check(dir: &Path) -> Result<(), String> {
-    let said = |e: io::Error| e.to_string();
-    fs::create_dir_all(dir).map_err(said)?;
-    let launch = Launch {
-        container: "check".to_owned(),
-        attempt: 0,
-        root: crate::launch::Root::Host { overlays: Vec::new() },
-        files: Vec::new(),
-        mounts: Vec::new(),
-        hostname: "check".to_owned(),
-        argv: vec!["true".to_owned()],
-        env: Vec::new(),
-        working_dir: "/".to_owned(),
-        user: crate::launch::User { uid: 185, gid: 185, groups: Vec::new() },
-        read_only_root: false,
-        privileged: false,
-        memory_limit: None,
-        cpu_limit: None,
-        termination_message_path: "/dev/termination-log".to_owned(),
-        message_from_log: false,
-        scratch: dir.join("scratch"),
-        log: dir.join("log"),
-    };
-    fs::create_dir_all(&launch.scratch).map_err(said)?;
-    let started = process::start(&launch, Privilege::of_this_process()).map_err(said)?;
-    drop(started.go);
-    let mut complaint = String::new();
-    File::from(started.errors).read_to_string(&mut complaint).map_err(said)?;
-    let _ = waitpid(started.pid, None);
-    if complaint.is_empty() { Ok(()) } else { Err(complaint) }
-}
-
-/// The command line of a shim: `run DIR` or `enter DIR CONTAINER -- COMMAND…`. Gives the exit code.
-pub fn main(args: &[&str]) -> u8 {
-    match args {
-        ["run", dir] => match run(Path::new(dir)) {
-            Ok(()) => 0,
-            Err(error) => {
-                eprintln!("the shim of {dir} failed: {error}");
-                1
-            }
-        },
-        ["enter", dir, container, "--", argv @ ..] => {
-            let argv: Vec<String> = argv.iter().map(|a| (*a).to_owned()).collect();
-            match enter(Path::new(dir), container, &argv) {
-                Ok(code) => u8::try_from(code).unwrap_or(1),
-                Err(why) => {
-                    eprintln!("{why}");
-                    126
-                }
-            }
-        }
-        ["check", dir] => match check(Path::new(dir)) {
-            Ok(()) => 0,
-            Err(why) => {
-                eprintln!("{why}");
-                1
-            }
-        },
-        _ => {
-            eprintln!("usage: shim run DIR | shim enter DIR CONTAINER -- COMMAND…");
-            2
         }
     }
 }

@@ -3,15 +3,18 @@
 //! [`needs`], [`plan`] and [`mounts`] are pure; [`materialise`] writes a planned volume to disk.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
-use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Component, Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{Container, DownwardAPIVolumeFile, HostPathVolumeSource, KeyToPath, PersistentVolume, Pod, Volume};
+use k8s_openapi::api::core::v1::{
+    Container, DownwardAPIVolumeFile, HostPathVolumeSource, KeyToPath, PersistentVolume, Pod, Volume,
+};
 
 use crate::environment::{Objects, PodFacts, expand, field_value, resource_value};
 use crate::launch::Mount;
+
+mod disk;
+
+pub(crate) use disk::{make_sub_path, materialise};
 
 /// Objects a pod refers to, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -129,12 +132,14 @@ pub(crate) fn plan(pod: &Pod, volume: &Volume, supplies: &Supplies, facts: &PodF
     let objects = &supplies.objects;
     if let Some(source) = &volume.config_map {
         let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
-        return config_map_files(objects, &source.name, source.items.as_deref(), source.optional == Some(true), mode).map(Planned::Files);
+        return config_map_files(objects, &source.name, source.items.as_deref(), source.optional == Some(true), mode)
+            .map(Planned::Files);
     }
     if let Some(source) = &volume.secret {
         let name = source.secret_name.clone().unwrap_or_default();
         let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
-        return secret_files(objects, &name, source.items.as_deref(), source.optional == Some(true), mode).map(Planned::Files);
+        return secret_files(objects, &name, source.items.as_deref(), source.optional == Some(true), mode)
+            .map(Planned::Files);
     }
     if let Some(source) = &volume.projected {
         let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
@@ -150,7 +155,10 @@ pub(crate) fn plan(pod: &Pod, volume: &Volume, supplies: &Supplies, facts: &PodF
                 files.extend(downward_files(pod, p.items.as_deref().unwrap_or_default(), facts, mode)?);
             }
             if let Some(p) = &part.service_account_token {
-                let token = supplies.tokens.get(&(volume.name.clone(), p.path.clone())).ok_or(VolumeError::NoObject { kind: "token", name: p.path.clone() })?;
+                let token = supplies
+                    .tokens
+                    .get(&(volume.name.clone(), p.path.clone()))
+                    .ok_or(VolumeError::NoObject { kind: "token", name: p.path.clone() })?;
                 files.insert(safe_path(&p.path)?, FileSpec { bytes: token.clone().into_bytes(), mode: bits(mode) });
             }
         }
@@ -167,7 +175,9 @@ pub(crate) fn plan(pod: &Pod, volume: &Volume, supplies: &Supplies, facts: &PodF
         return host_path(source);
     }
     let claim = volume.persistent_volume_claim.as_ref().map(|c| c.claim_name.clone());
-    let claim = claim.or_else(|| volume.ephemeral.as_ref().map(|_| format!("{}-{}", pod.metadata.name.clone().unwrap_or_default(), volume.name)));
+    let claim = claim.or_else(|| {
+        volume.ephemeral.as_ref().map(|_| format!("{}-{}", pod.metadata.name.clone().unwrap_or_default(), volume.name))
+    });
     if let Some(claim) = claim {
         let bound = supplies.claims.get(&claim).ok_or(VolumeError::Unbound(claim))?;
         let spec = bound.spec.as_ref();
@@ -196,24 +206,51 @@ fn host_path(source: &HostPathVolumeSource) -> Result<Planned, VolumeError> {
 
 type Files = BTreeMap<String, FileSpec>;
 
-fn config_map_files(objects: &Objects, name: &str, items: Option<&[KeyToPath]>, optional: bool, mode: i32) -> Result<Files, VolumeError> {
+fn config_map_files(
+    objects: &Objects,
+    name: &str,
+    items: Option<&[KeyToPath]>,
+    optional: bool,
+    mode: i32,
+) -> Result<Files, VolumeError> {
     let Some(map) = objects.config_maps.get(name) else {
-        return if optional { Ok(Files::new()) } else { Err(VolumeError::NoObject { kind: "configmap", name: name.to_owned() }) };
+        return if optional {
+            Ok(Files::new())
+        } else {
+            Err(VolumeError::NoObject { kind: "configmap", name: name.to_owned() })
+        };
     };
-    let mut all: BTreeMap<String, Vec<u8>> = map.data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into_bytes())).collect();
+    let mut all: BTreeMap<String, Vec<u8>> =
+        map.data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into_bytes())).collect();
     all.extend(map.binary_data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())));
     chosen_files(all, items, optional, mode, "config")
 }
 
-fn secret_files(objects: &Objects, name: &str, items: Option<&[KeyToPath]>, optional: bool, mode: i32) -> Result<Files, VolumeError> {
+fn secret_files(
+    objects: &Objects,
+    name: &str,
+    items: Option<&[KeyToPath]>,
+    optional: bool,
+    mode: i32,
+) -> Result<Files, VolumeError> {
     let Some(secret) = objects.secrets.get(name) else {
-        return if optional { Ok(Files::new()) } else { Err(VolumeError::NoObject { kind: "secret", name: name.to_owned() }) };
+        return if optional {
+            Ok(Files::new())
+        } else {
+            Err(VolumeError::NoObject { kind: "secret", name: name.to_owned() })
+        };
     };
     let all = secret.data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())).collect();
     chosen_files(all, items, optional, mode, "secret")
 }
 
-fn chosen_files(mut all: BTreeMap<String, Vec<u8>>, items: Option<&[KeyToPath]>, optional: bool, mode: i32, kind: &'static str) -> Result<Files, VolumeError> {
+fn chosen_files(
+    mut all: BTreeMap<String, Vec<u8>>,
+    items: Option<&[KeyToPath]>,
+    optional: bool,
+    mode: i32,
+    kind: &'static str,
+) -> Result<Files, VolumeError> {
     let Some(items) = items.filter(|i| !i.is_empty()) else {
         return all.into_iter().map(|(k, bytes)| Ok((safe_path(&k)?, FileSpec { bytes, mode: bits(mode) }))).collect();
     };
@@ -230,7 +267,12 @@ fn chosen_files(mut all: BTreeMap<String, Vec<u8>>, items: Option<&[KeyToPath]>,
     Ok(files)
 }
 
-fn downward_files(pod: &Pod, items: &[DownwardAPIVolumeFile], facts: &PodFacts, mode: i32) -> Result<Files, VolumeError> {
+fn downward_files(
+    pod: &Pod,
+    items: &[DownwardAPIVolumeFile],
+    facts: &PodFacts,
+    mode: i32,
+) -> Result<Files, VolumeError> {
     let none = Container::default();
     let mut files = Files::new();
     for item in items {
@@ -251,22 +293,33 @@ fn bits(mode: i32) -> u32 {
 
 /// A path that stays where it is put.
 fn safe_path(path: &str) -> Result<String, VolumeError> {
-    let bad = path.is_empty() || Path::new(path).components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir));
+    let bad =
+        path.is_empty() || Path::new(path).components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir));
     if bad { Err(VolumeError::Path(format!("path \"{path}\" leads out of the volume"))) } else { Ok(path.to_owned()) }
 }
 
 /// Whether containers may write to a volume of this kind, by Kubernetes' own rule.
 fn writable(volume: &Volume) -> bool {
-    volume.config_map.is_none() && volume.secret.is_none() && volume.projected.is_none() && volume.downward_api.is_none()
+    volume.config_map.is_none()
+        && volume.secret.is_none()
+        && volume.projected.is_none()
+        && volume.downward_api.is_none()
 }
 
 /// The mounts of a container, parents before children.
-pub(crate) fn mounts(pod: &Pod, container: &Container, variables: &[(String, String)], sources: &BTreeMap<String, PathBuf>) -> Result<Vec<Mount>, VolumeError> {
+pub(crate) fn mounts(
+    pod: &Pod,
+    container: &Container,
+    variables: &[(String, String)],
+    sources: &BTreeMap<String, PathBuf>,
+) -> Result<Vec<Mount>, VolumeError> {
     let volumes = pod.spec.as_ref().and_then(|s| s.volumes.as_deref()).unwrap_or_default();
     let mut mounts = Vec::new();
     for wanted in container.volume_mounts.iter().flatten() {
         let volume = volumes.iter().find(|v| v.name == wanted.name);
-        let source = sources.get(&wanted.name).ok_or_else(|| VolumeError::NoObject { kind: "volume", name: wanted.name.clone() })?;
+        let source = sources
+            .get(&wanted.name)
+            .ok_or_else(|| VolumeError::NoObject { kind: "volume", name: wanted.name.clone() })?;
         let part = match (&wanted.sub_path, &wanted.sub_path_expr) {
             (_, Some(expression)) if !expression.is_empty() => Some(expand(expression, variables)),
             (Some(path), _) if !path.is_empty() => Some(path.clone()),
@@ -276,88 +329,13 @@ pub(crate) fn mounts(pod: &Pod, container: &Container, variables: &[(String, Str
             Some(part) => source.join(safe_path(&part)?),
             None => source.clone(),
         };
-        let claimed_read_only = volume.and_then(|v| v.persistent_volume_claim.as_ref()).is_some_and(|c| c.read_only == Some(true));
+        let claimed_read_only =
+            volume.and_then(|v| v.persistent_volume_claim.as_ref()).is_some_and(|c| c.read_only == Some(true));
         let read_only = wanted.read_only == Some(true) || claimed_read_only || volume.is_some_and(|v| !writable(v));
         mounts.push(Mount { source, target: wanted.mount_path.clone(), read_only });
     }
     mounts.sort_by_key(|m| m.target.split('/').filter(|p| !p.is_empty()).count());
     Ok(mounts)
-}
-
-/// Writes a planned volume and gives the path to bind. Doing it again brings it up to date.
-pub(crate) fn materialise(planned: &Planned, dir: &Path, memory_dir: &Path, fs_group: Option<u32>) -> Result<PathBuf, VolumeError> {
-    let said = |path: &Path| { let path = path.display().to_string(); move |e: io::Error| VolumeError::Path(format!("{path}: {e}")) };
-    match planned {
-        Planned::Files(files) => {
-            fs::create_dir_all(dir).map_err(said(dir))?;
-            for (name, file) in files {
-                let path = dir.join(name);
-                if let Some(parent) = path.parent() {
-                    fs::create_dir_all(parent).map_err(said(parent))?;
-                }
-                if fs::read(&path).is_ok_and(|old| old == file.bytes) {
-                    continue;
-                }
-                // A file that is bound by subPath keeps its old content, as in a kubelet: the new one is another file.
-                let temporary = path.with_file_name(format!(".{}.new", path.file_name().unwrap_or_default().to_string_lossy()));
-                fs::write(&temporary, &file.bytes).map_err(said(&temporary))?;
-                let mode = if fs_group.is_some() { file.mode | (file.mode & 0o400) >> 3 } else { file.mode };
-                fs::set_permissions(&temporary, fs::Permissions::from_mode(mode)).map_err(said(&temporary))?;
-                give_to_group(&temporary, fs_group);
-                fs::rename(&temporary, &path).map_err(said(&path))?;
-            }
-            Ok(dir.to_owned())
-        }
-        Planned::Empty { memory } => {
-            let place = if *memory { memory_dir } else { dir };
-            if !place.is_dir() {
-                fs::DirBuilder::new().recursive(true).mode(0o777).create(place).map_err(said(place))?;
-                let mode = if fs_group.is_some() { 0o2777 } else { 0o777 };
-                fs::set_permissions(place, fs::Permissions::from_mode(mode)).map_err(said(place))?;
-                give_to_group(place, fs_group);
-            }
-            Ok(place.to_owned())
-        }
-        Planned::Host { path, kind } => host_place(path, *kind),
-    }
-}
-
-fn host_place(path: &Path, kind: HostKind) -> Result<PathBuf, VolumeError> {
-    use std::os::unix::fs::FileTypeExt as _;
-    let refuse = |wanted| VolumeError::HostPath { path: path.display().to_string(), wanted };
-    let said = |e: io::Error| VolumeError::Path(format!("{}: {e}", path.display()));
-    let meta = fs::metadata(path);
-    match (kind, &meta) {
-        (HostKind::Any, Ok(_)) => {}
-        // A container runtime makes a missing directory for a bind mount.
-        (HostKind::Any | HostKind::DirectoryOrCreate, Err(_)) => fs::create_dir_all(path).map_err(said)?,
-        (HostKind::FileOrCreate, Err(_)) => fs::write(path, b"").map_err(said)?,
-        (HostKind::Directory | HostKind::DirectoryOrCreate, Ok(m)) if m.is_dir() => {}
-        (HostKind::Directory | HostKind::DirectoryOrCreate, _) => return Err(refuse("directory")),
-        (HostKind::File | HostKind::FileOrCreate, Ok(m)) if m.is_file() => {}
-        (HostKind::File | HostKind::FileOrCreate, _) => return Err(refuse("file")),
-        (HostKind::Socket, Ok(m)) if m.file_type().is_socket() => {}
-        (HostKind::Socket, _) => return Err(refuse("socket file")),
-        (HostKind::Device, Ok(m)) if m.file_type().is_char_device() || m.file_type().is_block_device() => {}
-        (HostKind::Device, _) => return Err(refuse("device")),
-    }
-    Ok(path.to_owned())
-}
-
-fn give_to_group(path: &Path, group: Option<u32>) {
-    if let Some(group) = group {
-        // Only root may; an ordinary user's pods have one user and one group anyway.
-        let _ = nix::unistd::chown(path, None, Some(nix::unistd::Gid::from_raw(group)));
-    }
-}
-
-/// Makes the directory a subPath names, where that is the volume's business (not for ConfigMaps and the like).
-pub(crate) fn make_sub_path(mount: &Mount) -> io::Result<()> {
-    if mount.source.exists() {
-        return Ok(());
-    }
-    fs::DirBuilder::new().recursive(true).mode(0o777).create(&mount.source)?;
-    fs::set_permissions(&mount.source, fs::Permissions::from_mode(0o777))
 }
 
 #[cfg(test)]
@@ -409,15 +387,28 @@ mod tests {
 
     fn planned(name: &str, supplies: &Supplies) -> Result<Planned, VolumeError> {
         let pod = pod();
-        let volume = pod.spec.as_ref().and_then(|s| s.volumes.as_ref()).and_then(|v| v.iter().find(|v| v.name == name)).cloned().expect("volume");
+        let volume = pod
+            .spec
+            .as_ref()
+            .and_then(|s| s.volumes.as_ref())
+            .and_then(|v| v.iter().find(|v| v.name == name))
+            .cloned()
+            .expect("volume");
         plan(&pod, &volume, supplies, &PodFacts::default())
     }
 
     #[test]
     fn volumes_hold_what_their_sources_say() {
         let file = |text: &str, mode| FileSpec { bytes: text.as_bytes().to_vec(), mode };
-        assert_eq!(planned("cfg", &supplies()), Ok(Planned::Files(BTreeMap::from([("d/f".to_owned(), file("v", 0o600))]))));
-        let all = BTreeMap::from([("ca.crt".to_owned(), file("CA", 0o644)), ("labels".to_owned(), file("a=\"b\"", 0o644)), ("token".to_owned(), file("T", 0o644))]);
+        assert_eq!(
+            planned("cfg", &supplies()),
+            Ok(Planned::Files(BTreeMap::from([("d/f".to_owned(), file("v", 0o600))])))
+        );
+        let all = BTreeMap::from([
+            ("ca.crt".to_owned(), file("CA", 0o644)),
+            ("labels".to_owned(), file("a=\"b\"", 0o644)),
+            ("token".to_owned(), file("T", 0o644)),
+        ]);
         assert_eq!(planned("all", &supplies()), Ok(Planned::Files(all)));
         assert_eq!(planned("scratch", &supplies()), Ok(Planned::Empty { memory: true }));
         assert_eq!(planned("bare", &supplies()), Ok(Planned::Empty { memory: false }));
@@ -439,8 +430,17 @@ mod tests {
         let container = &pod.spec.as_ref().expect("spec").containers[0];
         let sources = ["cfg", "all", "scratch"].map(|n| (n.to_owned(), PathBuf::from("/v").join(n))).into();
         let mounts = mounts(&pod, container, &[("NAME".to_owned(), "p".to_owned())], &sources).expect("mounts");
-        let seen: Vec<(&str, &str, bool)> = mounts.iter().map(|m| (m.target.as_str(), m.source.to_str().unwrap_or_default(), m.read_only)).collect();
-        assert_eq!(seen, [("/opt", "/v/all", true), ("/data", "/v/scratch/p/x", false), ("/ro", "/v/scratch", true), ("/opt/spark/conf/deep", "/v/cfg", true)]);
+        let seen: Vec<(&str, &str, bool)> =
+            mounts.iter().map(|m| (m.target.as_str(), m.source.to_str().unwrap_or_default(), m.read_only)).collect();
+        assert_eq!(
+            seen,
+            [
+                ("/opt", "/v/all", true),
+                ("/data", "/v/scratch/p/x", false),
+                ("/ro", "/v/scratch", true),
+                ("/opt/spark/conf/deep", "/v/cfg", true)
+            ]
+        );
     }
 
     #[test]

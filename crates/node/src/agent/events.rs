@@ -43,10 +43,22 @@ impl Recorder {
         Self { queue }
     }
 
-    pub(crate) fn record(&self, pod: &Pod, container: Option<&str>, kind: Kind, reason: &'static str, message: impl Into<String>) {
+    pub(crate) fn record(
+        &self,
+        pod: &Pod,
+        container: Option<&str>,
+        kind: Kind,
+        reason: &'static str,
+        message: impl Into<String>,
+    ) {
         let mut object = pod.object_ref(&());
-        let init = pod.spec.iter().flat_map(|s| s.init_containers.iter().flatten()).any(|c| Some(c.name.as_str()) == container);
-        object.field_path = container.map(|c| format!("spec.{}{{{c}}}", if init { "initContainers" } else { "containers" }));
+        let init = pod
+            .spec
+            .iter()
+            .flat_map(|s| s.init_containers.iter().flatten())
+            .any(|c| Some(c.name.as_str()) == container);
+        object.field_path =
+            container.map(|c| format!("spec.{}{{{c}}}", if init { "initContainers" } else { "containers" }));
         let note = Note { object, kind, reason, message: message.into(), at: Timestamp::now() };
         if self.queue.try_send(note).is_err() {
             tracing::debug!(reason, "an event was dropped");
@@ -71,12 +83,22 @@ async fn write_all(client: Client, node: String, mut notes: mpsc::Receiver<Note>
         }
         let event = Event {
             metadata: ObjectMeta {
-                name: Some(format!("{}.{}", note.object.name.clone().unwrap_or_default(), &uuid::Uuid::new_v4().simple().to_string()[..16])),
+                name: Some(format!(
+                    "{}.{}",
+                    note.object.name.clone().unwrap_or_default(),
+                    &uuid::Uuid::new_v4().simple().to_string()[..16]
+                )),
                 namespace: Some(namespace),
                 ..ObjectMeta::default()
             },
             involved_object: note.object,
-            type_: Some(match note.kind { Kind::Normal => "Normal", Kind::Warning => "Warning" }.to_owned()),
+            type_: Some(
+                match note.kind {
+                    Kind::Normal => "Normal",
+                    Kind::Warning => "Warning",
+                }
+                .to_owned(),
+            ),
             reason: Some(note.reason.to_owned()),
             message: Some(note.message),
             count: Some(1),

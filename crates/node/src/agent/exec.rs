@@ -8,7 +8,13 @@ use std::time::Duration;
 use tokio::process::{Child, Command};
 
 /// A process that runs `words` in a container, with pipes for its standard streams.
-pub(crate) fn spawn(shim: &[OsString], dir: &Path, container: &str, words: &[String], stdin: Stdio) -> std::io::Result<Child> {
+pub(crate) fn spawn(
+    shim: &[OsString],
+    dir: &Path,
+    container: &str,
+    words: &[String],
+    stdin: Stdio,
+) -> std::io::Result<Child> {
     let (program, arguments) = shim.split_first().ok_or(std::io::ErrorKind::InvalidInput)?;
     Command::new(program)
         .args(arguments)
@@ -25,7 +31,13 @@ pub(crate) fn spawn(shim: &[OsString], dir: &Path, container: &str, words: &[Str
 }
 
 /// Runs a command to its end; what it said is the error if it failed.
-pub(crate) async fn run(shim: &[OsString], dir: &Path, container: &str, words: &[String], limit: Duration) -> Result<(), String> {
+pub(crate) async fn run(
+    shim: &[OsString],
+    dir: &Path,
+    container: &str,
+    words: &[String],
+    limit: Duration,
+) -> Result<(), String> {
     let child = spawn(shim, dir, container, words, Stdio::null()).map_err(|e| e.to_string())?;
     match tokio::time::timeout(limit, child.wait_with_output()).await {
         Err(_) => Err(format!("command {words:?} timed out after {}s", limit.as_secs())),

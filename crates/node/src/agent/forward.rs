@@ -25,7 +25,9 @@ pub(crate) async fn open(url: &http::Uri, service: Ipv4Addr, stop: &Cancellation
     let host = url.host().unwrap_or("localhost").trim_start_matches('[').trim_end_matches(']').to_owned();
     let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
     let server = tokio::net::lookup_host((host.as_str(), port)).await?.min_by_key(|a| !a.is_ipv4());
-    let server = server.ok_or_else(|| io::Error::new(io::ErrorKind::NotFound, format!("the API server's name {host} has no address")))?;
+    let server = server.ok_or_else(|| {
+        io::Error::new(io::ErrorKind::NotFound, format!("the API server's name {host} has no address"))
+    })?;
     let listener = match TcpListener::bind((service, 443)).await {
         Ok(listener) => Some(listener),
         Err(error) => {
@@ -33,7 +35,8 @@ pub(crate) async fn open(url: &http::Uri, service: Ipv4Addr, stop: &Cancellation
             None
         }
     };
-    let route = |name_address, driver_master| ApiRoute { name_address, host: server.ip().to_string(), port, driver_master };
+    let route =
+        |name_address, driver_master| ApiRoute { name_address, host: server.ip().to_string(), port, driver_master };
     Ok(match listener {
         Some(listener) => {
             tokio::spawn(serve(listener, server, stop.clone()));

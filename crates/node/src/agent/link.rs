@@ -53,7 +53,15 @@ impl Link {
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let log = OpenOptions::new().create(true).append(true).open(dir.shim_log())?;
         let mut process = std::process::Command::new(program);
-        process.args(arguments).arg("run").arg(dir.path()).stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log).current_dir("/").process_group(0);
+        process
+            .args(arguments)
+            .arg("run")
+            .arg(dir.path())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone()?)
+            .stderr(log)
+            .current_dir("/")
+            .process_group(0);
         let mut child = process.spawn()?;
         let deadline = tokio::time::Instant::now() + START_TIMEOUT;
         let link = loop {
@@ -83,7 +91,8 @@ impl Link {
 
 /// What the directory of a pod says when no shim runs.
 pub(crate) fn record_without_shim(dir: &PodDir) -> PodRecord {
-    let record: PodRecord = fs::read(dir.state()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+    let record: PodRecord =
+        fs::read(dir.state()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
     without_shim(&record, Timestamp::now())
 }
 

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
-use k8s_openapi::api::core::v1::{DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus, NodeSystemInfo};
+use k8s_openapi::api::core::v1::{
+    DaemonEndpoint, Node, NodeAddress, NodeCondition, NodeDaemonEndpoints, NodeStatus, NodeSystemInfo,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference, Time};
 use kube::Client;
@@ -35,13 +37,24 @@ impl Capacity {
     pub fn of_this_machine(data_dir: &Path) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-        let kilobytes = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
+        let kilobytes = meminfo
+            .lines()
+            .find_map(|l| l.strip_prefix("MemTotal:")?.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
         let disk = nix::sys::statvfs::statvfs(data_dir).map_or(0, |s| s.blocks() * s.fragment_size());
-        Self { cpu_milli: cores * 1000, memory_bytes: kilobytes.unwrap_or(1 << 20) * 1024, pods: 250, storage_bytes: disk }
+        Self {
+            cpu_milli: cores * 1000,
+            memory_bytes: kilobytes.unwrap_or(1 << 20) * 1024,
+            pods: 250,
+            storage_bytes: disk,
+        }
     }
 
     fn quantities(&self) -> BTreeMap<String, Quantity> {
-        let cpu = if self.cpu_milli % 1000 == 0 { (self.cpu_milli / 1000).to_string() } else { format!("{}m", self.cpu_milli) };
+        let cpu = if self.cpu_milli % 1000 == 0 {
+            (self.cpu_milli / 1000).to_string()
+        } else {
+            format!("{}m", self.cpu_milli)
+        };
         [
             ("cpu", cpu),
             ("memory", format!("{}Ki", self.memory_bytes / 1024)),
@@ -74,12 +87,22 @@ fn architecture() -> &'static str {
 
 fn node(d: &Description) -> Node {
     let mut labels = d.labels.clone();
-    for (key, value) in [("kubernetes.io/hostname", d.name.as_str()), ("kubernetes.io/os", "linux"), ("kubernetes.io/arch", architecture()), ("firesteel.dev/node", "process")] {
+    for (key, value) in [
+        ("kubernetes.io/hostname", d.name.as_str()),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", architecture()),
+        ("firesteel.dev/node", "process"),
+    ] {
         labels.insert(key.to_owned(), value.to_owned());
     }
     let annotations = BTreeMap::from([(AGENT_ANNOTATION.to_owned(), d.identity.clone())]);
     Node {
-        metadata: ObjectMeta { name: Some(d.name.clone()), labels: Some(labels), annotations: Some(annotations), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some(d.name.clone()),
+            labels: Some(labels),
+            annotations: Some(annotations),
+            ..ObjectMeta::default()
+        },
         ..Node::default()
     }
 }
@@ -88,7 +111,8 @@ fn status(d: &Description, ready: bool, old: &[NodeCondition], now: Timestamp) -
     let seconds = Timestamp::from_second(now.as_second()).unwrap_or(now);
     let condition = |kind: &str, value: bool, reason: &str, message: &str| {
         let status = if value { "True" } else { "False" };
-        let since = old.iter().find(|c| c.type_ == kind && c.status == status).and_then(|c| c.last_transition_time.clone());
+        let since =
+            old.iter().find(|c| c.type_ == kind && c.status == status).and_then(|c| c.last_transition_time.clone());
         NodeCondition {
             type_: kind.to_owned(),
             status: status.to_owned(),
@@ -100,7 +124,11 @@ fn status(d: &Description, ready: bool, old: &[NodeCondition], now: Timestamp) -
     };
     let read = |path: &str| fs::read_to_string(path).map(|t| t.trim().to_owned()).unwrap_or_default();
     let system = fs::read_to_string("/etc/os-release").unwrap_or_default();
-    let system = system.lines().find_map(|l| l.strip_prefix("PRETTY_NAME=")).map(|n| n.trim_matches('"').to_owned()).unwrap_or_default();
+    let system = system
+        .lines()
+        .find_map(|l| l.strip_prefix("PRETTY_NAME="))
+        .map(|n| n.trim_matches('"').to_owned())
+        .unwrap_or_default();
     let version = format!("v{}-firesteel", env!("CARGO_PKG_VERSION"));
     NodeStatus {
         capacity: Some(d.capacity.quantities()),
@@ -109,7 +137,11 @@ fn status(d: &Description, ready: bool, old: &[NodeCondition], now: Timestamp) -
             condition("MemoryPressure", false, "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
             condition("DiskPressure", false, "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
             condition("PIDPressure", false, "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-            if ready { condition("Ready", true, "KubeletReady", "pods run as processes of this machine") } else { condition("Ready", false, "AgentStopped", "the node agent was stopped") },
+            if ready {
+                condition("Ready", true, "KubeletReady", "pods run as processes of this machine")
+            } else {
+                condition("Ready", false, "AgentStopped", "the node agent was stopped")
+            },
         ]),
         addresses: Some(vec![
             NodeAddress { type_: "InternalIP".to_owned(), address: d.address.clone() },
@@ -135,14 +167,20 @@ fn status(d: &Description, ready: bool, old: &[NodeCondition], now: Timestamp) -
 /// Creates or takes over the Node. Refuses when another agent serves it.
 pub(crate) async fn register(client: &Client, d: &Description) -> Result<Node, AgentError> {
     let nodes: Api<Node> = Api::all(client.clone());
-    let said = |step: &'static str| { let name = d.name.clone(); move |source: kube::Error| AgentError::Api { step, object: format!("node {name}"), source: Box::new(source) } };
+    let said = |step: &'static str| {
+        let name = d.name.clone();
+        move |source: kube::Error| AgentError::Api { step, object: format!("node {name}"), source: Box::new(source) }
+    };
     let existing = nodes.get_opt(&d.name).await.map_err(said("reading"))?;
     let wanted = node(d);
     let registered = match existing {
         None => nodes.create(&PostParams::default(), &wanted).await.map_err(said("creating"))?,
         Some(old) => {
-            let other = old.metadata.annotations.as_ref().and_then(|a| a.get(AGENT_ANNOTATION)).filter(|a| **a != d.identity);
-            if let Some(other) = other && lease_is_fresh(client, &d.name).await {
+            let other =
+                old.metadata.annotations.as_ref().and_then(|a| a.get(AGENT_ANNOTATION)).filter(|a| **a != d.identity);
+            if let Some(other) = other
+                && lease_is_fresh(client, &d.name).await
+            {
                 return Err(AgentError::Served { node: d.name.clone(), agent: other.clone() });
             }
             let patch = serde_json::json!({"metadata": {"labels": wanted.metadata.labels, "annotations": wanted.metadata.annotations}});
@@ -168,7 +206,10 @@ pub(crate) async fn report(client: &Client, d: &Description, ready: bool) -> Res
     // Conditions that others keep (network, for example) stay.
     let ours: Vec<String> = new.conditions.iter().flatten().map(|c| c.type_.clone()).collect();
     new.conditions.iter_mut().for_each(|c| c.extend(old.iter().filter(|o| !ours.contains(&o.type_)).cloned()));
-    nodes.patch_status(&d.name, &PatchParams::default(), &Patch::Merge(serde_json::json!({"status": new}))).await.map(|_| ())
+    nodes
+        .patch_status(&d.name, &PatchParams::default(), &Patch::Merge(serde_json::json!({"status": new})))
+        .await
+        .map(|_| ())
 }
 
 /// Says that the node is alive.
@@ -179,10 +220,28 @@ pub(crate) async fn renew(client: &Client, d: &Description, uid: Option<&str>) -
     match leases.patch(&d.name, &PatchParams::default(), &Patch::Merge(patch)).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_not_found() => {
-            let owner = uid.map(|uid| vec![OwnerReference { api_version: "v1".to_owned(), kind: "Node".to_owned(), name: d.name.clone(), uid: uid.to_owned(), ..OwnerReference::default() }]);
+            let owner = uid.map(|uid| {
+                vec![OwnerReference {
+                    api_version: "v1".to_owned(),
+                    kind: "Node".to_owned(),
+                    name: d.name.clone(),
+                    uid: uid.to_owned(),
+                    ..OwnerReference::default()
+                }]
+            });
             let lease = Lease {
-                metadata: ObjectMeta { name: Some(d.name.clone()), namespace: Some(LEASE_NAMESPACE.to_owned()), owner_references: owner, ..ObjectMeta::default() },
-                spec: Some(LeaseSpec { holder_identity: Some(d.name.clone()), lease_duration_seconds: Some(LEASE_SECONDS), renew_time: Some(now), ..LeaseSpec::default() }),
+                metadata: ObjectMeta {
+                    name: Some(d.name.clone()),
+                    namespace: Some(LEASE_NAMESPACE.to_owned()),
+                    owner_references: owner,
+                    ..ObjectMeta::default()
+                },
+                spec: Some(LeaseSpec {
+                    holder_identity: Some(d.name.clone()),
+                    lease_duration_seconds: Some(LEASE_SECONDS),
+                    renew_time: Some(now),
+                    ..LeaseSpec::default()
+                }),
             };
             leases.create(&PostParams::default(), &lease).await.map(|_| ())
         }

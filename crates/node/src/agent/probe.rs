@@ -81,7 +81,9 @@ pub(super) async fn watch(target: Target, findings: mpsc::Sender<Finding>) {
             let result = ask(&target, probe).await;
             let verdict = counter.count(result.is_ok(), probe);
             health.started = verdict == Verdict::Good;
-            if !tell(&target, &findings, health, complaint("Startup", result), verdict == Verdict::Bad).await || verdict == Verdict::Bad {
+            if !tell(&target, &findings, health, complaint("Startup", result), verdict == Verdict::Bad).await
+                || verdict == Verdict::Bad
+            {
                 return;
             }
             if health.started {
@@ -130,8 +132,15 @@ fn complaint(which: &str, result: Result<(), String>) -> Option<String> {
     result.err().map(|why| format!("{which} probe failed: {why}"))
 }
 
-async fn tell(target: &Target, findings: &mpsc::Sender<Finding>, health: Health, complaint: Option<String>, kill: bool) -> bool {
-    let finding = Finding { container: target.container.name.clone(), attempt: target.attempt, health, complaint, kill };
+async fn tell(
+    target: &Target,
+    findings: &mpsc::Sender<Finding>,
+    health: Health,
+    complaint: Option<String>,
+    kill: bool,
+) -> bool {
+    let finding =
+        Finding { container: target.container.name.clone(), attempt: target.attempt, health, complaint, kill };
     findings.send(finding).await.is_ok()
 }
 
@@ -146,12 +155,25 @@ async fn pause(wanted: Option<i32>, default: u64) {
 async fn ask(target: &Target, probe: &Probe) -> Result<(), String> {
     let limit = seconds(probe.timeout_seconds, 1);
     if let Some(action) = &probe.exec {
-        return exec::run(&target.shim, &target.dir, &target.container.name, action.command.as_deref().unwrap_or_default(), limit).await;
+        return exec::run(
+            &target.shim,
+            &target.dir,
+            &target.container.name,
+            action.command.as_deref().unwrap_or_default(),
+            limit,
+        )
+        .await;
     }
     if let Some(action) = &probe.tcp_socket {
         let host = action.host.clone().filter(|h| !h.is_empty()).unwrap_or_else(|| target.address.clone());
         let port = port_of(&target.container, &action.port)?;
-        return within(limit, async { TcpStream::connect((host.as_str(), port)).await.map(|_| ()).map_err(|e| format!("dial tcp {host}:{port}: {e}")) }).await;
+        return within(limit, async {
+            TcpStream::connect((host.as_str(), port))
+                .await
+                .map(|_| ())
+                .map_err(|e| format!("dial tcp {host}:{port}: {e}"))
+        })
+        .await;
     }
     if let Some(action) = &probe.http_get {
         if action.scheme.as_deref().is_some_and(|s| s.eq_ignore_ascii_case("https")) {
@@ -160,7 +182,10 @@ async fn ask(target: &Target, probe: &Probe) -> Result<(), String> {
         let host = action.host.clone().filter(|h| !h.is_empty()).unwrap_or_else(|| target.address.clone());
         let port = port_of(&target.container, &action.port)?;
         let path = action.path.clone().filter(|p| !p.is_empty()).unwrap_or_else(|| "/".to_owned());
-        let mut request = format!("GET /{} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: kube-probe/1.35\r\nAccept: */*\r\nConnection: close\r\n", path.trim_start_matches('/'));
+        let mut request = format!(
+            "GET /{} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: kube-probe/1.35\r\nAccept: */*\r\nConnection: close\r\n",
+            path.trim_start_matches('/')
+        );
         for header in action.http_headers.iter().flatten() {
             request.push_str(&format!("{}: {}\r\n", header.name, header.value));
         }
@@ -203,7 +228,8 @@ fn port_of(container: &Container, port: &IntOrString) -> Result<u16, String> {
     let number = match port {
         IntOrString::Int(number) => Some(*number),
         IntOrString::String(name) => {
-            let named = container.ports.iter().flatten().find(|p| p.name.as_deref() == Some(name)).map(|p| p.container_port);
+            let named =
+                container.ports.iter().flatten().find(|p| p.name.as_deref() == Some(name)).map(|p| p.container_port);
             named.or_else(|| name.parse().ok())
         }
     };
@@ -225,7 +251,9 @@ mod tests {
 
     #[test]
     fn ports_are_found_by_name() {
-        let container: Container = serde_json::from_value(serde_json::json!({"name": "c", "ports": [{"name": "ui", "containerPort": 4040}]})).expect("a container");
+        let container: Container =
+            serde_json::from_value(serde_json::json!({"name": "c", "ports": [{"name": "ui", "containerPort": 4040}]}))
+                .expect("a container");
         assert_eq!(port_of(&container, &IntOrString::String("ui".to_owned())), Ok(4040));
         assert!(port_of(&container, &IntOrString::String("none".to_owned())).is_err());
         assert_eq!(status_code(b"HTTP/1.1 503 Service Unavailable\r\n"), Some(503));

@@ -21,7 +21,8 @@ fn main() -> ExitCode {
 }
 
 fn provision(cache_dir: &str, image: &str) -> ExitCode {
-    let progress = Arc::new(|p: &firesteel_node::runtime::Progress| eprintln!("{}: {} of {:?}", p.what, p.done, p.total));
+    let progress =
+        Arc::new(|p: &firesteel_node::runtime::Progress| eprintln!("{}: {} of {:?}", p.what, p.done, p.total));
     match firesteel_node::runtime::Runtimes::new(cache_dir, progress).prepare(image) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
@@ -50,7 +51,8 @@ fn agent(name: &str, data_dir: &str, cache_dir: &str) -> ExitCode {
             };
             let stop = CancellationToken::new();
             let stopping = stop.clone();
-            let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).map_err(|e| e.to_string())?;
+            let mut terminate =
+                tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()).map_err(|e| e.to_string())?;
             tokio::spawn(async move {
                 terminate.recv().await;
                 stopping.cancel();

@@ -42,21 +42,31 @@ fn user_of(der: &[u8]) -> Option<User> {
     let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(der).ok()?;
     let subject = certificate.subject();
     let text = |a: &x509_parser::x509::AttributeTypeAndValue<'_>| a.as_str().ok().map(str::to_owned);
-    Some(User { name: subject.iter_common_name().next().and_then(text)?, groups: subject.iter_organization().filter_map(text).collect() })
+    Some(User {
+        name: subject.iter_common_name().next().and_then(text)?,
+        groups: subject.iter_organization().filter_map(text).collect(),
+    })
 }
 
 /// A server configuration with a certificate of its own that asks clients for theirs.
 pub(super) fn tls(name: &str, roots: &[Vec<u8>]) -> Result<Arc<ServerConfig>, String> {
-    let made = rcgen::generate_simple_self_signed(vec![name.to_owned(), "localhost".to_owned(), "127.0.0.1".to_owned()]).map_err(|e| e.to_string())?;
+    let made =
+        rcgen::generate_simple_self_signed(vec![name.to_owned(), "localhost".to_owned(), "127.0.0.1".to_owned()])
+            .map_err(|e| e.to_string())?;
     let key = PrivateKeyDer::try_from(made.signing_key.serialize_der())?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions().map_err(|e| e.to_string())?;
+    let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))
+        .with_safe_default_protocol_versions()
+        .map_err(|e| e.to_string())?;
     let mut store = RootCertStore::empty();
     store.add_parsable_certificates(roots.iter().map(|der| CertificateDer::from(der.clone())));
     let builder = if store.is_empty() {
         builder.with_no_client_auth()
     } else {
-        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider).allow_unauthenticated().build().map_err(|e| e.to_string())?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(store), provider)
+            .allow_unauthenticated()
+            .build()
+            .map_err(|e| e.to_string())?;
         builder.with_client_cert_verifier(verifier)
     };
     let mut config = builder.with_single_cert(vec![made.cert.der().clone()], key).map_err(|e| e.to_string())?;
@@ -91,7 +101,10 @@ impl Guard {
         if self.may(&user, verb).await {
             Ok(())
         } else {
-            Err((StatusCode::FORBIDDEN, format!("Forbidden (user={}, verb={verb}, resource=nodes, subresource=proxy)", user.name)))
+            Err((
+                StatusCode::FORBIDDEN,
+                format!("Forbidden (user={}, verb={verb}, resource=nodes, subresource=proxy)", user.name),
+            ))
         }
     }
 
@@ -102,10 +115,16 @@ impl Guard {
         {
             return user.clone();
         }
-        let review = TokenReview { spec: TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() }, ..TokenReview::default() };
+        let review = TokenReview {
+            spec: TokenReviewSpec { token: token.to_owned(), ..TokenReviewSpec::default() },
+            ..TokenReview::default()
+        };
         let answer = Api::<TokenReview>::all(self.client.clone()).create(&PostParams::default(), &review).await.ok()?;
         let status = answer.status.unwrap_or_default();
-        let user = status.user.filter(|_| status.authenticated == Some(true)).map(|u| User { name: u.username.unwrap_or_default(), groups: u.groups.unwrap_or_default() });
+        let user = status
+            .user
+            .filter(|_| status.authenticated == Some(true))
+            .map(|u| User { name: u.username.unwrap_or_default(), groups: u.groups.unwrap_or_default() });
         let mut tokens = lock(&self.tokens);
         tokens.retain(|_, (at, _)| at.elapsed() < REMEMBER);
         tokens.insert(key, (Instant::now(), user.clone()));
@@ -138,7 +157,11 @@ impl Guard {
             },
             ..SubjectAccessReview::default()
         };
-        let Ok(answer) = Api::<SubjectAccessReview>::all(self.client.clone()).create(&PostParams::default(), &review).await else { return false };
+        let Ok(answer) =
+            Api::<SubjectAccessReview>::all(self.client.clone()).create(&PostParams::default(), &review).await
+        else {
+            return false;
+        };
         let allowed = answer.status.is_some_and(|s| s.allowed);
         let mut decisions = lock(&self.decisions);
         decisions.retain(|_, (at, _)| at.elapsed() < REMEMBER);
@@ -164,6 +187,9 @@ mod tests {
         let key = rcgen::KeyPair::generate().expect("a key");
         let certificate = parameters.self_signed(&key).expect("a certificate");
         let user = user_of(certificate.der()).expect("a user");
-        assert_eq!(user, User { name: "kube-apiserver-kubelet-client".to_owned(), groups: vec!["system:masters".to_owned()] });
+        assert_eq!(
+            user,
+            User { name: "kube-apiserver-kubelet-client".to_owned(), groups: vec!["system:masters".to_owned()] }
+        );
     }
 }

@@ -52,7 +52,10 @@ pub(super) fn decode(text: &str) -> String {
     let mut out = Vec::with_capacity(bytes.len());
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
-        let hex = bytes.get(at + 1..at + 3).and_then(|h| std::str::from_utf8(h).ok()).and_then(|h| u8::from_str_radix(h, 16).ok());
+        let hex = bytes
+            .get(at + 1..at + 3)
+            .and_then(|h| std::str::from_utf8(h).ok())
+            .and_then(|h| u8::from_str_radix(h, 16).ok());
         match (byte, hex) {
             (b'%', Some(value)) => {
                 out.push(value);
@@ -81,7 +84,10 @@ pub(super) async fn serve(
         return refuse(StatusCode::BAD_REQUEST, "you must specify at least one command for the container");
     }
     let Ok(upgrade) = upgrade else {
-        return refuse(StatusCode::BAD_REQUEST, "exec needs a WebSocket (subprotocol v5.channel.k8s.io or v4.channel.k8s.io); SPDY is not spoken here");
+        return refuse(
+            StatusCode::BAD_REQUEST,
+            "exec needs a WebSocket (subprotocol v5.channel.k8s.io or v4.channel.k8s.io); SPDY is not spoken here",
+        );
     };
     let shim = api.shared.options.shim.clone();
     upgrade.protocols(["v5.channel.k8s.io", "v4.channel.k8s.io"]).on_upgrade(move |socket| async move {
@@ -170,7 +176,9 @@ fn outcome_status(outcome: Result<i32, String>) -> serde_json::Value {
             "message": format!("command terminated with non-zero exit code: exit status {code}"),
             "details": {"causes": [{"reason": "ExitCode", "message": code.to_string()}]}
         }),
-        Err(why) => serde_json::json!({"metadata": {}, "status": "Failure", "reason": "InternalError", "message": why, "code": 500}),
+        Err(why) => {
+            serde_json::json!({"metadata": {}, "status": "Failure", "reason": "InternalError", "message": why, "code": 500})
+        }
     }
 }
 
@@ -181,7 +189,10 @@ mod tests {
     #[test]
     fn a_request_says_what_to_run() {
         let wish = Wish::parse("command=sh&command=-c&command=echo+a%20%26b&input=1&output=1&tty=false");
-        assert_eq!(wish, Wish { command: vec!["sh".to_owned(), "-c".to_owned(), "echo a &b".to_owned()], stdin: true, tty: false });
+        assert_eq!(
+            wish,
+            Wish { command: vec!["sh".to_owned(), "-c".to_owned(), "echo a &b".to_owned()], stdin: true, tty: false }
+        );
     }
 
     #[test]

@@ -49,7 +49,10 @@ pub(super) async fn serve(
         Ok(found) => found,
         Err(response) => return *response,
     };
-    let known = entry.view.borrow().pod.spec.as_ref().is_some_and(|s| s.containers.iter().chain(s.init_containers.iter().flatten()).any(|c| c.name == container));
+    let known =
+        entry.view.borrow().pod.spec.as_ref().is_some_and(|s| {
+            s.containers.iter().chain(s.init_containers.iter().flatten()).any(|c| c.name == container)
+        });
     if !known {
         return refuse(StatusCode::NOT_FOUND, format!("container \"{container}\" not found in pod \"{pod}\""));
     }
@@ -59,7 +62,14 @@ pub(super) async fn serve(
     };
     let (sender, receiver) = mpsc::channel(16);
     tokio::task::spawn_blocking(move || {
-        let mut reader = Reader { path: dir.log(&container, attempt), dir, container, attempt, filter: Filter::new(&options, Timestamp::now()), follow: is_on(options.follow.as_ref()) };
+        let mut reader = Reader {
+            path: dir.log(&container, attempt),
+            dir,
+            container,
+            attempt,
+            filter: Filter::new(&options, Timestamp::now()),
+            follow: is_on(options.follow.as_ref()),
+        };
         if let Err(error) = reader.copy(&sender) {
             let _ = sender.blocking_send(Err(error));
         }
@@ -207,7 +217,10 @@ impl Reader {
     }
 
     fn is_live(&self) -> bool {
-        record(&self.dir).containers.get(&self.container).is_some_and(|c| c.attempt == self.attempt && !matches!(c.state, ContainerState::Exited(_)))
+        record(&self.dir)
+            .containers
+            .get(&self.container)
+            .is_some_and(|c| c.attempt == self.attempt && !matches!(c.state, ContainerState::Exited(_)))
     }
 
     /// Sends what is there; `false` when enough has been sent.
@@ -272,7 +285,14 @@ mod tests {
         std::fs::write(&path, LOG).expect("log");
         let (sender, mut receiver) = mpsc::channel(64);
         let now = "2026-11-15T20:00:03Z".parse().expect("time");
-        let mut reader = Reader { path, dir, container: "c".to_owned(), attempt: 0, filter: Filter::new(options, now), follow: false };
+        let mut reader = Reader {
+            path,
+            dir,
+            container: "c".to_owned(),
+            attempt: 0,
+            filter: Filter::new(options, now),
+            follow: false,
+        };
         reader.copy(&sender).expect("a copy");
         drop(sender);
         let mut out = Vec::new();
@@ -291,6 +311,9 @@ mod tests {
         assert_eq!(read(&Options { limit_bytes: Some(5), ..all.clone() }), "one\nt");
         assert_eq!(read(&Options { since_seconds: Some(1), ..all.clone() }), "three\n");
         assert_eq!(read(&Options { stream: Some("Stderr".to_owned()), ..all.clone() }), "two\n");
-        assert_eq!(read(&Options { timestamps: Some("true".to_owned()), tail_lines: Some(1), ..all }), "2026-11-15T20:00:02.000000000Z three\n");
+        assert_eq!(
+            read(&Options { timestamps: Some("true".to_owned()), tail_lines: Some(1), ..all }),
+            "2026-11-15T20:00:02.000000000Z three\n"
+        );
     }
 }

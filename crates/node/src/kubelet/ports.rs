@@ -34,16 +34,27 @@ pub(super) async fn serve(
         return refuse(StatusCode::BAD_REQUEST, format!("pod \"{pod}\" has no address yet"));
     };
     let Ok(upgrade) = upgrade else {
-        return refuse(StatusCode::BAD_REQUEST, "port-forward needs a WebSocket (subprotocol v4.channel.k8s.io); SPDY is not spoken here");
+        return refuse(
+            StatusCode::BAD_REQUEST,
+            "port-forward needs a WebSocket (subprotocol v4.channel.k8s.io); SPDY is not spoken here",
+        );
     };
     upgrade.protocols(["v4.channel.k8s.io"]).on_upgrade(move |socket| relay(socket, address.trim().to_owned(), ports))
 }
 
 /// The ports of a query (`ports=1,2` or `port=1&port=2`).
 fn ports_of(query: &str) -> Result<Vec<u16>, String> {
-    let values = query.split('&').filter_map(|p| p.split_once('=')).filter(|(k, _)| matches!(*k, "ports" | "port")).map(|(_, v)| decode(v));
-    let words: Vec<String> = values.flat_map(|v| v.split(',').map(str::to_owned).collect::<Vec<_>>()).filter(|w| !w.is_empty()).collect();
-    let ports: Result<Vec<u16>, String> = words.iter().map(|w| w.parse().ok().filter(|p| *p > 0).ok_or_else(|| format!("\"{w}\" is not a port"))).collect();
+    let values = query
+        .split('&')
+        .filter_map(|p| p.split_once('='))
+        .filter(|(k, _)| matches!(*k, "ports" | "port"))
+        .map(|(_, v)| decode(v));
+    let words: Vec<String> =
+        values.flat_map(|v| v.split(',').map(str::to_owned).collect::<Vec<_>>()).filter(|w| !w.is_empty()).collect();
+    let ports: Result<Vec<u16>, String> = words
+        .iter()
+        .map(|w| w.parse().ok().filter(|p| *p > 0).ok_or_else(|| format!("\"{w}\" is not a port")))
+        .collect();
     match ports?.as_slice() {
         [] => Err("query parameter \"ports\" is required".to_owned()),
         // Channels have one byte, two per port.

@@ -2,8 +2,8 @@
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
-    Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, HostIP, PodCondition, PodIP, PodSpec,
-    PodStatus,
+    Container, ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
+    ContainerStatus, HostIP, PodCondition, PodIP, PodSpec, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -18,7 +18,8 @@ pub(crate) fn status(s: &Situation<'_>, step: &Step) -> PodStatus {
     let old = s.pod.status.clone().unwrap_or_default();
     let all = containers(spec);
     let initialised = is_initialised(s, &all);
-    let built: Vec<(Role, ContainerStatus)> = all.iter().map(|(role, c)| (*role, container_status(s, step, spec, *role, c, initialised))).collect();
+    let built: Vec<(Role, ContainerStatus)> =
+        all.iter().map(|(role, c)| (*role, container_status(s, step, spec, *role, c, initialised))).collect();
     let (phase, why, message) = match &step.outcome {
         Outcome::Pending => ("Pending", None, None),
         Outcome::Running => ("Running", None, None),
@@ -40,7 +41,10 @@ pub(crate) fn status(s: &Situation<'_>, step: &Step) -> PodStatus {
         pod_ips: address.clone().map(|ip| vec![PodIP { ip }]),
         pod_ip: address,
         start_time: Some(old.start_time.clone().unwrap_or(Time(to_seconds(s.now)))),
-        init_container_statuses: Some(built.iter().filter(|(r, _)| *r != Role::Main).map(|(_, c)| c.clone()).collect::<Vec<_>>()).filter(|v| !v.is_empty()),
+        init_container_statuses: Some(
+            built.iter().filter(|(r, _)| *r != Role::Main).map(|(_, c)| c.clone()).collect::<Vec<_>>(),
+        )
+        .filter(|v| !v.is_empty()),
         container_statuses: Some(built.iter().filter(|(r, _)| *r == Role::Main).map(|(_, c)| c.clone()).collect()),
         ..old
     }
@@ -64,7 +68,8 @@ fn is_initialised(s: &Situation<'_>, all: &[(Role, &Container)]) -> bool {
 
 /// The container runs and its startup probe, if any, has said so.
 pub(crate) fn is_started(s: &Situation<'_>, container: &Container) -> bool {
-    let running = s.record.containers.get(&container.name).is_some_and(|c| matches!(c.state, ContainerState::Running { .. }));
+    let running =
+        s.record.containers.get(&container.name).is_some_and(|c| matches!(c.state, ContainerState::Running { .. }));
     let default = container.startup_probe.is_none();
     running && s.health.get(&container.name).map_or(default, |h| h.started)
 }
@@ -74,17 +79,31 @@ fn is_ready(s: &Situation<'_>, container: &Container) -> bool {
     is_started(s, container) && s.health.get(&container.name).map_or(default, |h| h.ready || default)
 }
 
-fn container_status(s: &Situation<'_>, step: &Step, spec: &PodSpec, role: Role, container: &Container, initialised: bool) -> ContainerStatus {
+fn container_status(
+    s: &Situation<'_>,
+    step: &Step,
+    spec: &PodSpec,
+    role: Role,
+    container: &Container,
+    initialised: bool,
+) -> ContainerStatus {
     let record = s.record.containers.get(&container.name);
     let uid = s.pod.metadata.uid.clone().unwrap_or_default();
     let (state, last) = match record.map(|r| &r.state) {
         None => (waiting_to_start(s, role, container, initialised), None),
-        Some(ContainerState::Starting) => (waiting(reason::CONTAINER_CREATING, None), record.and_then(|r| r.previous.as_ref())),
+        Some(ContainerState::Starting) => {
+            (waiting(reason::CONTAINER_CREATING, None), record.and_then(|r| r.previous.as_ref()))
+        }
         Some(ContainerState::Running { started, .. }) => {
-            let running = ApiState { running: Some(ContainerStateRunning { started_at: Some(Time(to_seconds(*started))) }), ..ApiState::default() };
+            let running = ApiState {
+                running: Some(ContainerStateRunning { started_at: Some(Time(to_seconds(*started))) }),
+                ..ApiState::default()
+            };
             (running, record.and_then(|r| r.previous.as_ref()))
         }
-        Some(ContainerState::Exited(exit)) => ended(s, step, spec, role, container, exit, record.and_then(|r| r.previous.as_ref())),
+        Some(ContainerState::Exited(exit)) => {
+            ended(s, step, spec, role, container, exit, record.and_then(|r| r.previous.as_ref()))
+        }
     };
     let image_id = match s.images.get(&container.name) {
         Some(ImageState::Ready { id }) => format!("firesteel://{id}"),
@@ -112,7 +131,12 @@ fn container_status(s: &Situation<'_>, step: &Step, spec: &PodSpec, role: Role, 
 /// What the API server knows about a container.
 fn told<'a>(s: &'a Situation<'_>, name: &str) -> Option<&'a ContainerStatus> {
     let status = s.pod.status.as_ref()?;
-    status.container_statuses.iter().flatten().chain(status.init_container_statuses.iter().flatten()).find(|c| c.name == name)
+    status
+        .container_statuses
+        .iter()
+        .flatten()
+        .chain(status.init_container_statuses.iter().flatten())
+        .find(|c| c.name == name)
 }
 
 fn waiting_to_start(s: &Situation<'_>, role: Role, container: &Container, initialised: bool) -> ApiState {
@@ -122,7 +146,10 @@ fn waiting_to_start(s: &Situation<'_>, role: Role, container: &Container, initia
     if let Some(ImageState::Failed { message, backing_off }) = s.images.get(&container.name) {
         return if *backing_off {
             let image = container.image.clone().unwrap_or_default();
-            waiting(reason::IMAGE_PULL_BACK_OFF, Some(format!("Back-off pulling image \"{image}\": ErrImagePull: {message}")))
+            waiting(
+                reason::IMAGE_PULL_BACK_OFF,
+                Some(format!("Back-off pulling image \"{image}\": ErrImagePull: {message}")),
+            )
         } else {
             waiting(reason::ERR_IMAGE_PULL, Some(message.clone()))
         };
@@ -134,7 +161,15 @@ fn waiting_to_start(s: &Situation<'_>, role: Role, container: &Container, initia
 }
 
 /// A container that has ended: terminated for good, or waiting for its next start.
-fn ended<'a>(s: &Situation<'_>, step: &Step, spec: &PodSpec, role: Role, container: &Container, exit: &'a Exit, previous: Option<&'a Exit>) -> (ApiState, Option<&'a Exit>) {
+fn ended<'a>(
+    s: &Situation<'_>,
+    step: &Step,
+    spec: &PodSpec,
+    role: Role,
+    container: &Container,
+    exit: &'a Exit,
+    previous: Option<&'a Exit>,
+) -> (ApiState, Option<&'a Exit>) {
     let uid = s.pod.metadata.uid.clone().unwrap_or_default();
     let policy = spec.restart_policy.as_deref().unwrap_or("Always");
     let again = match role {
@@ -146,16 +181,27 @@ fn ended<'a>(s: &Situation<'_>, step: &Step, spec: &PodSpec, role: Role, contain
     let at = restart_at(exit);
     if again && !over && at > s.now {
         let delay = at.duration_since(exit.finished).as_secs();
-        let (name, namespace) = (s.pod.metadata.name.clone().unwrap_or_default(), s.pod.metadata.namespace.clone().unwrap_or_default());
-        let delay = if delay >= 60 && delay % 60 == 0 { format!("{}m0s", delay / 60) } else if delay >= 60 { format!("{}m{}s", delay / 60, delay % 60) } else { format!("{delay}s") };
-        let message = format!("back-off {delay} restarting failed container={} pod={name}_{namespace}({uid})", container.name);
+        let (name, namespace) =
+            (s.pod.metadata.name.clone().unwrap_or_default(), s.pod.metadata.namespace.clone().unwrap_or_default());
+        let delay = if delay >= 60 && delay % 60 == 0 {
+            format!("{}m0s", delay / 60)
+        } else if delay >= 60 {
+            format!("{}m{}s", delay / 60, delay % 60)
+        } else {
+            format!("{delay}s")
+        };
+        let message =
+            format!("back-off {delay} restarting failed container={} pod={name}_{namespace}({uid})", container.name);
         return (waiting(reason::CRASH_LOOP, Some(message)), Some(exit));
     }
     (terminated(&uid, &container.name, exit), previous)
 }
 
 fn waiting(reason: &str, message: Option<String>) -> ApiState {
-    ApiState { waiting: Some(ContainerStateWaiting { reason: Some(reason.to_owned()), message }), ..ApiState::default() }
+    ApiState {
+        waiting: Some(ContainerStateWaiting { reason: Some(reason.to_owned()), message }),
+        ..ApiState::default()
+    }
 }
 
 fn terminated(uid: &str, name: &str, exit: &Exit) -> ApiState {
@@ -171,9 +217,18 @@ fn terminated(uid: &str, name: &str, exit: &Exit) -> ApiState {
     ApiState { terminated: Some(terminated), ..ApiState::default() }
 }
 
-fn conditions(s: &Situation<'_>, step: &Step, spec: &PodSpec, built: &[(Role, ContainerStatus)], initialised: bool, old: &[PodCondition]) -> Vec<PodCondition> {
-    let unready: Vec<&str> = built.iter().filter(|(r, c)| *r == Role::Main && !c.ready).map(|(_, c)| c.name.as_str()).collect();
-    let incomplete: Vec<&str> = built.iter().filter(|(r, c)| *r != Role::Main && !c.ready).map(|(_, c)| c.name.as_str()).collect();
+fn conditions(
+    s: &Situation<'_>,
+    step: &Step,
+    spec: &PodSpec,
+    built: &[(Role, ContainerStatus)],
+    initialised: bool,
+    old: &[PodCondition],
+) -> Vec<PodCondition> {
+    let unready: Vec<&str> =
+        built.iter().filter(|(r, c)| *r == Role::Main && !c.ready).map(|(_, c)| c.name.as_str()).collect();
+    let incomplete: Vec<&str> =
+        built.iter().filter(|(r, c)| *r != Role::Main && !c.ready).map(|(_, c)| c.name.as_str()).collect();
     let completed = step.outcome == Outcome::Succeeded;
     let failed = matches!(step.outcome, Outcome::Failed { .. });
     let containers_ready = if completed {
@@ -185,18 +240,35 @@ fn conditions(s: &Situation<'_>, step: &Step, spec: &PodSpec, built: &[(Role, Co
     } else {
         (false, Some("ContainersNotReady"), Some(format!("containers with unready status: [{}]", unready.join(" "))))
     };
-    let gates_open = spec.readiness_gates.iter().flatten().all(|g| old.iter().any(|c| c.type_ == g.condition_type && c.status == "True"));
-    let ready = if containers_ready.0 && !gates_open { (false, Some("ReadinessGatesNotReady"), None) } else { containers_ready.clone() };
+    let gates_open = spec
+        .readiness_gates
+        .iter()
+        .flatten()
+        .all(|g| old.iter().any(|c| c.type_ == g.condition_type && c.status == "True"));
+    let ready = if containers_ready.0 && !gates_open {
+        (false, Some("ReadinessGatesNotReady"), None)
+    } else {
+        containers_ready.clone()
+    };
     let initialized = if completed {
         (true, Some("PodCompleted"), None)
     } else if initialised {
         (true, None, None)
     } else {
-        (false, Some("ContainersNotInitialized"), Some(format!("containers with incomplete status: [{}]", incomplete.join(" "))))
+        (
+            false,
+            Some("ContainersNotInitialized"),
+            Some(format!("containers with incomplete status: [{}]", incomplete.join(" "))),
+        )
     };
     let sandbox = (s.prepared && !step.outcome.is_final(), None, None);
     let mut all: Vec<PodCondition> = Vec::new();
-    for (kind, (value, reason, message)) in [("PodReadyToStartContainers", sandbox), ("Initialized", initialized), ("Ready", ready), ("ContainersReady", containers_ready)] {
+    for (kind, (value, reason, message)) in [
+        ("PodReadyToStartContainers", sandbox),
+        ("Initialized", initialized),
+        ("Ready", ready),
+        ("ContainersReady", containers_ready),
+    ] {
         all.push(condition(kind, value, reason, message, old, s.now));
     }
     if !old.iter().any(|c| c.type_ == "PodScheduled") {
@@ -207,7 +279,14 @@ fn conditions(s: &Situation<'_>, step: &Step, spec: &PodSpec, built: &[(Role, Co
     all
 }
 
-fn condition(kind: &str, value: bool, reason: Option<&str>, message: Option<String>, old: &[PodCondition], now: Timestamp) -> PodCondition {
+fn condition(
+    kind: &str,
+    value: bool,
+    reason: Option<&str>,
+    message: Option<String>,
+    old: &[PodCondition],
+    now: Timestamp,
+) -> PodCondition {
     let status = if value { "True" } else { "False" };
     let before = old.iter().find(|c| c.type_ == kind);
     let since = before.filter(|c| c.status == status).and_then(|c| c.last_transition_time.clone());

@@ -14,9 +14,22 @@ struct World {
 
 impl World {
     fn new(spec: serde_json::Value) -> Self {
-        let pod: Pod = serde_json::from_value(serde_json::json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec})).expect("a pod");
-        let images = containers(pod.spec.as_ref().expect("spec")).into_iter().map(|(_, c)| (c.name.clone(), ImageState::Ready { id: "i".to_owned() })).collect();
-        Self { pod, record: PodRecord::default(), images, config_errors: BTreeMap::new(), health: BTreeMap::new(), now: at(0) }
+        let pod: Pod = serde_json::from_value(
+            serde_json::json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec}),
+        )
+        .expect("a pod");
+        let images = containers(pod.spec.as_ref().expect("spec"))
+            .into_iter()
+            .map(|(_, c)| (c.name.clone(), ImageState::Ready { id: "i".to_owned() }))
+            .collect();
+        Self {
+            pod,
+            record: PodRecord::default(),
+            images,
+            config_errors: BTreeMap::new(),
+            health: BTreeMap::new(),
+            now: at(0),
+        }
     }
 
     fn situation(&self) -> Situation<'_> {
@@ -46,12 +59,18 @@ impl World {
             ContainerState::Exited(e) => Some(e.clone()),
             _ => None,
         });
-        self.record.containers.insert(name.to_owned(), ContainerRecord { attempt, state: ContainerState::Running { pid: 1, started: self.now }, previous });
+        self.record.containers.insert(
+            name.to_owned(),
+            ContainerRecord { attempt, state: ContainerState::Running { pid: 1, started: self.now }, previous },
+        );
     }
 
     fn exited(&mut self, name: &str, attempt: u32, code: i32) {
-        let exit = Exit { attempt, code, cause: ExitCause::Ended, message: None, started: Some(self.now), finished: self.now };
-        self.record.containers.insert(name.to_owned(), ContainerRecord { attempt, state: ContainerState::Exited(exit), previous: None });
+        let exit =
+            Exit { attempt, code, cause: ExitCause::Ended, message: None, started: Some(self.now), finished: self.now };
+        self.record
+            .containers
+            .insert(name.to_owned(), ContainerRecord { attempt, state: ContainerState::Exited(exit), previous: None });
     }
 }
 
@@ -69,7 +88,9 @@ fn stop(name: &str, seconds: i64) -> Action {
 
 #[test]
 fn init_containers_run_one_after_the_other_before_the_rest() {
-    let mut world = World::new(serde_json::json!({"restartPolicy": "Never", "initContainers": [{"name": "a"}, {"name": "b"}], "containers": [{"name": "x"}, {"name": "y"}]}));
+    let mut world = World::new(
+        serde_json::json!({"restartPolicy": "Never", "initContainers": [{"name": "a"}, {"name": "b"}], "containers": [{"name": "x"}, {"name": "y"}]}),
+    );
     assert_eq!(world.step().actions, [start("a", 0)]);
     world.running("a", 0);
     assert_eq!(world.step().actions, []);
@@ -89,7 +110,9 @@ fn init_containers_run_one_after_the_other_before_the_rest() {
 
 #[test]
 fn a_failed_init_container_fails_a_pod_that_never_restarts() {
-    let mut world = World::new(serde_json::json!({"restartPolicy": "Never", "initContainers": [{"name": "a"}], "containers": [{"name": "x"}]}));
+    let mut world = World::new(
+        serde_json::json!({"restartPolicy": "Never", "initContainers": [{"name": "a"}], "containers": [{"name": "x"}]}),
+    );
     world.exited("a", 0, 1);
     assert_eq!(world.step().outcome, Outcome::Failed { reason: None, message: None });
     assert_eq!(world.step().actions, []);
@@ -115,7 +138,8 @@ fn restarts_wait_longer_each_time() {
     assert_eq!(world.step().wake, Some(at(10)));
     let status = world.status();
     assert_eq!(status.phase.as_deref(), Some("Running"));
-    let waiting = status.container_statuses.expect("statuses")[0].state.clone().and_then(|s| s.waiting).expect("waiting");
+    let waiting =
+        status.container_statuses.expect("statuses")[0].state.clone().and_then(|s| s.waiting).expect("waiting");
     assert_eq!(waiting.reason.as_deref(), Some("CrashLoopBackOff"));
     assert_eq!(waiting.message.as_deref(), Some("back-off 10s restarting failed container=x pod=p_n(u)"));
     world.now = at(10);
@@ -155,7 +179,9 @@ fn a_pod_deleted_before_it_started_is_released_at_once() {
 
 #[test]
 fn sidecars_start_first_and_stop_last() {
-    let mut world = World::new(serde_json::json!({"restartPolicy": "Never", "initContainers": [{"name": "s", "restartPolicy": "Always"}], "containers": [{"name": "x"}]}));
+    let mut world = World::new(
+        serde_json::json!({"restartPolicy": "Never", "initContainers": [{"name": "s", "restartPolicy": "Always"}], "containers": [{"name": "x"}]}),
+    );
     assert_eq!(world.step().actions, [start("s", 0)]);
     world.running("s", 0);
     assert_eq!(world.step().actions, [start("x", 0)]);
@@ -173,7 +199,8 @@ fn sidecars_start_first_and_stop_last() {
 fn a_pod_past_its_deadline_is_stopped_and_failed() {
     let mut world = World::new(serde_json::json!({"activeDeadlineSeconds": 60, "containers": [{"name": "x"}]}));
     world.running("x", 0);
-    world.pod.status = Some(serde_json::from_value(serde_json::json!({"startTime": at(0).to_string()})).expect("status"));
+    world.pod.status =
+        Some(serde_json::from_value(serde_json::json!({"startTime": at(0).to_string()})).expect("status"));
     assert_eq!(world.step().wake, Some(at(60)));
     world.now = at(60);
     assert_eq!(world.step().actions, [stop("x", 30)]);
@@ -189,15 +216,20 @@ fn nothing_starts_without_its_image_or_configuration() {
     world.config_errors.insert("y".to_owned(), "secret \"s\" not found".to_owned());
     assert_eq!(world.step().actions, []);
     let containers = world.status().container_statuses.expect("statuses");
-    let waiting: Vec<_> = containers.iter().filter_map(|c| c.state.as_ref()?.waiting.as_ref()?.reason.clone()).collect();
+    let waiting: Vec<_> =
+        containers.iter().filter_map(|c| c.state.as_ref()?.waiting.as_ref()?.reason.clone()).collect();
     assert_eq!(waiting, ["ImagePullBackOff", "CreateContainerConfigError"]);
 }
 
 #[test]
 fn readiness_follows_the_probe() {
-    let mut world = World::new(serde_json::json!({"containers": [{"name": "x", "readinessProbe": {"exec": {"command": ["true"]}}}]}));
+    let mut world = World::new(
+        serde_json::json!({"containers": [{"name": "x", "readinessProbe": {"exec": {"command": ["true"]}}}]}),
+    );
     world.running("x", 0);
-    let ready = |w: &World| w.status().conditions.expect("conditions").iter().find(|c| c.type_ == "Ready").map(|c| c.status.clone());
+    let ready = |w: &World| {
+        w.status().conditions.expect("conditions").iter().find(|c| c.type_ == "Ready").map(|c| c.status.clone())
+    };
     assert_eq!(ready(&world).as_deref(), Some("False"));
     world.health.insert("x".to_owned(), Health { started: true, ready: true });
     assert_eq!(ready(&world).as_deref(), Some("True"));
@@ -205,7 +237,8 @@ fn readiness_follows_the_probe() {
 
 #[test]
 fn what_ran_when_a_shim_died_is_lost_with_137() {
-    let mut world = World::new(serde_json::json!({"restartPolicy": "Never", "containers": [{"name": "x"}, {"name": "y"}]}));
+    let mut world =
+        World::new(serde_json::json!({"restartPolicy": "Never", "containers": [{"name": "x"}, {"name": "y"}]}));
     world.running("x", 0);
     world.exited("y", 0, 0);
     world.record = without_shim(&world.record, at(1));
@@ -219,7 +252,10 @@ fn what_ran_when_a_shim_died_is_lost_with_137() {
 fn an_eviction_declared_by_others_keeps_its_reason_while_containers_stop() {
     let mut world = World::new(serde_json::json!({"restartPolicy": "Always", "containers": [{"name": "x"}]}));
     world.running("x", 0);
-    world.pod.status = Some(serde_json::from_value(serde_json::json!({"phase": "Failed", "reason": "Evicted", "message": "disk"})).expect("status"));
+    world.pod.status = Some(
+        serde_json::from_value(serde_json::json!({"phase": "Failed", "reason": "Evicted", "message": "disk"}))
+            .expect("status"),
+    );
     assert_eq!(world.step().actions, [stop("x", 30)]);
     assert_eq!(world.status().reason.as_deref(), Some("Evicted"));
     assert_eq!(world.status().phase.as_deref(), Some("Failed"));

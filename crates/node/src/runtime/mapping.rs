@@ -22,7 +22,8 @@ impl Mappings {
     /// All mappings, by reference.
     pub fn read(&self) -> Result<BTreeMap<String, PathBuf>, RuntimeError> {
         match fs::read(&self.file) {
-            Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| RuntimeError::Mapping(format!("{} is damaged: {e}", self.file.display()))),
+            Ok(bytes) => serde_json::from_slice(&bytes)
+                .map_err(|e| RuntimeError::Mapping(format!("{} is damaged: {e}", self.file.display()))),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeMap::new()),
             Err(error) => Err(RuntimeError::file(&self.file, error)),
         }

@@ -18,7 +18,11 @@ const PI: &str = include_str!("../../runtime/examples/pi.py");
 const TICK: Duration = Duration::from_millis(300);
 
 /// The directory of a Spark version, laid out like a Spark distribution.
-pub(crate) fn find_or_provision(runtimes: &Path, version: &str, progress: &OnProgress) -> Result<PathBuf, RuntimeError> {
+pub(crate) fn find_or_provision(
+    runtimes: &Path,
+    version: &str,
+    progress: &OnProgress,
+) -> Result<PathBuf, RuntimeError> {
     let target = runtimes.join(format!("spark-{version}"));
     make_once(&target, |partial| {
         let downloads = runtimes.join(format!(".spark-{version}.download"));
@@ -39,7 +43,17 @@ fn download(dir: &Path, version: &str, progress: &OnProgress) -> Result<PathBuf,
     fs::create_dir_all(&temporary).map_err(|e| RuntimeError::file(&temporary, e))?;
     let python = find_pip()?;
     let mut child = Command::new(python)
-        .args(["-m", "pip", "download", "--no-deps", "--no-cache-dir", "--disable-pip-version-check", "--progress-bar", "off", "--dest"])
+        .args([
+            "-m",
+            "pip",
+            "download",
+            "--no-deps",
+            "--no-cache-dir",
+            "--disable-pip-version-check",
+            "--progress-bar",
+            "off",
+            "--dest",
+        ])
         .arg(dir)
         .arg(format!("pyspark=={version}"))
         .env("TMPDIR", &temporary)
@@ -50,14 +64,19 @@ fn download(dir: &Path, version: &str, progress: &OnProgress) -> Result<PathBuf,
         .map_err(|e| RuntimeError::Provision(format!("starting pip: {e}")))?;
     let said = Arc::new(Mutex::new(String::new()));
     let total = Arc::new(AtomicU64::new(0));
-    let readers = [child.stdout.take().map(|s| listen(s, &said, &total)), child.stderr.take().map(|s| listen(s, &said, &total))];
+    let readers =
+        [child.stdout.take().map(|s| listen(s, &said, &total)), child.stderr.take().map(|s| listen(s, &said, &total))];
     let status = loop {
         if let Some(status) = child.try_wait().map_err(|e| RuntimeError::Provision(format!("waiting for pip: {e}")))? {
             break status;
         }
         let total = Some(total.load(Ordering::Relaxed)).filter(|t| *t > 0);
         let done = size_below(dir);
-        progress(&Progress { what: format!("downloading Spark {version}"), done: total.map_or(done, |t| done.min(t)), total });
+        progress(&Progress {
+            what: format!("downloading Spark {version}"),
+            done: total.map_or(done, |t| done.min(t)),
+            total,
+        });
         std::thread::sleep(TICK);
     };
     for reader in readers.into_iter().flatten() {
@@ -74,7 +93,12 @@ fn explain_pip(version: &str, said: &str) -> String {
     if said.contains("No matching distribution found") {
         return format!("there is no Spark {version}: the Python package index has no pyspark=={version}");
     }
-    let reason = said.lines().rev().find(|l| l.trim_start().starts_with("ERROR")).or_else(|| said.lines().last()).unwrap_or("no message");
+    let reason = said
+        .lines()
+        .rev()
+        .find(|l| l.trim_start().starts_with("ERROR"))
+        .or_else(|| said.lines().last())
+        .unwrap_or("no message");
     format!("downloading pyspark=={version} with pip failed: {}", reason.trim())
 }
 
@@ -86,14 +110,23 @@ fn package_in(dir: &Path) -> Option<PathBuf> {
 
 pub(super) fn find_pip() -> Result<&'static str, RuntimeError> {
     let works = |python: &&str| {
-        Command::new(python).args(["-m", "pip", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|s| s.success())
+        Command::new(python)
+            .args(["-m", "pip", "--version"])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|s| s.success())
     };
     ["python3", "/usr/bin/python3", "python"].into_iter().find(works).ok_or_else(|| {
         RuntimeError::Provision("Spark comes from its Python package and neither python3 nor pip was found; install them, for example with: apt-get install python3-pip".to_owned())
     })
 }
 
-fn listen(source: impl Read + Send + 'static, said: &Arc<Mutex<String>>, total: &Arc<AtomicU64>) -> std::thread::JoinHandle<()> {
+fn listen(
+    source: impl Read + Send + 'static,
+    said: &Arc<Mutex<String>>,
+    total: &Arc<AtomicU64>,
+) -> std::thread::JoinHandle<()> {
     let (said, total) = (Arc::clone(said), Arc::clone(total));
     std::thread::spawn(move || {
         for line in io::BufRead::lines(io::BufReader::new(source)).map_while(Result::ok) {
@@ -227,7 +260,10 @@ fn add_examples(home: &Path, version: &str) -> Result<(), RuntimeError> {
 fn scala_version(home: &Path) -> String {
     let jars = fs::read_dir(home.join("jars")).into_iter().flatten().flatten();
     let names = jars.filter_map(|e| e.file_name().into_string().ok());
-    names.into_iter().find_map(|n| Some(n.strip_prefix("spark-core_")?.split('-').next()?.to_owned())).unwrap_or_else(|| "2.13".to_owned())
+    names
+        .into_iter()
+        .find_map(|n| Some(n.strip_prefix("spark-core_")?.split('-').next()?.to_owned()))
+        .unwrap_or_else(|| "2.13".to_owned())
 }
 
 #[cfg(test)]
@@ -255,6 +291,9 @@ mod tests {
     #[test]
     fn a_version_that_does_not_exist_is_said_so() {
         let said = "ERROR: Could not find a version\nERROR: No matching distribution found for pyspark==9.9.9\n";
-        assert_eq!(explain_pip("9.9.9", said), "there is no Spark 9.9.9: the Python package index has no pyspark==9.9.9");
+        assert_eq!(
+            explain_pip("9.9.9", said),
+            "there is no Spark 9.9.9: the Python package index has no pyspark==9.9.9"
+        );
     }
 }

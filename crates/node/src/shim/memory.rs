@@ -15,9 +15,15 @@ const V1: &str = "/sys/fs/cgroup";
 pub(crate) enum Limit {
     None,
     /// The kernel kills; the directories are removed with the container.
-    Group { memory: PathBuf, others: Vec<PathBuf>, kill_count: PathBuf },
+    Group {
+        memory: PathBuf,
+        others: Vec<PathBuf>,
+        kill_count: PathBuf,
+    },
     /// Nobody does it for us: look now and then and kill.
-    Watch { bytes: u64 },
+    Watch {
+        bytes: u64,
+    },
 }
 
 impl Limit {
@@ -135,7 +141,9 @@ fn resident(first: Pid) -> u64 {
 
 fn proportional(pid: Pid) -> u64 {
     let dir = Path::new("/proc").join(pid.to_string());
-    let kilobytes = |text: &str, key: &str| -> Option<u64> { text.lines().find_map(|l| l.strip_prefix(key))?.trim().trim_end_matches("kB").trim().parse().ok() };
+    let kilobytes = |text: &str, key: &str| -> Option<u64> {
+        text.lines().find_map(|l| l.strip_prefix(key))?.trim().trim_end_matches("kB").trim().parse().ok()
+    };
     fs::read_to_string(dir.join("smaps_rollup"))
         .ok()
         .and_then(|text| kilobytes(&text, "Pss:"))

@@ -18,7 +18,10 @@ use nix::sched::{CloneFlags, clone, setns};
 use nix::sys::prctl;
 use nix::sys::signal::{SigHandler, SigSet, SigmaskHow, Signal, kill, sigprocmask};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Gid, Pid, Uid, dup2_stderr, dup2_stdin, dup2_stdout, execve, fork, pipe2, setgroups, setresgid, setresuid, setsid};
+use nix::unistd::{
+    ForkResult, Gid, Pid, Uid, dup2_stderr, dup2_stdin, dup2_stdout, execve, fork, pipe2, setgroups, setresgid,
+    setresuid, setsid,
+};
 
 use crate::launch::{Launch, User};
 use crate::shim::sandbox::{self, Privilege};
@@ -45,7 +48,8 @@ pub(crate) fn start(launch: &Launch, privilege: Privilege) -> io::Result<Started
     let (errors, errors_in) = pipe2(OFlag::O_CLOEXEC)?;
     let (go_out, go) = pipe2(OFlag::O_CLOEXEC)?;
     let keep = [stdout_in.as_raw_fd(), stderr_in.as_raw_fd(), errors_in.as_raw_fd(), go_out.as_raw_fd()];
-    let mut flags = CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC;
+    let mut flags =
+        CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC;
     if privilege != Privilege::Root {
         flags |= CloneFlags::CLONE_NEWUSER;
     }
@@ -142,10 +146,19 @@ fn look_after(program: Pid) -> i32 {
 }
 
 /// Turns this process into the program of the container. Returns only if that fails, with the reason.
-fn become_program(launch: &Launch, argv: &[String], privilege: Privilege, output: Option<(&OwnedFd, &OwnedFd)>) -> String {
+fn become_program(
+    launch: &Launch,
+    argv: &[String],
+    privilege: Privilege,
+    output: Option<(&OwnedFd, &OwnedFd)>,
+) -> String {
     let _ = setsid();
     if let Some((stdout, stderr)) = output {
-        let wired = File::open("/dev/null").map_err(|_| Errno::ENOENT).and_then(|null| dup2_stdin(&null)).and_then(|()| dup2_stdout(stdout)).and_then(|()| dup2_stderr(stderr));
+        let wired = File::open("/dev/null")
+            .map_err(|_| Errno::ENOENT)
+            .and_then(|null| dup2_stdin(&null))
+            .and_then(|()| dup2_stdout(stdout))
+            .and_then(|()| dup2_stderr(stderr));
         if let Err(errno) = wired {
             return format!("connecting standard output: {errno}");
         }
@@ -164,9 +177,13 @@ fn become_program(launch: &Launch, argv: &[String], privilege: Privilege, output
     let c_string = |s: &str| CString::new(s.replace('\0', "")).unwrap_or_default();
     let args: Vec<CString> = argv.iter().map(|a| c_string(a)).collect();
     let env: Vec<CString> = launch.env.iter().map(|(k, v)| c_string(&format!("{k}={v}"))).collect();
-    let path = launch.env.iter().rev().find(|(k, _)| k == "PATH").map_or(crate::names::DEFAULT_PATH, |(_, v)| v.as_str());
-    let candidates: Vec<String> =
-        if program.contains('/') { vec![program.clone()] } else { path.split(':').map(|dir| format!("{}/{program}", dir.trim_end_matches('/'))).collect() };
+    let path =
+        launch.env.iter().rev().find(|(k, _)| k == "PATH").map_or(crate::names::DEFAULT_PATH, |(_, v)| v.as_str());
+    let candidates: Vec<String> = if program.contains('/') {
+        vec![program.clone()]
+    } else {
+        path.split(':').map(|dir| format!("{}/{program}", dir.trim_end_matches('/'))).collect()
+    };
     let mut last = Errno::ENOENT;
     for candidate in candidates {
         match execve(&c_string(&candidate), &args, &env) {
@@ -176,7 +193,9 @@ fn become_program(launch: &Launch, argv: &[String], privilege: Privilege, output
         }
     }
     match last {
-        Errno::ENOENT if program.contains('/') => format!("exec: \"{program}\": stat {program}: no such file or directory"),
+        Errno::ENOENT if program.contains('/') => {
+            format!("exec: \"{program}\": stat {program}: no such file or directory")
+        }
         Errno::ENOENT => format!("exec: \"{program}\": executable file not found in $PATH"),
         errno => format!("exec: \"{program}\": {}", errno.desc().to_lowercase()),
     }
@@ -187,7 +206,10 @@ const KEPT_CAPABILITIES: &[i32] = &[0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 29, 31];
 const LAST_CAPABILITY: i32 = 63;
 
 fn take_identity(user: &User, privilege: Privilege, privileged: bool) -> Result<(), String> {
-    let said = |what: &str| { let what = what.to_owned(); move |errno: Errno| format!("{what}: {errno}") };
+    let said = |what: &str| {
+        let what = what.to_owned();
+        move |errno: Errno| format!("{what}: {errno}")
+    };
     if privilege == Privilege::Root {
         if !privileged {
             for capability in (0..=LAST_CAPABILITY).filter(|c| !KEPT_CAPABILITIES.contains(c)) {
@@ -207,7 +229,12 @@ fn take_identity(user: &User, privilege: Privilege, privileged: bool) -> Result<
 }
 
 fn close_all_but(keep: &[RawFd]) {
-    let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten().filter_map(|e| e.file_name().to_str()?.parse().ok()).collect();
+    let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|e| e.file_name().to_str()?.parse().ok())
+        .collect();
     for fd in open.into_iter().filter(|fd| *fd > 2 && !keep.contains(fd)) {
         let _ = nix::unistd::close(fd);
     }
@@ -216,20 +243,33 @@ fn close_all_but(keep: &[RawFd]) {
 /// Runs a program in a running container, with the standard streams of this process; gives its exit code.
 ///
 /// Called in a process of its own (`shim enter`), never in a shim or an agent: it changes namespaces for good.
-pub(crate) fn run_inside(launch: &Launch, container: Pid, argv: &[String], privilege: Privilege) -> Result<i32, String> {
-    let open = |name: &str| File::open(format!("/proc/{container}/ns/{name}")).map_err(|e| format!("the container is not running: {e}"));
+pub(crate) fn run_inside(
+    launch: &Launch,
+    container: Pid,
+    argv: &[String],
+    privilege: Privilege,
+) -> Result<i32, String> {
+    let open = |name: &str| {
+        File::open(format!("/proc/{container}/ns/{name}")).map_err(|e| format!("the container is not running: {e}"))
+    };
     let mut spaces = Vec::new();
     if privilege != Privilege::Root {
         spaces.push((open("user")?, CloneFlags::CLONE_NEWUSER));
     }
-    for (name, flag) in [("uts", CloneFlags::CLONE_NEWUTS), ("ipc", CloneFlags::CLONE_NEWIPC), ("pid", CloneFlags::CLONE_NEWPID), ("mnt", CloneFlags::CLONE_NEWNS)] {
+    for (name, flag) in [
+        ("uts", CloneFlags::CLONE_NEWUTS),
+        ("ipc", CloneFlags::CLONE_NEWIPC),
+        ("pid", CloneFlags::CLONE_NEWPID),
+        ("mnt", CloneFlags::CLONE_NEWNS),
+    ] {
         spaces.push((open(name)?, flag));
     }
     for (space, flag) in &spaces {
         setns(space, *flag).map_err(|e| format!("entering the container: {e}"))?;
     }
     drop(spaces);
-    let (mut heard, errors) = pipe2(OFlag::O_CLOEXEC).map(|(r, w)| (File::from(r), File::from(w))).map_err(|e| e.to_string())?;
+    let (mut heard, errors) =
+        pipe2(OFlag::O_CLOEXEC).map(|(r, w)| (File::from(r), File::from(w))).map_err(|e| e.to_string())?;
     // SAFETY: this process has one thread.
     #[allow(unsafe_code)]
     match unsafe { fork() }.map_err(|e| format!("starting a process: {e}"))? {

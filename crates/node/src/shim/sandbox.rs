@@ -47,11 +47,44 @@ impl Privilege {
 
 /// What of the host's `/etc` a container sees. Configuration of programs in `/usr`, no secrets, no identity.
 const ETC: &[&str] = &[
-    "alternatives", "bash.bashrc", "ca-certificates", "ca-certificates.conf", "crypto-policies", "debian_version", "fonts",
-    "host.conf", "inputrc", "issue", "ld.so.cache", "ld.so.conf", "ld.so.conf.d", "localtime", "locale.alias", "locale.conf",
-    "magic", "mime.types", "os-release", "pki", "profile", "protocols", "python3", "python3.9", "python3.10", "python3.11",
-    "python3.12", "python3.13", "python3.14", "redhat-release", "resolv.conf", "rpc", "services", "ssl/certs", "ssl/openssl.cnf",
-    "terminfo", "timezone", "xattr.conf",
+    "alternatives",
+    "bash.bashrc",
+    "ca-certificates",
+    "ca-certificates.conf",
+    "crypto-policies",
+    "debian_version",
+    "fonts",
+    "host.conf",
+    "inputrc",
+    "issue",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "locale.alias",
+    "locale.conf",
+    "magic",
+    "mime.types",
+    "os-release",
+    "pki",
+    "profile",
+    "protocols",
+    "python3",
+    "python3.9",
+    "python3.10",
+    "python3.11",
+    "python3.12",
+    "python3.13",
+    "python3.14",
+    "redhat-release",
+    "resolv.conf",
+    "rpc",
+    "services",
+    "ssl/certs",
+    "ssl/openssl.cnf",
+    "terminfo",
+    "timezone",
+    "xattr.conf",
 ];
 
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
@@ -117,7 +150,15 @@ impl Tree<'_> {
                 }
             }
         }
-        for (path, mode) in [("/tmp", 0o1777), ("/run", 0o755), ("/run/lock", 0o1777), ("/proc", 0o555), ("/sys", 0o555), ("/dev", 0o755), ("/etc", 0o755)] {
+        for (path, mode) in [
+            ("/tmp", 0o1777),
+            ("/run", 0o755),
+            ("/run/lock", 0o1777),
+            ("/proc", 0o555),
+            ("/sys", 0o555),
+            ("/dev", 0o755),
+            ("/etc", 0o755),
+        ] {
             self.make_dir(path, mode, None)?;
         }
         self.devices()?;
@@ -131,7 +172,8 @@ impl Tree<'_> {
             let _ = fs::remove_file(&target);
             fs::write(&target, content).map_err(|e| failed("writing", &target, e))?;
             let mode = if content.starts_with("#!") { 0o755 } else { 0o644 };
-            fs::set_permissions(&target, fs::Permissions::from_mode(mode)).map_err(|e| failed("setting mode of", &target, e))?;
+            fs::set_permissions(&target, fs::Permissions::from_mode(mode))
+                .map_err(|e| failed("setting mode of", &target, e))?;
         }
         Ok(())
     }
@@ -155,8 +197,17 @@ impl Tree<'_> {
             }
         }
         for (path, mode) in [
-            ("/home", 0o755), ("/root", 0o700), ("/opt", 0o755), ("/mnt", 0o755), ("/media", 0o755), ("/srv", 0o755), ("/var/lib", 0o755),
-            ("/var/log", 0o755), ("/var/cache", 0o755), ("/var/tmp", 0o1777), ("/etc/ssl", 0o755),
+            ("/home", 0o755),
+            ("/root", 0o700),
+            ("/opt", 0o755),
+            ("/mnt", 0o755),
+            ("/media", 0o755),
+            ("/srv", 0o755),
+            ("/var/lib", 0o755),
+            ("/var/log", 0o755),
+            ("/var/cache", 0o755),
+            ("/var/tmp", 0o1777),
+            ("/etc/ssl", 0o755),
         ] {
             self.make_dir(path, mode, None)?;
         }
@@ -178,19 +229,39 @@ impl Tree<'_> {
 
     fn devices(&self) -> Result<()> {
         let dev = self.root.join("dev");
-        mount_with("mounting", Some(Path::new("tmpfs")), &dev, Some("tmpfs"), MsFlags::MS_NOSUID, Some("mode=755,size=65536k"))?;
+        mount_with(
+            "mounting",
+            Some(Path::new("tmpfs")),
+            &dev,
+            Some("tmpfs"),
+            MsFlags::MS_NOSUID,
+            Some("mode=755,size=65536k"),
+        )?;
         for name in DEVICES {
             let target = dev.join(name);
             fs::write(&target, b"").map_err(|e| failed("creating", &target, e))?;
             bind(&Path::new("/dev").join(name), &target, false, false)?;
         }
-        for (name, link) in [("fd", "/proc/self/fd"), ("stdin", "/proc/self/fd/0"), ("stdout", "/proc/self/fd/1"), ("stderr", "/proc/self/fd/2"), ("ptmx", "pts/ptmx")] {
+        for (name, link) in [
+            ("fd", "/proc/self/fd"),
+            ("stdin", "/proc/self/fd/0"),
+            ("stdout", "/proc/self/fd/1"),
+            ("stderr", "/proc/self/fd/2"),
+            ("ptmx", "pts/ptmx"),
+        ] {
             let target = dev.join(name);
             std::os::unix::fs::symlink(link, &target).map_err(|e| failed("linking", &target, e))?;
         }
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC;
         make_dir(&dev.join("pts"), 0o755)?;
-        mount_with("mounting", Some(Path::new("devpts")), &dev.join("pts"), Some("devpts"), flags, Some("newinstance,ptmxmode=0666,mode=620"))?;
+        mount_with(
+            "mounting",
+            Some(Path::new("devpts")),
+            &dev.join("pts"),
+            Some("devpts"),
+            flags,
+            Some("newinstance,ptmxmode=0666,mode=620"),
+        )?;
         make_dir(&dev.join("shm"), 0o1777)?;
         let flags = flags | MsFlags::MS_NODEV;
         mount_with("mounting", Some(Path::new("tmpfs")), &dev.join("shm"), Some("tmpfs"), flags, Some("mode=1777"))
@@ -294,8 +365,17 @@ fn overlay(lower: &Path, target: &Path, scratch: &Path, launch: &Launch, privile
     let _ = chown(&upper, Some(Uid::from_raw(launch.user.uid)), Some(Gid::from_raw(launch.user.gid)));
     let _ = fs::set_permissions(&upper, fs::Permissions::from_mode(0o775));
     let extra = if privilege == Privilege::Root { "" } else { ",userxattr" };
-    let options = |upper: &Path, work: &Path| format!("lowerdir={},upperdir={},workdir={}{extra}", escape(lower), escape(upper), escape(work));
-    let mounted = mount_with("mounting an overlay at", Some(Path::new("overlay")), target, Some("overlay"), MsFlags::MS_NODEV, Some(&options(&upper, &work)));
+    let options = |upper: &Path, work: &Path| {
+        format!("lowerdir={},upperdir={},workdir={}{extra}", escape(lower), escape(upper), escape(work))
+    };
+    let mounted = mount_with(
+        "mounting an overlay at",
+        Some(Path::new("overlay")),
+        target,
+        Some("overlay"),
+        MsFlags::MS_NODEV,
+        Some(&options(&upper, &work)),
+    );
     let Err(error) = mounted else { return Ok(()) };
     // Some file systems (an overlay itself, some network ones) cannot be an upper layer: memory can.
     make_dir(scratch, 0o755)?;
@@ -303,7 +383,15 @@ fn overlay(lower: &Path, target: &Path, scratch: &Path, launch: &Launch, privile
     make_dir(&upper, 0o775)?;
     make_dir(&work, 0o755)?;
     let _ = chown(&upper, Some(Uid::from_raw(launch.user.uid)), Some(Gid::from_raw(launch.user.gid)));
-    mount_with("mounting an overlay at", Some(Path::new("overlay")), target, Some("overlay"), MsFlags::MS_NODEV, Some(&options(&upper, &work))).map_err(|_| error)
+    mount_with(
+        "mounting an overlay at",
+        Some(Path::new("overlay")),
+        target,
+        Some("overlay"),
+        MsFlags::MS_NODEV,
+        Some(&options(&upper, &work)),
+    )
+    .map_err(|_| error)
 }
 
 /// Colons and commas separate the options of an overlay.
@@ -361,7 +449,14 @@ fn switch_root(root: &Path) -> Result<()> {
     std::env::set_current_dir("/").map_err(|e| failed("entering", Path::new("/"), e))
 }
 
-fn mount_with(step: &'static str, source: Option<&Path>, target: &Path, kind: Option<&str>, flags: MsFlags, data: Option<&str>) -> Result<()> {
+fn mount_with(
+    step: &'static str,
+    source: Option<&Path>,
+    target: &Path,
+    kind: Option<&str>,
+    flags: MsFlags,
+    data: Option<&str>,
+) -> Result<()> {
     mount(source, target, kind, flags, data).map_err(|e| failed(step, target, e.into()))
 }
 

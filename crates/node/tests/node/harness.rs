@@ -1,5 +1,6 @@
 //! A node of its own for each test: an agent process that serves a cluster, ours or a real one.
 
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -27,6 +28,8 @@ pub(crate) struct World {
     pub(crate) data_dir: PathBuf,
     pub(crate) real: bool,
     kubeconfig: PathBuf,
+    /// Whom the agent runs as, if not as this process.
+    user: Option<u32>,
     agent: Option<Child>,
     server: Option<RunningServer>,
     _namespace: Option<TestNamespace>,
@@ -36,6 +39,11 @@ pub(crate) struct World {
 impl World {
     /// `None` where this machine has no such cluster.
     pub(crate) async fn new(cluster: Cluster) -> Option<Self> {
+        Self::with_agent_of(cluster, None).await
+    }
+
+    /// The same with an agent that is not root. Its user need not exist.
+    pub(crate) async fn with_agent_of(cluster: Cluster, user: Option<u32>) -> Option<Self> {
         let scratch = tempfile::tempdir().expect("temporary directory");
         let id = uuid::Uuid::new_v4().simple().to_string()[..8].to_owned();
         let (kubeconfig, server, namespace, name) = match cluster {
@@ -57,15 +65,50 @@ impl World {
         let client = Client::try_from(config).expect("a client");
         let data_dir = scratch.path().join("data");
         let real = server.is_none();
-        let mut world = Self { client, namespace: name, node: format!("node-{id}"), data_dir, real, kubeconfig, agent: None, server, _namespace: namespace, _scratch: scratch };
+        let mut world = Self {
+            client,
+            namespace: name,
+            node: format!("node-{id}"),
+            data_dir,
+            real,
+            kubeconfig,
+            user,
+            agent: None,
+            server,
+            _namespace: namespace,
+            _scratch: scratch,
+        };
         world.start_agent().await;
         Some(world)
     }
 
     pub(crate) async fn start_agent(&mut self) {
         let cache = std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache/firesteel")).expect("HOME");
-        let log = std::fs::OpenOptions::new().create(true).append(true).open(self.data_dir.with_extension("log")).expect("a log");
-        let child = Command::new(PROGRAM)
+        let log = std::fs::OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(self.data_dir.with_extension("log"))
+            .expect("a log");
+        let mut program = PathBuf::from(PROGRAM);
+        if self.user.is_some() {
+            // The build directory may lie in a home that others cannot read.
+            program = self.data_dir.with_file_name("firesteel-node");
+            if !program.exists() {
+                std::fs::copy(PROGRAM, &program).expect("a copy of the program");
+            }
+            let own = std::fs::read(&self.kubeconfig).expect("kubeconfig");
+            self.kubeconfig = self.data_dir.with_file_name("kubeconfig-of-agent");
+            std::fs::write(&self.kubeconfig, own).expect("kubeconfig");
+            let scratch = self.data_dir.parent().expect("a parent");
+            for path in [scratch, &self.kubeconfig] {
+                std::os::unix::fs::chown(path, self.user, self.user).expect("chown");
+            }
+        }
+        let mut command = Command::new(program);
+        if let Some(user) = self.user {
+            command.uid(user).gid(user);
+        }
+        let child = command
             .arg("agent")
             .arg(&self.node)
             .arg(&self.data_dir)
@@ -79,13 +122,18 @@ impl World {
         let nodes: Api<Node> = Api::all(self.client.clone());
         for _ in 0..300 {
             let node = nodes.get_opt(&self.node).await.expect("nodes");
-            let ready = node.and_then(|n| n.status?.conditions).is_some_and(|c| c.iter().any(|c| c.type_ == "Ready" && c.status == "True"));
+            let ready = node
+                .and_then(|n| n.status?.conditions)
+                .is_some_and(|c| c.iter().any(|c| c.type_ == "Ready" && c.status == "True"));
             if ready {
                 return;
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        panic!("the node was not ready in time: {}", std::fs::read_to_string(self.data_dir.with_extension("log")).unwrap_or_default());
+        panic!(
+            "the node was not ready in time: {}",
+            std::fs::read_to_string(self.data_dir.with_extension("log")).unwrap_or_default()
+        );
     }
 
     /// Kills the agent as the kernel would: it cannot say goodbye.
@@ -114,17 +162,24 @@ impl World {
         for container in object.get_mut("containers").and_then(Value::as_array_mut).expect("containers") {
             container.as_object_mut().expect("an object").entry("image").or_insert(json!("busybox"));
         }
-        let pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec});
+        let pod =
+            json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": labels}, "spec": spec});
         let pod: Pod = serde_json::from_value(pod).expect("a pod");
         self.pods().create(&PostParams::default(), &pod).await.expect("a pod is created")
     }
 
     pub(crate) async fn create<K>(&self, object: Value)
     where
-        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + serde::Serialize,
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>
+            + Clone
+            + std::fmt::Debug
+            + serde::de::DeserializeOwned
+            + serde::Serialize,
     {
         let api: Api<K> = Api::namespaced(self.client.clone(), &self.namespace);
-        api.create(&PostParams::default(), &serde_json::from_value(object).expect("an object")).await.expect("an object is created");
+        api.create(&PostParams::default(), &serde_json::from_value(object).expect("an object"))
+            .await
+            .expect("an object is created");
     }
 
     /// Waits until a pod is as wanted.
@@ -148,7 +203,14 @@ impl World {
     }
 
     pub(crate) async fn running(&self, name: &str) -> Pod {
-        self.until(name, "running", |p| phase(p) == "Running" && p.status.as_ref().and_then(|s| s.container_statuses.as_ref()).is_some_and(|c| c.iter().all(|c| c.ready))).await
+        self.until(name, "running", |p| {
+            phase(p) == "Running"
+                && p.status
+                    .as_ref()
+                    .and_then(|s| s.container_statuses.as_ref())
+                    .is_some_and(|c| c.iter().all(|c| c.ready))
+        })
+        .await
     }
 
     pub(crate) async fn deleted(&self, name: &str) {
@@ -181,7 +243,10 @@ impl World {
     pub(crate) async fn events(&self, name: &str) -> Vec<String> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), &self.namespace);
         let all = events.list(&ListParams::default()).await.expect("events");
-        all.into_iter().filter(|e| e.involved_object.name.as_deref() == Some(name)).map(|e| format!("{} {}", e.reason.unwrap_or_default(), e.message.unwrap_or_default())).collect()
+        all.into_iter()
+            .filter(|e| e.involved_object.name.as_deref() == Some(name))
+            .map(|e| format!("{} {}", e.reason.unwrap_or_default(), e.message.unwrap_or_default()))
+            .collect()
     }
 
     /// Waits for an event: they are written in the background.
@@ -229,7 +294,8 @@ pub(crate) fn phase(pod: &Pod) -> &str {
 
 /// Exit code and reason of the first container.
 pub(crate) fn exit(pod: &Pod) -> (i32, String) {
-    let state = pod.status.as_ref().and_then(|s| s.container_statuses.as_ref()?.first()?.state.as_ref()?.terminated.as_ref());
+    let state =
+        pod.status.as_ref().and_then(|s| s.container_statuses.as_ref()?.first()?.state.as_ref()?.terminated.as_ref());
     state.map_or((-1, String::new()), |t| (t.exit_code, t.reason.clone().unwrap_or_default()))
 }
 

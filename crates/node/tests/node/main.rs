@@ -50,6 +50,35 @@ cases!(
     probes_decide_about_readiness_and_restarts,
 );
 
+/// The same cases with an agent that is an ordinary user: user namespaces, no control groups, no port 443.
+mod for_an_ordinary_user {
+    const USER: u32 = 54321;
+
+    macro_rules! cases {
+        ($($name:ident),* $(,)?) => {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $name() {
+                if !nix::unistd::Uid::effective().is_root() {
+                    return;
+                }
+                let world = super::World::with_agent_of(super::Cluster::Ours, Some(USER)).await.expect("our own cluster");
+                super::$name(world).await;
+            })*
+        };
+    }
+
+    cases!(
+        a_failing_container_fails_its_pod_with_its_exit_code,
+        volumes_and_variables_are_as_declared,
+        a_deleted_pod_ends_gracefully,
+        an_agent_that_dies_loses_nothing,
+        a_service_name_leads_to_its_pods,
+        memory_beyond_the_limit_kills,
+        nothing_of_the_host_is_visible,
+        probes_decide_about_readiness_and_restarts,
+    );
+}
+
 fn sh(script: &str) -> serde_json::Value {
     json!({"containers": [{"name": "c", "command": ["sh", "-c", script]}]})
 }
@@ -70,7 +99,9 @@ async fn a_failing_container_fails_its_pod_with_its_exit_code(world: World) {
 
 async fn volumes_and_variables_are_as_declared(world: World) {
     world.create::<ConfigMap>(json!({"metadata": {"name": "m"}, "data": {"a": "A", "b": "B"}})).await;
-    world.create::<Secret>(json!({"metadata": {"name": "s"}, "stringData": {"k": "hidden"}, "data": {"k": "aGlkZGVu"}})).await;
+    world
+        .create::<Secret>(json!({"metadata": {"name": "s"}, "stringData": {"k": "hidden"}, "data": {"k": "aGlkZGVu"}}))
+        .await;
     let script = "set -e; cat /m/deep/a; echo; stat -c %a /m/deep/a; cat /s; echo; cat /made/by-init; cat /labels; echo; \
                   echo $A $K $IP $SUM; ! touch /m/x; touch /data/y; ls /data; df /mem | tail -1 | cut -d' ' -f1; hostname; cat /etc/hostalias || grep alias /etc/hosts; pwd";
     let spec = json!({
@@ -96,7 +127,16 @@ async fn volumes_and_variables_are_as_declared(world: World) {
     let pod = world.ended("volumes").await;
     let log = world.log(&pod, "c").await;
     let address = pod.status.as_ref().and_then(|s| s.pod_ip.clone()).unwrap_or_default();
-    for wanted in ["A\n600\nhidden\nmade\n", "l=\"v\"", &format!("A hidden {address} A-hidden\n"), "\ny\n", "tmpfs\n", "\nvolumes\n", "127.0.0.9\talias\n", "\n/data\n"] {
+    for wanted in [
+        "A\n600\nhidden\nmade\n",
+        "l=\"v\"",
+        &format!("A hidden {address} A-hidden\n"),
+        "\ny\n",
+        "tmpfs\n",
+        "\nvolumes\n",
+        "127.0.0.9\talias\n",
+        "\n/data\n",
+    ] {
         assert!(log.contains(wanted), "{wanted:?} is not in:\n{log}");
     }
     assert_eq!(phase(&pod), "Succeeded", "{log}");
@@ -173,7 +213,8 @@ async fn a_pre_stop_hook_runs_before_the_end(world: World) {
     let shared = tempfile::tempdir().expect("dir");
     let mut spec = sh("trap 'echo term >> /shared/order; exit 0' TERM; while true; do sleep 0.1; done");
     spec["containers"][0]["volumeMounts"] = json!([{"name": "h", "mountPath": "/shared"}]);
-    spec["containers"][0]["lifecycle"] = json!({"preStop": {"exec": {"command": ["sh", "-c", "echo hook >> /shared/order"]}}});
+    spec["containers"][0]["lifecycle"] =
+        json!({"preStop": {"exec": {"command": ["sh", "-c", "echo hook >> /shared/order"]}}});
     spec["volumes"] = json!([{"name": "h", "hostPath": {"path": shared.path(), "type": "Directory"}}]);
     world.run("hooked", spec).await;
     world.running("hooked").await;
@@ -203,7 +244,9 @@ async fn an_agent_that_dies_loses_nothing(mut world: World) {
 
 async fn an_unknown_image_is_said_with_the_way_out(world: World) {
     world.run("unknown", json!({"containers": [{"name": "c", "image": "example.com/team/app:1"}]})).await;
-    let pod = world.until("unknown", "refused", |p| matches!(waiting(p).0.as_str(), "ErrImagePull" | "ImagePullBackOff")).await;
+    let pod = world
+        .until("unknown", "refused", |p| matches!(waiting(p).0.as_str(), "ErrImagePull" | "ImagePullBackOff"))
+        .await;
     assert!(waiting(&pod).1.contains("firesteel local image add example.com/team/app:1 DIR"), "{:?}", waiting(&pod));
     assert_eq!(phase(&pod), "Pending");
     world.event("unknown", "Error: ErrImagePull").await;
@@ -239,7 +282,8 @@ async fn a_service_name_leads_to_its_pods(world: World) {
 }
 
 async fn memory_beyond_the_limit_kills(world: World) {
-    let hog = "x = bytearray(300 * 1024 * 1024)\nfor i in range(0, len(x), 4096): x[i] = 1\nimport time\ntime.sleep(60)\n";
+    let hog =
+        "x = bytearray(300 * 1024 * 1024)\nfor i in range(0, len(x), 4096): x[i] = 1\nimport time\ntime.sleep(60)\n";
     world.run("hog", json!({"containers": [{"name": "c", "command": ["python3", "-c", hog], "resources": {"limits": {"memory": "100Mi"}}}]})).await;
     let pod = world.ended("hog").await;
     assert_eq!((phase(&pod), exit(&pod)), ("Failed", (137, "OOMKilled".to_owned())));
@@ -258,7 +302,9 @@ async fn a_deadline_ends_a_pod(world: World) {
 
 async fn nothing_of_the_host_is_visible(world: World) {
     let data = world.data_dir.display().to_string();
-    let script = format!("ls -A /root /home; [ ! -e {data} ] && [ ! -e /etc/shadow ] && [ ! -e /etc/kubernetes ] && ! touch /usr/x 2>/dev/null && [ $(ps ax | wc -l) -lt 8 ]");
+    let script = format!(
+        "ls -A /root /home; [ ! -e {data} ] && [ ! -e /etc/shadow ] && [ ! -e /etc/kubernetes ] && ! touch /usr/x 2>/dev/null && [ $(ps ax | wc -l) -lt 8 ]"
+    );
     world.run("blind", sh(&script)).await;
     let pod = world.ended("blind").await;
     let log = world.log(&pod, "c").await;
@@ -270,7 +316,9 @@ async fn nothing_of_the_host_is_visible(world: World) {
 async fn many_short_pods_end_right(world: World) {
     const MANY: usize = 40;
     for n in 0..MANY {
-        world.run(&format!("short-{n}"), sh(&format!("for i in 1 2 3 4 5; do echo {n}-$i; done; exit {}", n % 3))).await;
+        world
+            .run(&format!("short-{n}"), sh(&format!("for i in 1 2 3 4 5; do echo {n}-$i; done; exit {}", n % 3)))
+            .await;
     }
     let mut addresses = std::collections::BTreeSet::new();
     for n in 0..MANY {
@@ -305,7 +353,12 @@ async fn probes_decide_about_readiness_and_restarts(world: World) {
     spec["containers"][0]["readinessProbe"] = probe("test -e /tmp/ready", 1);
     spec["containers"][0]["livenessProbe"] = probe("test ! -e /tmp/sick", 2);
     world.run("probed", spec).await;
-    let ready = |p: &k8s_openapi::api::core::v1::Pod| p.status.as_ref().and_then(|s| s.container_statuses.as_ref()?.first().map(|c| (c.ready, c.restart_count))).unwrap_or_default();
+    let ready = |p: &k8s_openapi::api::core::v1::Pod| {
+        p.status
+            .as_ref()
+            .and_then(|s| s.container_statuses.as_ref()?.first().map(|c| (c.ready, c.restart_count)))
+            .unwrap_or_default()
+    };
     world.until("probed", "running and not ready", |p| phase(p) == "Running" && !ready(p).0).await;
     world.until("probed", "ready", |p| ready(p) == (true, 0)).await;
     world.until("probed", "restarted", |p| ready(p).1 >= 1).await;

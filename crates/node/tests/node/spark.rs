@@ -54,7 +54,12 @@ async fn executors(world: &World) -> Vec<Pod> {
 
 async fn patient_end(world: &World, name: &str) -> Pod {
     for _ in 0..5 {
-        if let Ok(pod) = tokio::time::timeout(Duration::from_secs(55), world.until(name, "ended", |p| matches!(phase(p), "Succeeded" | "Failed"))).await {
+        if let Ok(pod) = tokio::time::timeout(
+            Duration::from_secs(55),
+            world.until(name, "ended", |p| matches!(phase(p), "Succeeded" | "Failed")),
+        )
+        .await
+        {
             return pod;
         }
     }
@@ -65,7 +70,12 @@ async fn patient_end(world: &World, name: &str) -> Pod {
 #[ignore = "needs Spark and a minute"]
 async fn spark_computes_pi_on_two_executors_while_the_agent_dies() {
     let Some(mut world) = World::new(Cluster::Real).await else { return };
-    let mut client = submit(&world, "pi", &["--class", "org.apache.spark.examples.SparkPi", "local:///opt/spark/examples/jars/spark-examples.jar", "40"]).await;
+    let mut client = submit(
+        &world,
+        "pi",
+        &["--class", "org.apache.spark.examples.SparkPi", "local:///opt/spark/examples/jars/spark-examples.jar", "40"],
+    )
+    .await;
     for _ in 0..600 {
         if executors(&world).await.iter().filter(|p| phase(p) == "Running").count() == 2 {
             break;
@@ -88,7 +98,17 @@ async fn spark_computes_pi_on_two_executors_while_the_agent_dies() {
 #[ignore = "needs Spark and a minute"]
 async fn spark_replaces_an_executor_that_was_killed() {
     let Some(world) = World::new(Cluster::Real).await else { return };
-    let mut client = submit(&world, "killed", &["--class", "org.apache.spark.examples.SparkPi", "local:///opt/spark/examples/jars/spark-examples.jar", "4000"]).await;
+    let mut client = submit(
+        &world,
+        "killed",
+        &[
+            "--class",
+            "org.apache.spark.examples.SparkPi",
+            "local:///opt/spark/examples/jars/spark-examples.jar",
+            "4000",
+        ],
+    )
+    .await;
     let mut victim = None;
     for _ in 0..600 {
         let running = executors(&world).await.into_iter().find(|p| phase(p) == "Running");
@@ -100,7 +120,11 @@ async fn spark_replaces_an_executor_that_was_killed() {
     }
     let victim = victim.expect("an executor");
     tokio::time::sleep(Duration::from_secs(2)).await;
-    let process = processes().into_iter().find(|(_, line)| line.contains("KubernetesExecutorBackend") && line.contains(&victim)).expect("a JVM").0;
+    let process = processes()
+        .into_iter()
+        .find(|(_, line)| line.contains("KubernetesExecutorBackend") && line.contains(&victim))
+        .expect("a JVM")
+        .0;
     nix::sys::signal::kill(nix::unistd::Pid::from_raw(process), nix::sys::signal::Signal::SIGKILL).expect("a kill");
     let lost = world.ended(&victim).await;
     assert_eq!(exit(&lost).0, 137);
@@ -121,8 +145,20 @@ async fn spark_gives_the_exit_code_of_a_python_driver() {
     let open = std::os::unix::fs::PermissionsExt::from_mode(0o755);
     std::fs::set_permissions(scripts.path(), open).expect("mode");
     let path = format!("spark.kubernetes.driver.volumes.hostPath.py.options.path={}", scripts.path().display());
-    let mut client =
-        submit(&world, "exit3", &["--conf", &path, "--conf", "spark.kubernetes.driver.volumes.hostPath.py.mount.path=/py", "--conf", "spark.executor.instances=1", "local:///py/exit3.py"]).await;
+    let mut client = submit(
+        &world,
+        "exit3",
+        &[
+            "--conf",
+            &path,
+            "--conf",
+            "spark.kubernetes.driver.volumes.hostPath.py.mount.path=/py",
+            "--conf",
+            "spark.executor.instances=1",
+            "local:///py/exit3.py",
+        ],
+    )
+    .await;
     let pod = patient_end(&world, "exit3").await;
     let log = world.log(&pod, "spark-kubernetes-driver").await;
     assert_eq!((phase(&pod), exit(&pod).0), ("Failed", 3), "{log}");
@@ -134,5 +170,9 @@ async fn spark_gives_the_exit_code_of_a_python_driver() {
 fn processes() -> Vec<(i32, String)> {
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
     let numbered = entries.filter_map(|e| Some((e.file_name().to_str()?.parse().ok()?, e.path())));
-    numbered.filter_map(|(pid, path)| Some((pid, String::from_utf8_lossy(&std::fs::read(path.join("cmdline")).ok()?).replace('\0', " ")))).collect()
+    numbered
+        .filter_map(|(pid, path)| {
+            Some((pid, String::from_utf8_lossy(&std::fs::read(path.join("cmdline")).ok()?).replace('\0', " ")))
+        })
+        .collect()
 }

@@ -56,16 +56,26 @@ pub(super) async fn fetch(shared: &Shared, pod: &Pod) -> Result<Supplies, String
     Ok(supplies)
 }
 
-async fn bound_volume(shared: &Shared, namespace: &str, claim: &str) -> Result<Option<(String, PersistentVolume)>, kube::Error> {
+async fn bound_volume(
+    shared: &Shared,
+    namespace: &str,
+    claim: &str,
+) -> Result<Option<(String, PersistentVolume)>, kube::Error> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(shared.client.clone(), namespace);
-    let bound = claims.get_opt(claim).await?.filter(|c| c.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound"));
+    let bound =
+        claims.get_opt(claim).await?.filter(|c| c.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound"));
     let Some(volume) = bound.and_then(|c| c.spec?.volume_name) else { return Ok(None) };
     let volumes: Api<PersistentVolume> = Api::all(shared.client.clone());
     Ok(volumes.get_opt(&volume).await?.map(|v| (claim.to_owned(), v)))
 }
 
 async fn token(shared: &Shared, pod: &Pod, need: &TokenNeed) -> Result<(TokenNeed, String), String> {
-    let account = pod.spec.as_ref().and_then(|s| s.service_account_name.clone()).filter(|n| !n.is_empty()).unwrap_or_else(|| "default".to_owned());
+    let account = pod
+        .spec
+        .as_ref()
+        .and_then(|s| s.service_account_name.clone())
+        .filter(|n| !n.is_empty())
+        .unwrap_or_else(|| "default".to_owned());
     let accounts: Api<ServiceAccount> = Api::namespaced(shared.client.clone(), &pod.namespace().unwrap_or_default());
     let request = TokenRequest {
         spec: Some(TokenRequestSpec {
@@ -81,8 +91,15 @@ async fn token(shared: &Shared, pod: &Pod, need: &TokenNeed) -> Result<(TokenNee
         }),
         ..TokenRequest::default()
     };
-    let answer = accounts.create_token_request(&account, &PostParams::default(), &request).await.map_err(|e| format!("failed to fetch token for service account {account}: {e}"))?;
-    let text = answer.status.and_then(|s| s.token).filter(|t| !t.is_empty()).ok_or_else(|| format!("the API server gave no token for service account {account}"))?;
+    let answer = accounts
+        .create_token_request(&account, &PostParams::default(), &request)
+        .await
+        .map_err(|e| format!("failed to fetch token for service account {account}: {e}"))?;
+    let text = answer
+        .status
+        .and_then(|s| s.token)
+        .filter(|t| !t.is_empty())
+        .ok_or_else(|| format!("the API server gave no token for service account {account}"))?;
     Ok((need.clone(), text))
 }
 

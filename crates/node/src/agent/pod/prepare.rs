@@ -1,0 +1,109 @@
+//! What a pod needs before its containers start: a directory, an address, volumes, names.
+
+use std::fs;
+
+use kube::ResourceExt as _;
+use tokio::time::Instant;
+
+use super::{Delay, HOST_IP, MOUNT_RETRY, PodWorker, memory_dir, supply};
+use crate::agent::events::Kind;
+use crate::environment::PodFacts;
+use crate::hosts;
+use crate::lifecycle::Step;
+use crate::volumes;
+
+impl PodWorker {
+    /// Gives the pod its directory, address and volumes; doing it again brings them up to date.
+    pub(super) async fn prepare(&mut self) {
+        match self.try_prepare().await {
+            Ok(()) => {
+                self.prepared = true;
+                self.prepare_delay = None;
+            }
+            Err(message) => {
+                let delay = Delay::after(self.prepare_delay, MOUNT_RETRY.0, MOUNT_RETRY.1);
+                self.prepare_delay = Some(delay);
+                self.refresh_at = self.refresh_at.map(|_| delay.until);
+                self.shared.recorder.record(&self.pod, None, Kind::Warning, "FailedMount", message);
+            }
+        }
+    }
+
+    pub(super) async fn try_prepare(&mut self) -> Result<(), String> {
+        let said = |e: std::io::Error| format!("{}: {e}", self.dir.path().display());
+        fs::create_dir_all(self.dir.volumes()).map_err(said)?;
+        let address = match self.address {
+            Some(address) => address,
+            None => {
+                let address = self.shared.addresses.lease().ok_or("no address is free for the pod")?;
+                self.address = Some(address);
+                address
+            }
+        };
+        crate::launch::write_atomically(&self.dir.address(), address.to_string().as_bytes()).map_err(said)?;
+        crate::launch::write_atomically(&self.dir.pod(), &serde_json::to_vec(&self.pod).unwrap_or_default())
+            .map_err(said)?;
+        self.supplies = supply::fetch(&self.shared, &self.pod).await?;
+        let facts = self.facts();
+        let spec = self.pod.spec.clone().unwrap_or_default();
+        let group = spec.security_context.as_ref().and_then(|s| s.fs_group).and_then(|g| u32::try_from(g).ok());
+        for volume in spec.volumes.iter().flatten() {
+            let place = volumes::plan(&self.pod, volume, &self.supplies, &facts)
+                .and_then(|planned| {
+                    volumes::materialise(
+                        &planned,
+                        &self.dir.volumes().join(&volume.name),
+                        &memory_dir(&self.uid).join(&volume.name),
+                        group,
+                    )
+                })
+                .map_err(|e| format!("MountVolume.SetUp failed for volume \"{}\" : {e}", volume.name))?;
+            self.sources.insert(volume.name.clone(), place);
+        }
+        self.refresh_at = supply::shortest_token(&self.pod).map(|life| Instant::now() + life);
+        self.write_hosts();
+        Ok(())
+    }
+
+    pub(super) fn facts(&self) -> PodFacts {
+        PodFacts {
+            pod_ip: self.address.map(|a| a.to_string()).unwrap_or_default(),
+            host_ip: HOST_IP.to_owned(),
+            node_cpu: self.shared.capacity.cpu_milli,
+            node_memory: self.shared.capacity.memory_bytes,
+        }
+    }
+
+    /// Writes the hosts file in place: containers have it bound and would not see another file of that name.
+    pub(super) fn write_hosts(&self) {
+        let Some(address) = self.address else { return };
+        let (services, endpoints) = self.shared.names.snapshot();
+        let route = self.shared.route.name_address.to_string();
+        let text = hosts::file(&self.pod, &address.to_string(), &route, &services, &endpoints);
+        let path = self.dir.hosts();
+        if !self.dir.path().exists() || fs::read_to_string(&path).is_ok_and(|old| old == text) {
+            return;
+        }
+        let written = fs::OpenOptions::new().create(true).truncate(false).write(true).open(&path).and_then(|file| {
+            use std::os::unix::fs::FileExt as _;
+            file.write_all_at(text.as_bytes(), 0)?;
+            file.set_len(text.len() as u64)
+        });
+        if let Err(error) = written {
+            tracing::warn!(%error, path = %path.display(), "a hosts file was not written");
+        }
+    }
+
+    /// Tells others where this pod is, as long as it lives.
+    pub(super) fn name(&self, step: &Step) {
+        let endpoint =
+            self.address.filter(|_| self.prepared && !step.outcome.is_final()).map(|address| hosts::Endpoint {
+                namespace: self.pod.namespace().unwrap_or_default(),
+                address: address.to_string(),
+                labels: self.pod.labels().clone(),
+                hostname: hosts::hostname(&self.pod),
+                subdomain: self.pod.spec.as_ref().and_then(|s| s.subdomain.clone()),
+            });
+        self.shared.names.set_endpoint(&self.uid, endpoint);
+    }
+}

@@ -1,0 +1,97 @@
+//! The command line of a shim: what the agent starts, for a pod, for `exec`, and to try things out.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::Path;
+
+use nix::sys::wait::waitpid;
+use nix::unistd::Pid;
+
+use crate::launch::{ContainerState, Launch, PodDir, PodRecord, Root, User};
+use crate::shim::sandbox::Privilege;
+use crate::shim::{process, run};
+
+/// Runs a command in a running container of a pod directory, with the standard streams of this process.
+fn enter(dir: &Path, container: &str, argv: &[String]) -> Result<i32, String> {
+    let dir = PodDir::at(dir);
+    let state: PodRecord = read_json(&dir.state())?;
+    let launch: Launch = read_json(&dir.launch(container))?;
+    match state.containers.get(container).map(|c| &c.state) {
+        Some(ContainerState::Running { pid, .. }) => {
+            process::run_inside(&launch, Pid::from_raw(*pid), argv, Privilege::of_this_process())
+        }
+        _ => Err(format!("container \"{container}\" is not running")),
+    }
+}
+
+/// Tries whether this process can make a container here.
+fn check(dir: &Path) -> Result<(), String> {
+    let said = |e: io::Error| e.to_string();
+    fs::create_dir_all(dir).map_err(said)?;
+    let launch = Launch {
+        container: "check".to_owned(),
+        attempt: 0,
+        root: Root::Host { overlays: Vec::new() },
+        files: Vec::new(),
+        mounts: Vec::new(),
+        hostname: "check".to_owned(),
+        argv: vec!["true".to_owned()],
+        env: Vec::new(),
+        working_dir: "/".to_owned(),
+        user: User { uid: 185, gid: 185, groups: Vec::new() },
+        read_only_root: false,
+        privileged: false,
+        memory_limit: None,
+        cpu_limit: None,
+        termination_message_path: "/dev/termination-log".to_owned(),
+        message_from_log: false,
+        scratch: dir.join("scratch"),
+        log: dir.join("log"),
+    };
+    fs::create_dir_all(&launch.scratch).map_err(said)?;
+    let started = process::start(&launch, Privilege::of_this_process()).map_err(said)?;
+    drop(started.go);
+    let mut complaint = String::new();
+    File::from(started.errors).read_to_string(&mut complaint).map_err(said)?;
+    let _ = waitpid(started.pid, None);
+    if complaint.is_empty() { Ok(()) } else { Err(complaint) }
+}
+
+/// The command line of a shim: `run DIR` or `enter DIR CONTAINER -- COMMAND…`. Gives the exit code.
+pub fn main(args: &[&str]) -> u8 {
+    match args {
+        ["run", dir] => match run(Path::new(dir)) {
+            Ok(()) => 0,
+            Err(error) => {
+                eprintln!("the shim of {dir} failed: {error}");
+                1
+            }
+        },
+        ["enter", dir, container, "--", argv @ ..] => {
+            let argv: Vec<String> = argv.iter().map(|a| (*a).to_owned()).collect();
+            match enter(Path::new(dir), container, &argv) {
+                Ok(code) => u8::try_from(code).unwrap_or(1),
+                Err(why) => {
+                    eprintln!("{why}");
+                    126
+                }
+            }
+        }
+        ["check", dir] => match check(Path::new(dir)) {
+            Ok(()) => 0,
+            Err(why) => {
+                eprintln!("{why}");
+                1
+            }
+        },
+        _ => {
+            eprintln!("usage: shim run DIR | shim enter DIR CONTAINER -- COMMAND…");
+            2
+        }
+    }
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Result<T, String> {
+    let bytes = fs::read(path).map_err(|e| format!("{}: {e}", path.display()))?;
+    serde_json::from_slice(&bytes).map_err(|e| format!("{}: {e}", path.display()))
+}
