@@ -439,3 +439,185 @@ impl Parser {
         self.args
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn read(line: &str) -> RawArgs {
+        parse(&words(line)).unwrap()
+    }
+
+    fn refusal(line: &str) -> String {
+        parse(&words(line)).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn the_first_word_that_is_no_option_is_the_application_and_the_rest_are_its_arguments() {
+        let args = read("--master k8s://h --class a.B app.jar --class x --help -o");
+        assert_eq!(args.resource.as_deref(), Some("app.jar"));
+        assert_eq!(args.arguments, ["--class", "x", "--help", "-o"]);
+        assert_eq!(args.option(Opt::Class), Some("a.B"));
+        assert_eq!(args.action, Action::Submit);
+    }
+
+    #[test]
+    fn a_value_may_follow_an_equals_sign() {
+        let args = read("--master=k8s://h --name=a=b --conf=spark.x=y=z app.jar");
+        assert_eq!(args.option(Opt::Master), Some("k8s://h"));
+        assert_eq!(args.option(Opt::Name), Some("a=b"));
+        assert_eq!(args.settings, [Setting { key: "spark.x".into(), value: "y=z".into(), flag: "--conf" }]);
+        // Nothing after the sign is no value: the word as a whole is then an unknown option.
+        assert!(refusal("--name= app.jar").starts_with("unknown option --name="));
+    }
+
+    #[test]
+    fn a_value_may_look_like_an_option() {
+        assert_eq!(read("--name --class app.jar").option(Opt::Name), Some("--class"));
+        assert_eq!(read("--driver-java-options -Dx=1 app.jar").settings[0].value, "-Dx=1");
+    }
+
+    #[test]
+    fn every_option_takes_a_value_and_the_last_one_counts() {
+        for opt in Opt::ALL {
+            let value = |n: &str| if opt == Opt::DeployMode { "cluster".to_owned() } else { n.to_owned() };
+            let argv = [opt.flag().to_owned(), value("1"), opt.flag().to_owned(), value("2"), "app.jar".to_owned()];
+            let args = parse(&argv).unwrap();
+            assert_eq!(args.option(opt), Some(value("2").as_str()));
+            let message = parse(&argv[..1]).unwrap_err().to_string();
+            assert_eq!(message, format!("option {opt} needs a value after it"));
+        }
+    }
+
+    #[test]
+    fn options_that_set_driver_properties_keep_their_place_among_conf() {
+        let args = read(
+            "--conf spark.driver.memory=1g --driver-memory 2g --driver-class-path c --driver-library-path l \
+             --driver-default-class-path d -c spark.driver.memory=3g app.jar",
+        );
+        let seen: Vec<_> = args.settings.iter().map(|s| (s.key.as_str(), s.value.as_str(), s.flag)).collect();
+        assert_eq!(
+            seen,
+            [
+                ("spark.driver.memory", "1g", "--conf"),
+                ("spark.driver.memory", "2g", "--driver-memory"),
+                ("spark.driver.extraClassPath", "c", "--driver-class-path"),
+                ("spark.driver.extraLibraryPath", "l", "--driver-library-path"),
+                ("spark.driver.defaultExtraClassPath", "d", "--driver-default-class-path"),
+                ("spark.driver.memory", "3g", "--conf"),
+            ]
+        );
+    }
+
+    #[test]
+    fn switches_take_no_value_and_spark_drops_one_that_is_given() {
+        let args = read("-v --supervise=yes --load-spark-defaults app.jar");
+        assert!(args.verbose && args.supervise && args.load_spark_defaults);
+        assert_eq!(args.resource.as_deref(), Some("app.jar"));
+    }
+
+    #[test]
+    fn our_own_options_stand_anywhere_before_the_application() {
+        let args =
+            read("--dry-run --master k8s://h -o json --spark-version 4.1.4 --explain --exit-zero app.jar --dry-run");
+        let own = &args.own;
+        assert!(own.dry_run && own.explain && own.exit_zero);
+        assert_eq!(own.output, Some(Output::Json));
+        assert_eq!(own.spark_version.as_ref().map(SparkVersion::as_str), Some("4.1.4"));
+        assert_eq!(args.arguments, ["--dry-run"]);
+        for line in ["--output=yaml app.jar", "--output yaml app.jar", "-o=yaml app.jar"] {
+            assert_eq!(read(line).own.output, Some(Output::Yaml), "{line}");
+        }
+    }
+
+    #[test]
+    fn actions_are_recognised() {
+        assert_eq!(read("--kill ns:pod --master k8s://h").action, Action::Kill("ns:pod".into()));
+        assert_eq!(read("--master k8s://h --status pod*").action, Action::Status("pod*".into()));
+        assert_eq!(read("--version").action, Action::Version);
+        assert_eq!(read("-h").action, Action::Help);
+        assert_eq!(read("--usage-error").action, Action::UsageError);
+        assert_eq!(read("--master k8s://h --help app.jar").action, Action::Help);
+        assert_eq!(parse(&[]).unwrap().action, Action::UsageError);
+    }
+
+    #[test]
+    fn run_example_takes_a_class_instead_of_an_application() {
+        let args = read("run-example --master k8s://h SparkPi 10 --x");
+        assert!(args.example);
+        assert_eq!(args.option(Opt::Class), Some("org.apache.spark.examples.SparkPi"));
+        assert_eq!(args.arguments, ["10", "--x"]);
+        let full = read("run-example org.apache.spark.examples.SparkPi");
+        assert_eq!(full.option(Opt::Class), Some("org.apache.spark.examples.SparkPi"));
+    }
+
+    #[test]
+    fn shell_classes_mix_their_arguments_with_options() {
+        let args = read("--class org.apache.spark.repl.Main -i x.scala --master k8s://h");
+        assert_eq!(args.resource.as_deref(), Some("spark-shell"));
+        assert_eq!(args.arguments, ["-i", "x.scala"]);
+        assert_eq!(args.option(Opt::Master), Some("k8s://h"));
+    }
+
+    #[test]
+    fn refusals_name_the_option_and_the_remedy() {
+        for (line, message) in [
+            ("--bogus app.jar", "unknown option --bogus; `--help` lists them all"),
+            ("--maser k8s://h app.jar", "unknown option --maser (did you mean --master?); `--help` lists them all"),
+            ("--bogus=1 app.jar", "unknown option --bogus; `--help` lists them all"),
+            ("--name", "option --name needs a value after it"),
+            ("--conf spark.x app.jar", "--conf spark.x has no `=`; write --conf KEY=VALUE"),
+            (
+                "--deploy-mode clusters app.jar",
+                "--deploy-mode clusters is neither `client` nor `cluster`; write --deploy-mode cluster to run the driver \
+                 in a pod",
+            ),
+            ("--kill a --status b", "--kill and --status cannot be given together; run them one after the other"),
+            ("-o xml app.jar", "--output xml is not a format; write -o json or -o yaml"),
+            ("--dry-run=false app.jar", "--dry-run takes no value; write it on its own"),
+            (
+                "--spark-version four app.jar",
+                "--spark-version: `four` is not a Spark version; write it as 4.1.4 or 4.1",
+            ),
+        ] {
+            assert_eq!(refusal(line), message);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn parsing_never_panics(argv in proptest::collection::vec(any::<String>(), 0..12)) {
+            let _ = parse(&argv);
+        }
+
+        #[test]
+        fn options_in_any_order_never_panic(
+            argv in proptest::collection::vec(
+                prop_oneof![
+                    proptest::sample::select(Word::all().collect::<Vec<_>>()).prop_map(str::to_owned),
+                    proptest::sample::select(vec!["-c", "-o", "-h", "-v", "run-example", "=", "--=", "a=b", "json", ""])
+                        .prop_map(str::to_owned),
+                    "[a-z=.-]{0,8}",
+                ],
+                0..10,
+            )
+        ) {
+            if let Err(error) = parse(&argv) {
+                let message = error.to_string();
+                prop_assert!(!message.is_empty());
+            }
+        }
+
+        #[test]
+        fn arguments_of_the_application_are_untouched(rest in proptest::collection::vec(any::<String>(), 0..8)) {
+            let mut argv = words("--master k8s://h app.jar");
+            argv.extend(rest.iter().cloned());
+            prop_assert_eq!(parse(&argv).unwrap().arguments, rest);
+        }
+    }
+}

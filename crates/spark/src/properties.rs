@@ -53,7 +53,10 @@ fn logical_lines(text: &str) -> Vec<Vec<char>> {
         } else if backslash {
             line.pop();
             (at_start, continued, backslash) = (true, true, false);
-            if c == '\r' {
+            if chars.peek().is_none() {
+                // Java ends the file here with whatever is left, even nothing.
+                lines.push(std::mem::take(&mut line));
+            } else if c == '\r' {
                 chars.next_if_eq(&'\n');
             }
         } else {
@@ -63,7 +66,6 @@ fn logical_lines(text: &str) -> Vec<Vec<char>> {
     }
     if backslash {
         line.pop();
-        // Java ends the file here with whatever is left, even nothing.
         lines.push(line);
     } else if !line.is_empty() {
         lines.push(line);

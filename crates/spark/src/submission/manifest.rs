@@ -91,3 +91,84 @@ fn attribute(manifest: &str, name: &str) -> Option<String> {
     }
     value.map(|v| v.trim().to_owned()).filter(|v| !v.is_empty())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io::Write;
+
+    /// A jar with one entry, packed or not.
+    fn jar(name: &str, content: &str, packed: bool) -> Vec<u8> {
+        let mut data = content.as_bytes().to_vec();
+        if packed {
+            let mut encoder = flate2::write::DeflateEncoder::new(Vec::new(), flate2::Compression::default());
+            encoder.write_all(content.as_bytes()).unwrap();
+            data = encoder.finish().unwrap();
+        }
+        let sizes = |out: &mut Vec<u8>| {
+            out.extend([0; 4]);
+            out.extend(u32::try_from(data.len()).unwrap().to_le_bytes());
+            out.extend(u32::try_from(content.len()).unwrap().to_le_bytes());
+            out.extend(u16::try_from(name.len()).unwrap().to_le_bytes());
+            out.extend([0; 2]);
+        };
+        let method: u16 = if packed { 8 } else { 0 };
+        let mut out = b"PK\x03\x04\x14\0\0\0".to_vec();
+        out.extend(method.to_le_bytes());
+        out.extend([0; 4]);
+        sizes(&mut out);
+        out.extend(name.as_bytes());
+        out.extend(&data);
+        let directory = u32::try_from(out.len()).unwrap();
+        out.extend(b"PK\x01\x02\x14\0\x14\0\0\0");
+        out.extend(method.to_le_bytes());
+        out.extend([0; 4]);
+        sizes(&mut out);
+        out.extend([0; 14]);
+        out.extend(name.as_bytes());
+        let end = u32::try_from(out.len()).unwrap();
+        out.extend(b"PK\x05\x06\0\0\0\0\x01\0\x01\0");
+        out.extend((end - directory).to_le_bytes());
+        out.extend(directory.to_le_bytes());
+        out.extend([0; 2]);
+        out
+    }
+
+    const NAME: &str = "META-INF/MANIFEST.MF";
+
+    #[test]
+    fn the_main_class_is_found_packed_or_not() {
+        let manifest = "Manifest-Version: 1.0\r\nmain-class: com.example.Main\r\n\r\n";
+        for packed in [true, false] {
+            assert_eq!(main_class(&jar(NAME, manifest, packed)), Ok("com.example.Main".to_owned()));
+        }
+    }
+
+    #[test]
+    fn a_long_name_goes_on_over_the_line_and_later_sections_do_not_count() {
+        let manifest = "Main-Class: com.example.Ve\n ryLong\n\nName: x\nMain-Class: no\n";
+        assert_eq!(main_class(&jar(NAME, manifest, true)), Ok("com.example.VeryLong".to_owned()));
+        let later = "Manifest-Version: 1.0\n\nName: x\nMain-Class: no\n";
+        assert_eq!(main_class(&jar(NAME, later, true)), Err("its manifest has no Main-Class"));
+    }
+
+    #[test]
+    fn what_is_no_jar_or_has_no_manifest_is_told_apart() {
+        assert_eq!(main_class(b""), Err("it is not a valid jar"));
+        assert_eq!(main_class(b"print(1)"), Err("it is not a valid jar"));
+        assert_eq!(main_class(&jar("x", "y", false)), Err("it has no manifest"));
+    }
+
+    proptest! {
+        #[test]
+        fn broken_jars_never_panic(cut in 0usize..200, at in 0usize..200, byte: u8) {
+            let mut bytes = jar(NAME, "Main-Class: a.B\n", true);
+            bytes.truncate(bytes.len().saturating_sub(cut));
+            if let Some(b) = bytes.get_mut(at) {
+                *b = byte;
+            }
+            let _ = main_class(&bytes);
+        }
+    }
+}

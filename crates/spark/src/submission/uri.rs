@@ -361,3 +361,150 @@ fn glob_regex(pattern: &str) -> Option<Regex> {
     }
     Regex::new(&out).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::io;
+
+    /// Files below `/w`, and a link `/w/link.jar` to `/w/a.jar`.
+    struct Here;
+
+    const FILES: [(&str, &str); 7] = [
+        ("/w", "a.jar"),
+        ("/w", "b.jar"),
+        ("/w", "link.jar"),
+        ("/w", "é.txt"),
+        ("/w/s p", "d e.jar"),
+        ("/w/x", "1.jar"),
+        ("/w/y", "2.jar"),
+    ];
+
+    impl Files for Here {
+        fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+            Err(io::Error::new(io::ErrorKind::NotFound, path.to_owned()))
+        }
+        fn list(&self, dir: &str) -> io::Result<Vec<(String, u64)>> {
+            let dir = dir.trim_end_matches('/');
+            let found: Vec<_> =
+                FILES.iter().filter(|(d, _)| *d == dir).map(|(_, name)| ((*name).to_owned(), 1)).collect();
+            if found.is_empty() { Err(io::ErrorKind::NotFound.into()) } else { Ok(found) }
+        }
+        fn directories(&self, dir: &str) -> io::Result<Vec<String>> {
+            Ok(if dir == "/w" { vec!["s p".into(), "x".into(), "y".into()] } else { vec![] })
+        }
+        fn canonical(&self, path: &str) -> io::Result<String> {
+            match path {
+                "/w/link.jar" => Ok("/w/a.jar".to_owned()),
+                "/w" => Ok(path.to_owned()),
+                _ => Err(io::ErrorKind::NotFound.into()),
+            }
+        }
+    }
+
+    const HERE: Resolver<'static> = Resolver { files: &Here, cwd: "/w" };
+
+    fn globs(entries: &str) -> String {
+        HERE.globs(entries, &mut |_| {}).unwrap()
+    }
+
+    #[test]
+    fn what_has_a_scheme_is_left_alone_and_the_rest_are_files_here() {
+        for (entry, uri) in [
+            ("local:///opt/a.jar", "local:///opt/a.jar"),
+            ("s3a://bucket/key#name", "s3a://bucket/key#name"),
+            ("http://h/x?y=z", "http://h/x?y=z"),
+            ("file:///x", "file:///x"),
+            ("x:y", "x:y"),
+            ("a.jar", "file:/w/a.jar"),
+            ("./a.jar", "file:/w/a.jar"),
+            ("../q/./z", "file:/q/z"),
+            ("/abs//x/", "file:/abs/x"),
+            ("s p/d e.jar", "file:/w/s%20p/d%20e.jar"),
+            ("100%.txt", "file:/w/100%25.txt"),
+            ("é.txt", "file:/w/é.txt"),
+            ("a.jar#name", "file:/w/a.jar#name"),
+            ("a b#c", "file:/w/a%20b%23c"),
+            ("a?b", "file:/w/a%3Fb"),
+            ("1:y", "file:/w/1:y"),
+            (":y", "file:/w/:y"),
+            ("x", "file:/w/x/"),
+            ("link.jar", "file:/w/a.jar"),
+            ("", "file:/w/"),
+        ] {
+            assert_eq!(HERE.uri(entry), uri, "{entry}");
+        }
+    }
+
+    #[test]
+    fn lists_keep_their_order_and_drop_empty_entries() {
+        assert_eq!(HERE.uris(",a.jar,,local:///b,"), "file:/w/a.jar,local:///b");
+        assert_eq!(HERE.uris(" "), "");
+        // Spark takes the blank for a part of the name when the list comes from an option.
+        assert_eq!(HERE.uris("a.jar, b.jar"), "file:/w/a.jar,file:/w/%20b.jar");
+    }
+
+    #[test]
+    fn files_that_exist_are_spelled_as_hadoop_does() {
+        for (entries, found) in [
+            ("a.jar", "file:///w/a.jar"),
+            ("missing.jar", "file:/w/missing.jar"),
+            ("a.jar, b.jar", "file:///w/a.jar,file:///w/b.jar"),
+            ("a.jar#n", "file:///w/a.jar#n"),
+            ("*.jar", "file:/w/a.jar,file:/w/b.jar,file:/w/link.jar"),
+            ("?.jar", "file:/w/a.jar,file:/w/b.jar"),
+            ("*/*.jar", "file:/w/s%20p/d%20e.jar,file:/w/x/1.jar,file:/w/y/2.jar"),
+            ("/w/[x-z]/*", "file:/w/x/1.jar,file:/w/y/2.jar"),
+            ("{a}.jar", "file:/w/a.jar"),
+            ("none*", ""),
+            ("x", ""),
+            ("a*#n", "file:/w/a.jar#n"),
+            ("local:///a%20b", "local:///a%20b"),
+            ("s3a://b/*.jar", "s3a://b/*.jar"),
+        ] {
+            assert_eq!(globs(entries), found, "{entries}");
+        }
+    }
+
+    #[test]
+    fn what_vanishes_is_told() {
+        let mut dropped = Vec::new();
+        HERE.globs("a.jar,none*,x", &mut |uri| dropped.push(uri.to_owned())).unwrap();
+        assert_eq!(dropped, ["file:/w/none*", "file:/w/x/"]);
+    }
+
+    #[test]
+    fn entries_that_cannot_be_meant_are_refused() {
+        let refused = |entries| HERE.globs(entries, &mut |_| {}).unwrap_err();
+        assert!(matches!(refused("local:///x y"), EntryError::Malformed(_)));
+        assert!(matches!(refused("file:a.jar"), EntryError::NotAbsolute(_)));
+        assert!(matches!(refused("file://host/x"), EntryError::Host(_)));
+        assert!(matches!(refused("x/{a,b}"), EntryError::Glob(_)));
+        assert!(matches!(refused("*.jar#n"), EntryError::Ambiguous { .. }));
+    }
+
+    #[test]
+    fn only_files_here_have_to_be_uploaded() {
+        for local in ["file:/x", "file:///x", "/x", "x"] {
+            assert!(is_local_file(local), "{local}");
+        }
+        for remote in ["local:///x", "s3a://b/x", "http://h/x"] {
+            assert!(!is_local_file(remote), "{remote}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_list_resolves_or_is_refused(entries in ".*") {
+            let _ = HERE.globs(&entries, &mut |_| {});
+            let _ = HERE.uris(&entries);
+        }
+
+        #[test]
+        fn a_resolved_uri_resolves_to_itself(entry in "[a-z #%?*/é.]{1,12}") {
+            let uri = HERE.uri(&entry);
+            prop_assert_eq!(HERE.uri(&uri), uri);
+        }
+    }
+}
