@@ -113,7 +113,13 @@ fn in_list(kind: &Kind, object: &Value) -> Value {
 
 pub(crate) fn list(kind: &Kind, accepted: Accepted, include: crate::table::Include, page: &Page<'_>) -> Outcome<Reply> {
     let revision = page.revision.to_string();
-    let meta = |list| with_meta(list, &revision, page.next, page.remaining);
+    let meta = |list| {
+        let mut list = with_meta(list, &revision, page.next, page.remaining);
+        if kind.custom.is_some() && page.next.is_empty() && accepted.form == Form::Plain {
+            list["metadata"]["continue"] = "".into();
+        }
+        list
+    };
     match accepted.form {
         Form::Plain if !accepted.yaml => {
             let head = meta(json!({"kind": &*kind.list_kind, "apiVersion": kind.api_version()})).to_string();

@@ -120,6 +120,12 @@ impl CustomKind {
             if let Err(errors) = result {
                 causes.extend(errors.into_vec().into_iter().map(|error| values::rule_cause(&error, object)));
             }
+        } else if self.has_rules {
+            causes.push(Cause::invalid(
+                "<nil>",
+                &Value::Null,
+                "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation",
+            ));
         }
         causes
     }
@@ -185,10 +191,6 @@ pub(crate) fn unregister(kinds: &mut Kinds, definition: &Value) {
 
 pub(crate) fn defaults(object: &mut Value) {
     let spec = meta::child(object, "spec");
-    let scope_unset = spec.get("scope").is_none_or(|s| s == "");
-    if scope_unset {
-        spec.insert("scope".into(), "Namespaced".into());
-    }
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
         let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
         let blank = |names: &serde_json::Map<String, Value>, field: &str| names.get(field).is_none_or(|v| v.is_null() || v == "");

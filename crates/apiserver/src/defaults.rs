@@ -44,6 +44,12 @@ pub(crate) fn apply(kind: &Kind, object: &mut Value) {
             }
         }
         ("apps" | "batch", _) | ("", "replicationcontrollers") => workload::apply(&kind.resource, object),
+        ("", "namespaces") => {
+            let name = meta::name(object).to_owned();
+            if !name.is_empty() {
+                crate::strategy::label(object, "kubernetes.io/metadata.name", &name);
+            }
+        }
         ("", "services") => service(object),
         ("", "secrets") => secret(object),
         ("", "persistentvolumeclaims") => set(meta::child(object, "spec"), "volumeMode", "Filesystem"),

@@ -43,6 +43,10 @@ impl DeleteOptions {
         } else {
             crate::writing::parse_body(asked, body, &mut Vec::new())?
         };
+        let mut value = value;
+        if let Some(schema) = crate::schema::built_in("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions") {
+            crate::decode::conform(schema, "DeleteOptions", &mut value, &mut Vec::new(), true).map_err(Failure::bad_request)?;
+        }
         let mut options = Self { dry_run: asked.dry_run()?, ..Self::default() };
         options.grace = match value.get("gracePeriodSeconds").and_then(Value::as_i64) {
             Some(grace) => Some(grace),

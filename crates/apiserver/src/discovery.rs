@@ -127,12 +127,19 @@ fn subresource_verbs(kind: &Kind) -> Vec<(String, String, String, Vec<&'static s
         out.push(("status".into(), own, kind.kind.to_string(), vec!["get", "patch", "update"]));
     }
     out.sort();
+    if kind.custom.is_some() {
+        // Custom resources list status before scale.
+        out.reverse();
+    }
     out
 }
 
 fn verbs(kind: &Kind) -> Vec<&'static str> {
     if kind.virtual_ {
         return vec!["create"];
+    }
+    if kind.custom.is_some() {
+        return vec!["delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"];
     }
     let no_collection = kind.is("", "namespaces");
     STORED_VERBS.into_iter().filter(|v| !(no_collection && *v == "deletecollection")).collect()
@@ -174,7 +181,10 @@ fn resource_list(kinds: &Kinds, group: &str, version: &str) -> Outcome<Reply> {
         }
     }
     let group_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
-    let list = json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": group_version, "resources": resources});
+    let mut list = json!({"kind": "APIResourceList", "groupVersion": group_version, "resources": resources});
+    if !group.is_empty() {
+        list["apiVersion"] = "v1".into();
+    }
     Ok(answer::value(None, 200, &list))
 }
 

@@ -79,7 +79,7 @@ pub(crate) fn bind(pod: &mut Value, node: &str, annotations: Option<&Value>) -> 
     Ok(())
 }
 
-fn set_condition(object: &mut Value, condition: Value) {
+pub(crate) fn set_condition(object: &mut Value, condition: Value) {
     let kind = condition.get("type").cloned().unwrap_or_default();
     let status = meta::child(object, "status");
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));

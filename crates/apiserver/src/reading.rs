@@ -39,6 +39,9 @@ impl Filter {
                         "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
                     )));
                 }
+                if kind.custom.is_some() {
+                    return Err(Failure::bad_request(format!("field label not supported: {field}")));
+                }
                 let what = if kind.custom.is_some() || !kind.group.is_empty() {
                     format!("{}/{}, Resource={}", kind.group, kind.version, kind.resource)
                 } else {
@@ -164,9 +167,6 @@ fn check_options(asked: &Asked, watch: bool) -> Outcome<()> {
             } else {
                 Cause::unsupported("resourceVersionMatch", &matching.into(), &["NotOlderThan"])
             });
-        }
-        if !asked.query.flag("allowWatchBookmarks")? && asked.query.flag("sendInitialEvents")? {
-            causes.push(Cause::forbidden("allowWatchBookmarks", "sendInitialEvents requires allowWatchBookmarks"));
         }
     } else if !matching.is_empty() {
         if watch {

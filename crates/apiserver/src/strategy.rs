@@ -101,7 +101,7 @@ fn empty_status(kind: &Kind) -> Value {
     status["status"].take()
 }
 
-fn label(object: &mut Value, key: &str, value: &str) {
+pub(crate) fn label(object: &mut Value, key: &str, value: &str) {
     let metadata = meta::of(object);
     let labels = metadata.entry("labels").or_insert_with(|| json!({}));
     if !labels.is_object() {

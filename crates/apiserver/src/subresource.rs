@@ -82,11 +82,33 @@ async fn evict(state: &Arc<State>, asked: &Asked, body: &bytes::Bytes) -> Outcom
     if !finished && !crate::meta::deleting(&pod.value) {
         spend_budget(state, &asked.target.namespace, &pod.value).await?;
     }
+    if !asked.dry_run()? {
+        mark_disrupted(state, &kind, pod).await?;
+    }
     match crate::deleting::delete_object(state, asked, &kind, &asked.target.namespace, name, &options).await? {
         Deletion::Removed(_) | Deletion::Marked(_) => {
             let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
             Ok(answer::value(Some(asked.accepted), 201, &done))
         }
+    }
+}
+
+/// Says on the pod why it goes.
+async fn mark_disrupted(state: &Arc<State>, kind: &crate::kinds::Kind, mut pod: Arc<crate::store::Stored>) -> Outcome<()> {
+    loop {
+        let mut next = pod.value.clone();
+        crate::pods::set_condition(
+            &mut next,
+            json!({
+                "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting",
+                "lastProbeTime": null, "lastTransitionTime": crate::meta::now(),
+            }),
+        );
+        if state.replace(kind, &pod, next).await?.is_some() {
+            return Ok(());
+        }
+        let (namespace, name) = (crate::meta::namespace(&pod.value).to_owned(), crate::meta::name(&pod.value).to_owned());
+        pod = state.get(kind, &namespace, &name).ok_or_else(|| Failure::not_found("", "pods", &name))?;
     }
 }
 

@@ -45,6 +45,8 @@ pub(crate) fn of<'a>(kind: &Kind, objects: impl Iterator<Item = &'a Value>, incl
             row
         })
         .collect();
+    // Kinds that use the plain two columns print no rows as null.
+    let rows = if rows.is_empty() && columns::is_plain(kind) { Value::Null } else { rows.into() };
     let columns = if with_columns { definitions(kind) } else { Value::Null };
     json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "columnDefinitions": columns, "rows": rows})
 }

@@ -54,7 +54,13 @@ impl Watcher {
     fn new(state: &Arc<State>, asked: &Asked) -> Outcome<Self> {
         crate::reading::check_watch_options(asked)?;
         let filter = Filter::parse(asked)?;
-        let wanted = crate::reading::revision_parameter(asked)?;
+        let wanted = crate::reading::revision_parameter(asked).map_err(|mut failure| {
+            // The same mistake is told differently by a watch.
+            failure.code = 500;
+            failure.reason = "";
+            failure.message = failure.message.trim_start_matches("invalid resource version: ").to_owned();
+            failure
+        })?;
         let wake = state.store.subscribe(&asked.kind.table);
         let send_initial = asked.query.get("sendInitialEvents");
         let initial = match send_initial {
@@ -87,7 +93,11 @@ impl Watcher {
             initial: objects,
             mark_initial_end: send_initial != "" && initial,
             bookmarks: asked.query.flag("allowWatchBookmarks")?,
-            next_bookmark: now + BOOKMARK_EVERY.min(Duration::from_secs(seconds).saturating_sub(LAST_BOOKMARK)),
+            next_bookmark: now
+                + match Duration::from_secs(seconds).checked_sub(LAST_BOOKMARK) {
+                    Some(last) if !last.is_zero() => BOOKMARK_EVERY.min(last),
+                    _ => BOOKMARK_EVERY,
+                },
             deadline: now + Duration::from_secs(seconds),
             wake,
             stopping: state.stopping.clone(),

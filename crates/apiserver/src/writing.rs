@@ -52,6 +52,18 @@ impl<'a> Writer<'a> {
         let mut complaints = Complaints::new();
         let kind = self.kind();
         let object = parse_body(self.asked, body, &mut complaints)?;
+        if kind.custom.is_some() {
+            let missing = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().is_empty();
+            if let Some(what) = [("kind", "Kind"), ("apiVersion", "apiVersion")].into_iter().find(|(field, _)| missing(field)) {
+                return Err(Failure::bad_request(format!(
+                    "the object provided is unrecognized (must be of type {}): Object '{}' is missing in '{}' ({})",
+                    kind.kind,
+                    what.1,
+                    String::from_utf8_lossy(body),
+                    summary(body)
+                )));
+            }
+        }
         let object = check_type(&self.state.kinds.load(), kind, object)?;
         let object = self.conform(object, complaints)?;
         Ok(object)
@@ -185,7 +197,7 @@ impl<'a> Writer<'a> {
         }
         if meta::resource_version(&object).is_empty() && !crate::strategy::unconditional_update(kind) {
             let cause = Cause::invalid("metadata.resourceVersion", &Value::from(0), "must be specified for an update");
-            return Err(Failure::invalid(&kind.group, &kind.kind, &target.name, &[cause]));
+            return Err(Failure::invalid(&kind.group, &kind.resource, &target.name, &[cause]));
         }
         let manager = self.asked.field_manager();
         let subresource = target.subresource.clone();
@@ -415,12 +427,6 @@ pub(crate) fn check_type(kinds: &Kinds, kind: &Kind, mut object: Value) -> Outco
     let version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     let found = object.get("kind").and_then(Value::as_str).unwrap_or_default();
     let expected = kind.api_version();
-    if found.is_empty() && kind.custom.is_some() {
-        return Err(Failure::bad_request(format!("Object 'Kind' is missing in '{object}'")));
-    }
-    if version.is_empty() && kind.custom.is_some() {
-        return Err(Failure::bad_request(format!("Object 'apiVersion' is missing in '{object}'")));
-    }
     let given = if version.is_empty() { expected.as_str() } else { version };
     let named = if found.is_empty() { &*kind.kind } else { found };
     if kind.custom.is_none() && (named != &*kind.kind || given != expected) {
@@ -442,9 +448,8 @@ pub(crate) fn check_type(kinds: &Kinds, kind: &Kind, mut object: Value) -> Outco
         )));
     }
     if !found.is_empty() && found != &*kind.kind {
-        return Err(Failure::bad_request(format!(
-            "the kind in the data ({found}) does not match the expected kind ({})", kind.kind
-        )));
+        let cause = Cause::invalid("kind", &found.into(), &format!("must be {}", kind.kind));
+        return Err(Failure::invalid(&kind.group, found, meta::name(&object), &[cause]));
     }
     if !version.is_empty() && version != expected {
         return Err(Failure::bad_request(format!(

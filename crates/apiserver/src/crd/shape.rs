@@ -100,42 +100,47 @@ pub(crate) fn definition_causes(definition: &Value) -> Vec<Cause> {
     } else if !group.contains('.') {
         causes.push(Cause::invalid("spec.group", &group.into(), "should be a domain with at least one dot"));
     }
-    if !matches!(text("/spec/scope"), "Namespaced" | "Cluster") {
-        causes.push(Cause::unsupported("spec.scope", &text("/spec/scope").into(), &["Cluster", "Namespaced"]));
-    }
-    for (field, needed) in [("plural", true), ("singular", true), ("kind", true), ("listKind", true)] {
-        let value = text(&format!("/spec/names/{field}")).to_owned();
-        let path = format!("spec.names.{field}");
-        if value.is_empty() {
-            if needed {
-                causes.push(Cause::required(path, ""));
-            }
-        } else if let Some(why) = crate::names::dns1035_complaint(&value.to_lowercase()) {
-            causes.push(Cause::invalid(path, &value.into(), &why));
-        }
+    match text("/spec/scope") {
+        "Namespaced" | "Cluster" => {}
+        "" => causes.push(Cause::required("spec.scope", "")),
+        other => causes.push(Cause::unsupported("spec.scope", &other.into(), &["Cluster", "Namespaced"])),
     }
     let versions: Vec<&Value> = super::versions(definition).collect();
-    if versions.is_empty() {
-        causes.push(Cause::invalid("spec.versions", &Value::Null, "must have exactly one version marked as storage version"));
-        return causes;
-    }
-    let storage = versions.iter().filter(|v| v.get("storage").is_some_and(|s| s == true)).count();
-    if storage != 1 {
-        let shown: Value = versions.iter().map(|v| (*v).clone()).collect::<Vec<_>>().into();
-        causes.push(Cause::invalid("spec.versions", &shown, "must have exactly one version marked as storage version"));
-    }
+    let schema_of = |version: &Value| version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or_default();
+    // One schema for all versions is kept, and complained about, in one place.
+    let shared = versions.windows(2).all(|pair| schema_of(pair[0]) == schema_of(pair[1]));
     for (index, version) in versions.iter().enumerate() {
         let path = format!("spec.versions[{index}]");
         let name = version.get("name").and_then(Value::as_str).unwrap_or_default();
         if let Some(why) = crate::names::dns1035_complaint(name) {
             causes.push(Cause::invalid(format!("{path}.name"), &name.into(), &why));
         }
-        match version.pointer("/schema/openAPIV3Schema") {
-            None | Some(Value::Null) => {
-                causes.push(Cause::required(format!("{path}.schema.openAPIV3Schema"), "schemas are required"));
-            }
-            Some(schema) => structural(schema, &format!("{path}.schema.openAPIV3Schema"), true, &mut causes),
+        let place = if shared { "spec.validation.openAPIV3Schema".to_owned() } else { format!("{path}.schema.openAPIV3Schema") };
+        match schema_of(version) {
+            Value::Null => causes.push(Cause::required(format!("{path}.schema.openAPIV3Schema"), "")),
+            _ if shared && index > 0 => {}
+            schema => structural(&schema, &place, true, &mut causes),
         }
+    }
+    let storage = versions.iter().filter(|v| v.get("storage").is_some_and(|s| s == true)).count();
+    if storage != 1 {
+        let shown: Value = match versions.as_slice() {
+            [] => Value::Null,
+            some => some.iter().map(|v| (*v).clone()).collect::<Vec<_>>().into(),
+        };
+        causes.push(Cause::invalid("spec.versions", &shown, "must have exactly one version marked as storage version"));
+    }
+    for field in ["plural", "singular", "kind", "listKind"] {
+        let value = text(&format!("/spec/names/{field}")).to_owned();
+        let path = format!("spec.names.{field}");
+        if value.is_empty() {
+            causes.push(Cause::required(path, ""));
+        } else if let Some(why) = crate::names::dns1035_complaint(&value.to_lowercase()) {
+            causes.push(Cause::invalid(path, &value.into(), &why));
+        }
+    }
+    if definition.pointer("/status/storedVersions").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+        causes.push(Cause::invalid("status.storedVersions", &Value::Null, "must have at least one stored version"));
     }
     causes
 }

@@ -196,7 +196,8 @@ fn check_rules(rules: &Rules, value: &Value, path: &str, causes: &mut Vec<Cause>
         Value::Array(list) => {
             let length = list.len() as u64;
             if let Some(least) = rules.min_items.filter(|l| length < *l) {
-                wrong(format!("{path} in body should have at least {least} items"));
+                causes.push(Cause::invalid(path, &length.into(), &format!("{path} in body should have at least {least} items")));
+                return;
             }
             if let Some(most) = rules.max_items.filter(|l| length > *l) {
                 causes.push(Cause::too_many(path, list.len(), usize::try_from(most).unwrap_or(usize::MAX)));
@@ -299,32 +300,31 @@ pub(super) fn rule_cause(error: &kube_cel::ValidationError, object: &Value) -> C
         "FieldValueRequired" => format!("Required value: {}", error.message),
         kind => {
             let word = if kind == "FieldValueDuplicate" { "Duplicate value" } else { "Invalid value" };
-            format!("{word}: {}: {}", shown_at(object, &field), error.message)
+            match shown_at(object, &field) {
+                Some(value) => format!("{word}: {value}: {}", error.message),
+                None => format!("{word}: {}", error.message),
+            }
         }
     };
     // The whole object has an empty path, which the real server writes as <nil>.
     Cause { reason, message, field: if field.is_empty() { "<nil>".into() } else { field } }
 }
 
-/// The value at a path such as `spec.list[0].name`, as rules show it: composite values by their type only.
-fn shown_at(object: &Value, path: &str) -> String {
+/// The value at a path such as `spec.list[0].name`, as rules show it: composite values not at all.
+fn shown_at(object: &Value, path: &str) -> Option<String> {
     let mut at = object;
     for part in path.split('.').filter(|p| !p.is_empty()) {
         let (name, indices) = part.split_once('[').map_or((part, ""), |(n, i)| (n, i));
         at = match at.get(name) {
             Some(next) => next,
-            None => return "null".into(),
+            None => return Some("null".into()),
         };
         for index in indices.split('[').filter_map(|i| i.trim_end_matches(']').parse::<usize>().ok()) {
             at = match at.get(index) {
                 Some(next) => next,
-                None => return "null".into(),
+                None => return Some("null".into()),
             };
         }
     }
-    match at {
-        Value::Object(_) => "\"object\"".into(),
-        Value::Array(_) => "\"array\"".into(),
-        other => shown(other),
-    }
+    (!at.is_object() && !at.is_array()).then(|| shown(at))
 }

@@ -108,6 +108,10 @@ pub(super) fn compare(schema: &Schema, old: Option<&Value>, new: Option<&Value>)
 
 fn walk(schema: &Schema, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>, out: &mut Difference) {
     let Some(any) = new.or(old) else { return };
+    if old.is_none() && any.is_null() {
+        // Printed, but not set by anybody.
+        return;
+    }
     let empty = |value: Option<&Value>| match value {
         None => true,
         Some(Value::Object(map)) => map.is_empty(),

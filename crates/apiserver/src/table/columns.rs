@@ -46,6 +46,11 @@ fn spec(kind: &Kind) -> &'static str {
     }
 }
 
+/// Nothing but a name and when it was made.
+pub(super) fn is_plain(kind: &Kind) -> bool {
+    kind.custom.is_none() && spec(kind) == "Name Created_At"
+}
+
 pub(super) fn of(kind: &Kind) -> Vec<Column> {
     spec(kind)
         .split(' ')
@@ -55,7 +60,7 @@ pub(super) fn of(kind: &Kind) -> Vec<Column> {
                 "integer"
             } else if flags.contains('b') {
                 "boolean"
-            } else if name == "Created_At" && &*kind.group == "apiextensions.k8s.io" {
+            } else if name == "Created_At" {
                 "date"
             } else {
                 "string"
