@@ -63,6 +63,9 @@ impl Waiting<'_> {
         let mut ticks = tokio::time::interval(self.interval.max(Duration::from_millis(10)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         ticks.tick().await;
+        // Troubles are told when they last, however seldom the phase is.
+        let mut looks = tokio::time::interval(Duration::from_secs(1));
+        looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut pause = Duration::ZERO;
         let mut may_watch = true;
         loop {
@@ -80,8 +83,8 @@ impl Waiting<'_> {
                     () = self.interrupt.comes() => return Ok(Outcome::LeftAlone),
                     _ = ticks.tick() => {
                         self.printer.talk(format_args!("Application status for {} (phase: {})", self.app_id, state::phase(&pod)));
-                        self.tell_trouble(&pod, &mut told);
                     }
+                    _ = looks.tick() => self.tell_trouble(&pod, &mut told),
                     () = tokio::time::sleep_until(until) => break,
                     event = events.next() => match event {
                         Some(Ok(WatchEvent::Added(seen) | WatchEvent::Modified(seen))) if seen.uid() == pod.uid() => {

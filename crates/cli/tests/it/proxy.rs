@@ -1,29 +1,51 @@
 //! A proxy between us and the API server.
 
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 
 use crate::place::{NO_WAIT, NOWHERE, Place};
 use crate::program::Run as _;
 
-/// An HTTP proxy that only tunnels; tells how often it was used.
-fn tunnel() -> (String, Arc<AtomicU32>) {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    let address = format!("http://{}", listener.local_addr().expect("an address"));
-    let used = Arc::new(AtomicU32::new(0));
-    let count = used.clone();
-    std::thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            let count = count.clone();
-            std::thread::spawn(move || connect(stream, &count));
-        }
-    });
-    (address, used)
+/// An HTTP proxy that only tunnels.
+pub(crate) struct Tunnel {
+    address: String,
+    clients: Arc<Mutex<Vec<TcpStream>>>,
 }
 
-fn connect(client: TcpStream, used: &AtomicU32) -> Option<()> {
+impl Tunnel {
+    pub(crate) fn open() -> Tunnel {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = format!("http://{}", listener.local_addr().expect("an address"));
+        let clients = Arc::new(Mutex::new(Vec::new()));
+        let known = clients.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                known.lock().expect("whole").push(stream.try_clone().expect("a second handle"));
+                std::thread::spawn(move || connect(stream));
+            }
+        });
+        Tunnel { address, clients }
+    }
+
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// How many connections went through it.
+    pub(crate) fn used(&self) -> usize {
+        self.clients.lock().expect("whole").len()
+    }
+
+    /// Cuts all connections that there are.
+    pub(crate) fn cut(&self) {
+        for client in self.clients.lock().expect("whole").iter() {
+            let _ = client.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+fn connect(client: TcpStream) -> Option<()> {
     let mut reader = BufReader::new(client);
     let mut first = String::new();
     reader.read_line(&mut first).ok()?;
@@ -33,29 +55,30 @@ fn connect(client: TcpStream, used: &AtomicU32) -> Option<()> {
         line.clear();
     }
     let server = TcpStream::connect(target).ok()?;
-    used.fetch_add(1, Ordering::SeqCst);
     let mut client = reader.into_inner();
     client.write_all(b"HTTP/1.1 200 OK\r\n\r\n").ok()?;
     let (mut from_server, mut to_client) = (server.try_clone().ok()?, client.try_clone().ok()?);
     std::thread::spawn(move || {
         let _ = std::io::copy(&mut from_server, &mut to_client);
-        let _ = to_client.shutdown(std::net::Shutdown::Both);
+        let _ = to_client.shutdown(Shutdown::Both);
     });
-    std::io::copy(&mut client, &mut { server }).ok()?;
+    let mut to_server = server;
+    let _ = std::io::copy(&mut client, &mut to_server);
+    let _ = to_server.shutdown(Shutdown::Both);
     Some(())
 }
 
 #[tokio::test]
 async fn https_proxy_is_used_unless_no_proxy_covers_the_server() {
     let Some(place) = Place::new("proxy").await else { return };
-    let (address, used) = tunnel();
-    let ran = place.submission(&[NO_WAIT, NOWHERE]).env("HTTPS_PROXY", &address).run();
+    let tunnel = Tunnel::open();
+    let ran = place.submission(&[NO_WAIT, NOWHERE]).env("HTTPS_PROXY", tunnel.address()).run();
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    let through = used.load(Ordering::SeqCst);
+    let through = tunnel.used();
     assert!(through >= 1);
     let host = place.env.server();
     let host = host.trim_start_matches("https://").split([':', '/']).next().expect("a host").to_owned();
-    let ran = place.submission(&[NO_WAIT, NOWHERE]).env("HTTPS_PROXY", &address).env("NO_PROXY", host).run();
+    let ran = place.submission(&[NO_WAIT, NOWHERE]).env("HTTPS_PROXY", tunnel.address()).env("NO_PROXY", host).run();
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    assert_eq!(used.load(Ordering::SeqCst), through);
+    assert_eq!(tunnel.used(), through);
 }

@@ -1,6 +1,6 @@
 //! Submitting to a real API server.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, ResourceQuota, Service};
 use kube::ResourceExt as _;
 use kube::api::{Api, ListParams};
 use serde_json::json;
@@ -41,6 +41,59 @@ async fn objects_are_owned_by_the_driver_and_its_gate_is_lifted() {
             (pod.uid().as_ref(), Some(true), None)
         );
     }
+}
+
+#[tokio::test]
+async fn every_kind_of_object_is_created_and_owned() {
+    let Some(place) = Place::new("kinds").await else { return };
+    let volume = "spark.kubernetes.driver.volumes.persistentVolumeClaim.data";
+    let volume_keys = ["mount.path", "options.claimName", "options.storageClass", "options.sizeLimit"];
+    let volume_keys = volume_keys.map(|key| format!("{volume}.{key}"));
+    let mut conf = vec![NO_WAIT, NOWHERE, ("spark.kubernetes.container.image", "apache/spark:4.2.0")];
+    conf.push(("spark.kubernetes.authenticate.driver.oauthToken", "t"));
+    conf.extend(volume_keys.iter().map(String::as_str).zip(["/data", "OnDemand", "fast", "1Gi"]));
+    let ran = place.submission(&conf).run();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let kinds = "configmaps,services,secrets,persistentvolumeclaims,networkpolicies";
+    let output = std::process::Command::new(place.env.kubectl())
+        .args(["get", kinds, "-n", place.name(), "-o", "json"])
+        .env("KUBECONFIG", place.env.kubeconfig())
+        .output()
+        .expect("kubectl runs");
+    let list: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    let uid = place.the_pod().await.uid().expect("a uid");
+    let items = list["items"].as_array().expect("items").iter();
+    let owned = items.filter(|item| item["metadata"]["ownerReferences"][0]["uid"] == uid.as_str());
+    let mut kinds: Vec<_> = owned.map(|item| item["kind"].as_str().expect("a kind")).collect();
+    kinds.sort_unstable();
+    assert_eq!(kinds, ["ConfigMap", "NetworkPolicy", "PersistentVolumeClaim", "Secret", "Service"]);
+}
+
+#[tokio::test]
+async fn gate_of_somebody_else_stays() {
+    let Some(place) = Place::new("gates").await else { return };
+    let template = tempfile::Builder::new().suffix(".yaml").tempfile().expect("a file");
+    std::fs::write(template.path(), "spec:\n  schedulingGates:\n  - name: example.com/hold\n").expect("written");
+    let path = template.path().display().to_string();
+    let ran = place.submission(&[NO_WAIT, ("spark.kubernetes.driver.podTemplateFile", &path)]).run();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(gates(&place.the_pod().await), ["example.com/hold"]);
+}
+
+#[tokio::test]
+async fn volume_claim_that_exists_is_used_and_stays_whose_it_was() {
+    let Some(place) = Place::new("claim").await else { return };
+    let spec = json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } });
+    place.create::<PersistentVolumeClaim>(json!({ "metadata": { "name": "mine" }, "spec": spec })).await;
+    let volume = "spark.kubernetes.driver.volumes.persistentVolumeClaim.data";
+    let keys = ["mount.path", "options.claimName", "options.storageClass", "options.sizeLimit"];
+    let keys = keys.map(|key| format!("{volume}.{key}"));
+    let mut conf = vec![NO_WAIT, NOWHERE];
+    conf.extend(keys.iter().map(String::as_str).zip(["/data", "mine", "fast", "1Gi"]));
+    let ran = place.submission(&conf).run();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(place.client.clone(), place.name());
+    assert_eq!(claims.get("mine").await.expect("the claim").owner_references(), []);
 }
 
 #[tokio::test]

@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::place::{NOWHERE, Place};
 use crate::program::{Ran, Run as _, finish};
+use crate::proxy::Tunnel;
 
 const SLOW_REPORTS: (&str, &str) = ("spark.kubernetes.report.interval", "1h");
 
@@ -96,6 +97,35 @@ async fn image_that_cannot_be_pulled_is_told_while_waiting() {
     let ran = watched(&place, &[], &[pull, ended(1, "Error")]).await;
     let told = "Warning: the image apache/spark:4.1.4 cannot be pulled (ErrImagePull): manifest unknown\n";
     assert!(ran.stderr.contains(told), "{ran:?}");
+}
+
+#[tokio::test]
+async fn driver_that_finds_no_node_is_told_in_the_schedulers_words_after_a_while() {
+    let Some(place) = Place::new("unplaced").await else { return };
+    let child = place.submission(&[NOWHERE, SLOW_REPORTS]).start();
+    let pod = place.the_pod_without_gate().await.name_any();
+    tokio::time::sleep(Duration::from_secs(14)).await;
+    place.set_status(&pod, ended(0, "Completed")).await;
+    let ran = tokio::task::spawn_blocking(move || finish(child)).await.expect("it ends");
+    let told: Vec<_> = ran.stderr.lines().filter(|line| line.starts_with("Warning: ")).collect();
+    assert_eq!(told.len(), 1, "{ran:?}");
+    assert!(told[0].starts_with("Warning: the driver cannot be placed on a node: "), "{ran:?}");
+}
+
+#[tokio::test]
+async fn broken_connection_does_not_end_the_waiting() {
+    let Some(place) = Place::new("broken").await else { return };
+    let tunnel = Tunnel::open();
+    let child = place.submission(&[NOWHERE, SLOW_REPORTS]).env("HTTPS_PROXY", tunnel.address()).start();
+    let pod = place.the_pod_without_gate().await.name_any();
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let before = tunnel.used();
+    tunnel.cut();
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    place.set_status(&pod, ended(5, "Error")).await;
+    let ran = tokio::task::spawn_blocking(move || finish(child)).await.expect("it ends");
+    assert_eq!(ran.code, Some(5), "{ran:?}");
+    assert!(tunnel.used() > before);
 }
 
 #[tokio::test]
