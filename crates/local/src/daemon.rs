@@ -7,12 +7,13 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use firesteel_apiserver::{ApiServer, RunningServer, StartError};
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Api, DynamicObject, Patch, PatchParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use serde_json::Value;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::bootstrap;
@@ -47,8 +48,8 @@ pub struct Part {
 pub enum Ready {
     /// The node of this name says so.
     Node(String),
-    /// A lease of this namespace and name is held.
-    Lease(String, String),
+    /// This answers with 200.
+    Http { address: SocketAddr, path: String },
 }
 
 /// Runs a cluster until it is told to stop.
@@ -198,12 +199,9 @@ impl Running {
                     c.type_ == "Ready" && c.status == "True" && heard
                 })
             }
-            Ready::Lease(namespace, name) => {
-                let api: Api<Lease> = Api::namespaced(self.client.clone(), namespace);
-                let Ok(Some(lease)) = api.get_opt(name).await else { return false };
-                let spec = lease.spec.unwrap_or_default();
-                spec.holder_identity.is_some_and(|h| !h.is_empty())
-                    && spec.renew_time.is_some_and(|t| t.0 >= self.since)
+            Ready::Http { address, path } => {
+                let answer = tokio::time::timeout(Duration::from_secs(1), get(*address, path)).await;
+                matches!(answer, Ok(Ok(true)))
             }
         }
     }
@@ -242,6 +240,15 @@ impl Running {
         }
         if left.is_empty() { Ok(()) } else { bail!("processes that do not end: {left:?}") }
     }
+}
+
+/// Whether a plain GET is answered with 200.
+async fn get(address: SocketAddr, path: &str) -> std::io::Result<bool> {
+    let mut stream = TcpStream::connect(address).await?;
+    stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await?;
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer).await?;
+    Ok(answer.ends_with(b" 200"))
 }
 
 /// The last line of a log, as the tail of a sentence.

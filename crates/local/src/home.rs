@@ -132,7 +132,7 @@ impl Home {
         }
         // Paths go to processes with other working directories.
         self.root = self.root.canonicalize().map_err(io("resolve", &self.root))?;
-        let ours = self.status_file().exists() || self.root.join("lock").exists();
+        let ours = ["status.json", "lock", "turn"].iter().any(|name| self.root.join(name).exists());
         let mut entries = fs::read_dir(&self.root).map_err(io("read", &self.root))?;
         // Runtimes and images may share the directory's parent, but not the directory itself.
         if !ours && entries.any(|e| e.is_ok_and(|e| !PARTS.contains(&&*e.file_name().to_string_lossy()))) {

@@ -21,7 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(20);
 /// A child that lived this long is well; its next end counts as the first.
 const WELL_AFTER: Duration = Duration::from_secs(30);
 /// How long a child may take to end when asked.
-const GRACE: Duration = Duration::from_secs(10);
+const GRACE: Duration = Duration::from_secs(15);
 
 /// How to start a child.
 #[derive(Debug, Clone)]

@@ -1,6 +1,7 @@
 //! What a local cluster is made of, beside the API server and its controllers.
 
 use std::ffi::OsString;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 
 use anyhow::Context;
 use firesteel_local::daemon::{Part, Plan, Ready};
@@ -20,8 +21,19 @@ pub(crate) fn plan(home: &Home, port: Option<u16>) -> anyhow::Result<Plan> {
     };
     let node = part(
         "node",
-        &["--name".into(), NODE.into(), "--data-dir".into(), home.node().into()],
+        &["--name".into(), NODE.into(), "--data-dir".into(), home.node().into(), "--end-pods".into()],
         Ready::Node(NODE.to_owned()),
     );
-    Ok(Plan { port, objects: firesteel_api::crds::manifests(), parts: vec![node] })
+    let health = free_address().context("find a free port for the operator")?;
+    let operator = part(
+        "operator",
+        &["--health-probe-bind-address".into(), health.to_string().into()],
+        Ready::Http { address: health, path: "/readyz".to_owned() },
+    );
+    Ok(Plan { port, objects: firesteel_api::crds::manifests(), parts: vec![node, operator] })
+}
+
+/// An address of this machine that nobody listens on right now.
+fn free_address() -> std::io::Result<SocketAddr> {
+    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }

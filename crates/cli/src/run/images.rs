@@ -1,6 +1,5 @@
 //! The files behind images, made before they are needed, so that a first run shows what takes so long.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use firesteel_node::runtime::{Progress, Runtimes};
@@ -10,7 +9,7 @@ use crate::run::view::View;
 /// Makes sure that the runtime of each image is on this machine. What cannot be had is left to the node, which says so
 /// as a kubelet would.
 pub(crate) async fn provide(images: Vec<String>, view: &View) {
-    let Some(cache) = cache() else { return };
+    let Ok(cache) = crate::node::cache_dir() else { return };
     let shown = view.clone();
     let tell = move |progress: &Progress| shown.download(&progress.what, progress.done, progress.total);
     let runtimes = Arc::new(Runtimes::new(cache, Arc::new(tell)));
@@ -23,10 +22,4 @@ pub(crate) async fn provide(images: Vec<String>, view: &View) {
             Err(error) => tracing::debug!("runtime of {image}: {error}"),
         }
     }
-}
-
-/// The cache that the node uses as well: `$XDG_CACHE_HOME/firesteel`, else `~/.cache/firesteel`.
-fn cache() -> Option<PathBuf> {
-    let set = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-    set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|h| h.join(".cache"))).map(|c| c.join("firesteel"))
 }
