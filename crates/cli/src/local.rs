@@ -62,6 +62,8 @@ enum Verb {
     },
     /// End the cluster and delete all that it holds
     Reset,
+    /// Say which directories stand for images, or provision an image now
+    Image(crate::image::Args),
     /// Serve the cluster (started by `up`)
     #[command(hide = true)]
     Daemon {
@@ -110,6 +112,7 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
             printer.talk(format_args!("The local cluster is down, and {} is empty", home.root().display()));
             Ok(ExitStatus::Success)
         }
+        Verb::Image(args) => crate::image::main(args),
         Verb::Status { output } => report::status(&home, output, printer),
         Verb::Kubeconfig => {
             let path = home.kubeconfig();

@@ -5,6 +5,7 @@
 mod cluster;
 mod crds;
 mod exit;
+mod image;
 mod local;
 mod logging;
 mod node;
