@@ -106,11 +106,15 @@ fn storage_class(state: &State, claim: &mut Value) {
         return;
     }
     let Ok(classes) = state.store.list("storageclasses.storage.k8s.io", None, None, usize::MAX, None, |class| {
-        class.value.pointer("/metadata/annotations/storageclass.kubernetes.io~1is-default-class").is_some_and(|v| v == "true")
+        class
+            .value
+            .pointer("/metadata/annotations/storageclass.kubernetes.io~1is-default-class")
+            .is_some_and(|v| v == "true")
     }) else {
         return;
     };
-    let newest = classes.items.iter().max_by_key(|(_, c)| meta::text(&c.value, "/metadata/creationTimestamp").to_owned());
+    let newest =
+        classes.items.iter().max_by_key(|(_, c)| meta::text(&c.value, "/metadata/creationTimestamp").to_owned());
     if let Some(((_, name), _)) = newest {
         meta::child(claim, "spec").insert("storageClassName".into(), (**name).into());
     }

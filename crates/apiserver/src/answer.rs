@@ -142,7 +142,11 @@ pub(crate) fn list(kind: &Kind, accepted: Accepted, include: crate::table::Inclu
         }
         Form::Plain => {
             let items: Vec<Value> = page.items.iter().map(|i| in_list(kind, &i.value)).collect();
-            Ok(value(Some(accepted), 200, &meta(json!({"kind": &*kind.list_kind, "apiVersion": kind.api_version(), "items": items}))))
+            Ok(value(
+                Some(accepted),
+                200,
+                &meta(json!({"kind": &*kind.list_kind, "apiVersion": kind.api_version(), "items": items})),
+            ))
         }
         Form::Metadata => {
             let items: Vec<Value> = page.items.iter().map(|i| partial(&i.value)).collect();

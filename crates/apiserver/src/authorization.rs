@@ -33,7 +33,11 @@ pub(crate) struct Access {
 
 impl Access {
     fn full_resource(&self) -> String {
-        if self.subresource.is_empty() { self.resource.clone() } else { format!("{}/{}", self.resource, self.subresource) }
+        if self.subresource.is_empty() {
+            self.resource.clone()
+        } else {
+            format!("{}/{}", self.resource, self.subresource)
+        }
     }
 }
 
@@ -46,7 +50,11 @@ pub(crate) fn check(state: &State, user: &User, verb: &str, target: &Target) -> 
         subresource: target.subresource.clone(),
         name: target.name.clone(),
         // A namespace itself is asked for within itself.
-        namespace: if target.group.is_empty() && target.resource == "namespaces" { target.name.clone() } else { target.namespace.clone() },
+        namespace: if target.group.is_empty() && target.resource == "namespaces" {
+            target.name.clone()
+        } else {
+            target.namespace.clone()
+        },
         path: None,
     };
     if allowed(state, user, &access) {
@@ -108,7 +116,10 @@ pub(crate) fn decide(state: &State, user: &User, access: &Access) -> Option<Stri
 
 /// Every rule that applies to a user: cluster-wide ones, and those of a namespace if one is given.
 pub(crate) fn rules_for(state: &State, user: &User, namespace: &str) -> Vec<Value> {
-    grants(state, user, namespace).into_iter().flat_map(|(binding, home, _)| role_rules(state, &binding.value, &home)).collect()
+    grants(state, user, namespace)
+        .into_iter()
+        .flat_map(|(binding, home, _)| role_rules(state, &binding.value, &home))
+        .collect()
 }
 
 /// Bindings that name the user, with their namespace and the subject that fits.
@@ -180,7 +191,9 @@ fn permits(rule: &Value, access: &Access) -> bool {
     }
     let full = access.full_resource();
     let resource = lists(rule, "resources", |r| {
-        r == "*" || r == full || (!access.subresource.is_empty() && r.strip_prefix("*/").is_some_and(|s| s == access.subresource))
+        r == "*"
+            || r == full
+            || (!access.subresource.is_empty() && r.strip_prefix("*/").is_some_and(|s| s == access.subresource))
     });
     let named = rule.get("resourceNames").and_then(Value::as_array).is_none_or(Vec::is_empty)
         || lists(rule, "resourceNames", |n| !access.name.is_empty() && n == access.name);
@@ -201,7 +214,8 @@ pub(crate) fn impersonate(state: &State, headers: &HeaderMap, user: User) -> Out
             return Ok(user);
         }
         return Err(Failure::internal(
-            "requested [{ImpersonateGroup}] without impersonating a user".replace("{ImpersonateGroup}", &groups.join(" ")),
+            "requested [{ImpersonateGroup}] without impersonating a user"
+                .replace("{ImpersonateGroup}", &groups.join(" ")),
         ));
     }
     let mut asked = vec![];

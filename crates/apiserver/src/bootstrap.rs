@@ -61,7 +61,8 @@ pub(crate) async fn run(state: &Arc<State>, address: SocketAddr) -> Outcome<()> 
 
 /// Serves the custom resources whose definitions are stored.
 fn restore_definitions(state: &State) {
-    let stored = state.store.list("customresourcedefinitions.apiextensions.k8s.io", None, None, usize::MAX, None, |_| true);
+    let stored =
+        state.store.list("customresourcedefinitions.apiextensions.k8s.io", None, None, usize::MAX, None, |_| true);
     let Ok(stored) = stored else { return };
     let mut kinds = (*state.kinds.load_full()).clone();
     for (_, definition) in &stored.items {

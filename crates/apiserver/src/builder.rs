@@ -144,7 +144,9 @@ impl Builder {
             enforce: self.enforce,
             stopping: stop.clone(),
         });
-        crate::bootstrap::run(&state, address).await.map_err(|failure| StartError::Bootstrap(failure.message.clone()))?;
+        crate::bootstrap::run(&state, address)
+            .await
+            .map_err(|failure| StartError::Bootstrap(failure.message.clone()))?;
         let serving = tokio::spawn(crate::server::accept(listener, tls, state.clone(), stop.clone()));
         Ok(RunningServer { address, admin, state, stop, serving })
     }
@@ -173,8 +175,13 @@ impl RunningServer {
 
     /// `https://…` for clients on this machine.
     pub fn url(&self) -> String {
-        let ip = if self.address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { self.address.ip().to_string() };
-        if ip.contains(':') { format!("https://[{ip}]:{}", self.address.port()) } else { format!("https://{ip}:{}", self.address.port()) }
+        let ip =
+            if self.address.ip().is_unspecified() { "127.0.0.1".to_owned() } else { self.address.ip().to_string() };
+        if ip.contains(':') {
+            format!("https://[{ip}]:{}", self.address.port())
+        } else {
+            format!("https://{ip}:{}", self.address.port())
+        }
     }
 
     /// The certificate of the cluster's authority, PEM.

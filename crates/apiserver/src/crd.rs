@@ -58,7 +58,10 @@ pub(crate) struct ScalePaths {
 
 impl CustomKind {
     fn parse(definition: &Value, version: &Value) -> Self {
-        let raw = version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or_else(|| json!({"x-kubernetes-preserve-unknown-fields": true, "type": "object"}));
+        let raw = version
+            .pointer("/schema/openAPIV3Schema")
+            .cloned()
+            .unwrap_or_else(|| json!({"x-kubernetes-preserve-unknown-fields": true, "type": "object"}));
         let storage = versions(definition).find(|v| v.get("storage").is_some_and(|s| s == true));
         let text = |value: &Value, field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default().to_owned();
         let columns = version
@@ -193,7 +196,9 @@ pub(crate) fn defaults(object: &mut Value) {
     let spec = meta::child(object, "spec");
     if let Some(names) = spec.get_mut("names").and_then(Value::as_object_mut) {
         let kind = names.get("kind").and_then(Value::as_str).unwrap_or_default().to_owned();
-        let blank = |names: &serde_json::Map<String, Value>, field: &str| names.get(field).is_none_or(|v| v.is_null() || v == "");
+        let blank = |names: &serde_json::Map<String, Value>, field: &str| {
+            names.get(field).is_none_or(|v| v.is_null() || v == "")
+        };
         if blank(names, "singular") {
             names.insert("singular".into(), kind.to_lowercase().into());
         }
@@ -207,13 +212,17 @@ pub(crate) fn defaults(object: &mut Value) {
 }
 
 pub(crate) fn prepare_create(object: &mut Value) {
-    let stored: Vec<Value> =
-        versions(object).filter(|v| v.get("storage").is_some_and(|s| s == true)).filter_map(|v| v.get("name").cloned()).collect();
-    object["status"] = json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored});
+    let stored: Vec<Value> = versions(object)
+        .filter(|v| v.get("storage").is_some_and(|s| s == true))
+        .filter_map(|v| v.get("name").cloned())
+        .collect();
+    object["status"] =
+        json!({"conditions": null, "acceptedNames": {"plural": "", "kind": ""}, "storedVersions": stored});
 }
 
 pub(crate) fn prepare_update(_old: &Value, next: &mut Value) {
-    let storage = versions(next).find(|v| v.get("storage").is_some_and(|s| s == true)).and_then(|v| v.get("name")).cloned();
+    let storage =
+        versions(next).find(|v| v.get("storage").is_some_and(|s| s == true)).and_then(|v| v.get("name")).cloned();
     let Some(storage) = storage else { return };
     let status = meta::child(next, "status");
     let stored = status.entry("storedVersions").or_insert_with(|| json!([]));
@@ -233,7 +242,9 @@ pub(crate) fn established(definition: &Value) -> Value {
     status.insert("acceptedNames".into(), names);
     let already = |kind: &str| {
         definition.pointer("/status/conditions").and_then(Value::as_array).and_then(|list| {
-            list.iter().find(|c| c.get("type").is_some_and(|t| t == kind) && c.get("status").is_some_and(|s| s == "True")).cloned()
+            list.iter()
+                .find(|c| c.get("type").is_some_and(|t| t == kind) && c.get("status").is_some_and(|s| s == "True"))
+                .cloned()
         })
     };
     let condition = |kind: &str, reason: &str, message: &str| {

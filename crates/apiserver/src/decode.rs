@@ -37,7 +37,8 @@ fn json_complaint(bytes: &[u8], error: &serde_json::Error) -> String {
     if error.is_eof() || bytes.is_empty() {
         return "unexpected end of JSON input".into();
     }
-    let line_start = bytes.split(|b| *b == b'\n').take(error.line().saturating_sub(1)).map(|l| l.len() + 1).sum::<usize>();
+    let line_start =
+        bytes.split(|b| *b == b'\n').take(error.line().saturating_sub(1)).map(|l| l.len() + 1).sum::<usize>();
     let at = (line_start + error.column()).saturating_sub(1);
     match bytes.get(at).map(|b| char::from(*b)) {
         Some(c) if error.is_syntax() => format!("invalid character {c:?} looking for beginning of value"),
@@ -200,7 +201,14 @@ struct Conform<'a> {
 
 impl Conform<'_> {
     /// `path` names every step, `place` only those Go's decoder shows: no indices, no keys of maps.
-    fn object(&mut self, schema: &Schema, value: &mut Value, path: &str, place: &str, owner: &str) -> Result<(), String> {
+    fn object(
+        &mut self,
+        schema: &Schema,
+        value: &mut Value,
+        path: &str,
+        place: &str,
+        owner: &str,
+    ) -> Result<(), String> {
         let Value::Object(map) = value else { return Ok(()) };
         if schema.ty != Type::Object || schema.is_free_form() {
             return Ok(());
@@ -239,13 +247,22 @@ impl Conform<'_> {
         Ok(())
     }
 
-    fn value(&mut self, schema: &Schema, value: &mut Value, path: &str, place: &str, owner: &str) -> Result<(), String> {
+    fn value(
+        &mut self,
+        schema: &Schema,
+        value: &mut Value,
+        path: &str,
+        place: &str,
+        owner: &str,
+    ) -> Result<(), String> {
         let target = schema.target();
         if value.is_null() {
             // Zero value inside a list or map of scalars.
             return Ok(());
         }
-        let wrong = |found: &str| format!("json: cannot unmarshal {found} into Go struct field {owner}.{place} of type {}", go_type(schema));
+        let wrong = |found: &str| {
+            format!("json: cannot unmarshal {found} into Go struct field {owner}.{place} of type {}", go_type(schema))
+        };
         match target.ty {
             Type::Any => Ok(()),
             Type::Object => {
@@ -268,13 +285,11 @@ impl Conform<'_> {
                 Ok(())
             }
             Type::String => match value {
-                Value::String(text) => {
-                    match target.format.as_deref() {
-                        Some("date-time") => check_time(text),
-                        Some("byte") => check_base64(text),
-                        _ => Ok(()),
-                    }
-                }
+                Value::String(text) => match target.format.as_deref() {
+                    Some("date-time") => check_time(text),
+                    Some("byte") => check_base64(text),
+                    _ => Ok(()),
+                },
                 other => Err(wrong(found(other))),
             },
             Type::Integer => {
@@ -340,7 +355,9 @@ fn check_base64(text: &str) -> Result<(), String> {
     let odd = body[..data].iter().position(|b| !b.is_ascii_alphanumeric() && *b != b'+' && *b != b'/');
     match odd {
         Some(at) => Err(format!("illegal base64 data at input byte {at}")),
-        None if body.len() % 4 != 0 || body.len() - data > 2 => Err(format!("illegal base64 data at input byte {data}")),
+        None if body.len() % 4 != 0 || body.len() - data > 2 => {
+            Err(format!("illegal base64 data at input byte {data}"))
+        }
         None => Ok(()),
     }
 }
@@ -391,7 +408,10 @@ mod tests {
         let mut complaints = Vec::new();
         conform(pod(), "Pod", &mut value, &mut complaints, true).expect("conform");
         assert_eq!(complaints, [r#"unknown field "spec.containers[0].bar""#, r#"unknown field "spec.foo""#]);
-        assert_eq!(value, json!({"spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "1", "memory": "1"}}}]}}));
+        assert_eq!(
+            value,
+            json!({"spec": {"containers": [{"name": "c", "resources": {"limits": {"cpu": "1", "memory": "1"}}}]}})
+        );
     }
 
     #[test]

@@ -38,14 +38,11 @@ pub(crate) struct DeleteOptions {
 
 impl DeleteOptions {
     pub(crate) fn parse(asked: &Asked, body: &Bytes) -> Outcome<Self> {
-        let value = if body.is_empty() {
-            json!({})
-        } else {
-            crate::writing::parse_body(asked, body, &mut Vec::new())?
-        };
+        let value = if body.is_empty() { json!({}) } else { crate::writing::parse_body(asked, body, &mut Vec::new())? };
         let mut value = value;
         if let Some(schema) = crate::schema::built_in("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions") {
-            crate::decode::conform(schema, "DeleteOptions", &mut value, &mut Vec::new(), true).map_err(Failure::bad_request)?;
+            crate::decode::conform(schema, "DeleteOptions", &mut value, &mut Vec::new(), true)
+                .map_err(Failure::bad_request)?;
         }
         let mut options = Self { dry_run: asked.dry_run()?, ..Self::default() };
         options.grace = match value.get("gracePeriodSeconds").and_then(Value::as_i64) {
@@ -73,7 +70,11 @@ impl DeleteOptions {
                     "meta.k8s.io",
                     "DeleteOptions",
                     "",
-                    &[Cause::unsupported("propagationPolicy", &other.into(), &["Foreground", "Background", "Orphan", "nil"])],
+                    &[Cause::unsupported(
+                        "propagationPolicy",
+                        &other.into(),
+                        &["Foreground", "Background", "Orphan", "nil"],
+                    )],
                 ));
             }
         };
@@ -126,7 +127,8 @@ pub(crate) async fn delete(state: &Arc<State>, asked: &Asked, body: &Bytes) -> O
         }
         Deletion::Removed(stored) if returns_object(kind) => answer::object(kind, asked.accepted, 200, &stored),
         Deletion::Removed(stored) => {
-            let status = crate::status::deleted(&kind.group, &kind.resource, &asked.target.name, meta::uid(&stored.value));
+            let status =
+                crate::status::deleted(&kind.group, &kind.resource, &asked.target.name, meta::uid(&stored.value));
             answer::value(Some(asked.accepted), 200, &status)
         }
     })
@@ -138,7 +140,13 @@ fn returns_object(kind: &Kind) -> bool {
         (&*kind.group, &*kind.resource),
         (
             "",
-            "pods" | "services" | "serviceaccounts" | "persistentvolumes" | "persistentvolumeclaims" | "resourcequotas" | "namespaces"
+            "pods"
+                | "services"
+                | "serviceaccounts"
+                | "persistentvolumes"
+                | "persistentvolumeclaims"
+                | "resourcequotas"
+                | "namespaces"
                 | "podtemplates"
         ) | ("storage.k8s.io", "storageclasses" | "csidrivers" | "csinodes" | "volumeattachments")
     )

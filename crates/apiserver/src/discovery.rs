@@ -34,8 +34,12 @@ pub(crate) fn serve(state: &Arc<State>, parts: &Parts) -> Outcome<Reply> {
             &json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}),
         )),
         ["apis"] => {
-            let groups: Vec<Value> =
-                kinds.groups().iter().filter(|(g, _)| !g.is_empty()).map(|(group, versions)| api_group(group, versions)).collect();
+            let groups: Vec<Value> = kinds
+                .groups()
+                .iter()
+                .filter(|(g, _)| !g.is_empty())
+                .map(|(group, versions)| api_group(group, versions))
+                .collect();
             Ok(answer::value(None, 200, &json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})))
         }
         ["apis", group] => {
@@ -105,11 +109,14 @@ fn platform() -> &'static str {
 
 fn wants_aggregated(parts: &Parts) -> bool {
     let accepts = parts.headers.get_all(header::ACCEPT).iter().filter_map(|v| v.to_str().ok());
-    accepts.flat_map(|v| v.split(',')).any(|clause| clause.contains("as=APIGroupDiscoveryList") && clause.contains("v=v2") && !clause.contains("v=v2beta1"))
+    accepts.flat_map(|v| v.split(',')).any(|clause| {
+        clause.contains("as=APIGroupDiscoveryList") && clause.contains("v=v2") && !clause.contains("v=v2beta1")
+    })
 }
 
 fn api_group(group: &str, versions: &[Arc<str>]) -> Value {
-    let list: Vec<Value> = versions.iter().map(|v| json!({"groupVersion": format!("{group}/{v}"), "version": &**v})).collect();
+    let list: Vec<Value> =
+        versions.iter().map(|v| json!({"groupVersion": format!("{group}/{v}"), "version": &**v})).collect();
     json!({"name": group, "versions": list, "preferredVersion": list.first()})
 }
 

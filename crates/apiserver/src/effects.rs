@@ -11,7 +11,12 @@ use crate::state::State;
 use crate::store::Stored;
 
 /// Called once per stored change; `after` is `None` when the object is gone.
-pub(crate) async fn after_write(state: &Arc<State>, kind: &Kind, before: Option<&Arc<Stored>>, after: Option<&Arc<Stored>>) {
+pub(crate) async fn after_write(
+    state: &Arc<State>,
+    kind: &Kind,
+    before: Option<&Arc<Stored>>,
+    after: Option<&Arc<Stored>>,
+) {
     match (&*kind.group, &*kind.resource) {
         ("apiextensions.k8s.io", "customresourcedefinitions") => definition_changed(state, kind, before, after).await,
         ("", "namespaces") if before.is_none() => {
@@ -28,7 +33,10 @@ pub(crate) async fn after_write(state: &Arc<State>, kind: &Kind, before: Option<
 /// them; here they exist from the first moment, so that a server alone can take pods.
 pub(crate) async fn furnish_namespace(state: &State, namespace: &str) {
     let objects = [
-        ("serviceaccounts", json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}})),
+        (
+            "serviceaccounts",
+            json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default", "namespace": namespace}}),
+        ),
         (
             "configmaps",
             json!({
@@ -48,7 +56,12 @@ pub(crate) async fn furnish_namespace(state: &State, namespace: &str) {
     }
 }
 
-async fn definition_changed(state: &Arc<State>, kind: &Kind, before: Option<&Arc<Stored>>, after: Option<&Arc<Stored>>) {
+async fn definition_changed(
+    state: &Arc<State>,
+    kind: &Kind,
+    before: Option<&Arc<Stored>>,
+    after: Option<&Arc<Stored>>,
+) {
     let Some(definition) = after else {
         if let Some(gone) = before {
             serve(state, |kinds| crate::crd::unregister(kinds, &gone.value));

@@ -64,12 +64,17 @@ async fn dispatch(state: &Arc<State>, certificate: Option<&User>, request: Reque
         user_agent,
         user,
     };
-    if asked.kind.virtual_ || !matches!(asked.target.subresource.as_str(), "" | "status" | "ephemeralcontainers" | "finalize" | "resize") {
+    if asked.kind.virtual_
+        || !matches!(asked.target.subresource.as_str(), "" | "status" | "ephemeralcontainers" | "finalize" | "resize")
+    {
         return crate::subresource::serve(state, &asked, &mut parts, body).await;
     }
     let mut reply = serve_objects(state, &asked, &mut parts, body).await?;
     if asked.kind.is("", "endpoints") {
-        answer::warn(&mut reply, &["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()]);
+        answer::warn(
+            &mut reply,
+            &["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()],
+        );
     }
     Ok(reply)
 }

@@ -50,7 +50,8 @@ impl Journal {
     pub(crate) fn open(directory: &Path) -> Result<Self, JournalError> {
         let path = directory.join("objects.redb");
         let shown = directory.display().to_string();
-        let open = |source: Box<dyn std::error::Error + Send + Sync>| JournalError::Open { path: shown.clone(), source };
+        let open =
+            |source: Box<dyn std::error::Error + Send + Sync>| JournalError::Open { path: shown.clone(), source };
         std::fs::create_dir_all(directory).map_err(|e| open(e.into()))?;
         let database = match Database::create(&path) {
             Ok(database) => database,
@@ -80,13 +81,16 @@ impl Journal {
         let facts = transaction.open_table(FACTS).map_err(|e| failed(e.into()))?;
         let revision = facts.get("revision").map_err(|e| failed(e.into()))?.map_or(0, |v| v.value());
         let mut objects = Vec::new();
-        for entry in transaction.open_table(OBJECTS).map_err(|e| failed(e.into()))?.iter().map_err(|e| failed(e.into()))? {
+        for entry in
+            transaction.open_table(OBJECTS).map_err(|e| failed(e.into()))?.iter().map_err(|e| failed(e.into()))?
+        {
             let (key, value) = entry.map_err(|e| failed(e.into()))?;
             let mut parts = key.value().splitn(3, '\0');
             let (Some(table), Some(namespace), Some(name)) = (parts.next(), parts.next(), parts.next()) else {
                 return Err(JournalError::Load(format!("unreadable key {:?}", key.value()).into()));
             };
-            let value: serde_json::Value = serde_json::from_slice(value.value()).map_err(|e| JournalError::Load(e.into()))?;
+            let value: serde_json::Value =
+                serde_json::from_slice(value.value()).map_err(|e| JournalError::Load(e.into()))?;
             let revision = crate::meta::resource_version(&value).parse().unwrap_or_default();
             objects.push((table.into(), (namespace.into(), name.into()), Stored::new(revision, value)));
         }

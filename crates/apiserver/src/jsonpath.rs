@@ -16,7 +16,9 @@ pub(crate) struct Path(Vec<Step>);
 impl Path {
     /// What cannot be read selects nothing.
     pub(crate) fn parse(text: &str) -> Self {
-        parse(text.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$')).map(Self).unwrap_or_default()
+        parse(text.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$'))
+            .map(Self)
+            .unwrap_or_default()
     }
 
     pub(crate) fn first<'a>(&self, value: &'a Value) -> Option<&'a Value> {

@@ -303,11 +303,8 @@ pub(crate) fn version_rank(version: &str) -> (u8, u64, u64) {
         if tail.is_empty() {
             return Some((3, major, 0));
         }
-        let (stage, minor) = if let Some(minor) = tail.strip_prefix("beta") {
-            (2, minor)
-        } else {
-            (1, tail.strip_prefix("alpha")?)
-        };
+        let (stage, minor) =
+            if let Some(minor) = tail.strip_prefix("beta") { (2, minor) } else { (1, tail.strip_prefix("alpha")?) };
         Some((stage, major, minor.parse().ok()?))
     };
     parse().unwrap_or((0, 0, 0))

@@ -99,7 +99,15 @@ fn read(object: &Value) -> Vec<Entry> {
 fn write(object: &mut Value, mut entries: Vec<Entry>) {
     entries.retain(|e| !e.set.is_empty());
     entries.sort_by(|a, b| {
-        let rank = |e: &Entry| (e.operation == Operation::Update, e.time.clone(), e.manager.clone(), e.version.clone(), e.subresource.clone());
+        let rank = |e: &Entry| {
+            (
+                e.operation == Operation::Update,
+                e.time.clone(),
+                e.manager.clone(),
+                e.version.clone(),
+                e.subresource.clone(),
+            )
+        };
         rank(a).cmp(&rank(b))
     });
     let list: Vec<Value> = entries
@@ -161,6 +169,12 @@ pub(crate) fn record(kind: &Kind, old: Option<&Value>, new: &mut Value, manager:
         if let Some(map) = after.as_object_mut() {
             map.remove("status");
         }
+    }
+    if kind.custom.is_none()
+        && let Some(map) = after.as_object_mut()
+    {
+        // Printed, but not set by anybody.
+        map.retain(|_, value| !value.is_null());
     }
     let before = match old {
         Some(old) => bare(old),
@@ -244,7 +258,14 @@ pub(crate) fn apply_new(kind: &Kind, object: &mut Value, manager: &str) {
 }
 
 /// Applies a configuration to a live object.
-pub(crate) fn apply(kind: &Kind, live: &Value, applied: &Value, manager: &str, subresource: &str, force: bool) -> Outcome<Value> {
+pub(crate) fn apply(
+    kind: &Kind,
+    live: &Value,
+    applied: &Value,
+    manager: &str,
+    subresource: &str,
+    force: bool,
+) -> Outcome<Value> {
     let schema = schema_of(kind);
     let mut entries = read(live);
     let before = bare(live);
@@ -349,7 +370,9 @@ fn refused(conflicts: &[(String, Vec<Step>)]) -> Box<Failure> {
             let mut lines = Vec::new();
             for manager in managers {
                 lines.push(format!("conflicts with {manager}:"));
-                lines.extend(many.iter().filter(|(m, _)| m == manager).map(|(_, path)| format!("- {}", set::shown(path))));
+                lines.extend(
+                    many.iter().filter(|(m, _)| m == manager).map(|(_, path)| format!("- {}", set::shown(path))),
+                );
             }
             format!("Apply failed with {} conflicts: {}", many.len(), lines.join("\n"))
         }

@@ -147,16 +147,22 @@ fn custom_schema(kind: &Kind, raw: &Value) -> Value {
         "description": "Standard object's metadata.",
         "allOf": [{"$ref": "#/components/schemas/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"}],
     });
-    schema["x-kubernetes-group-version-kind"] = json!([{"group": &*kind.group, "version": &*kind.version, "kind": &*kind.kind}]);
+    schema["x-kubernetes-group-version-kind"] =
+        json!([{"group": &*kind.group, "version": &*kind.version, "kind": &*kind.kind}]);
     schema
 }
 
 fn add_paths(paths: &mut Map<String, Value>, kind: &Kind, name: &str) {
-    let root = if kind.group.is_empty() { format!("/api/{}", kind.version) } else { format!("/apis/{}/{}", kind.group, kind.version) };
+    let root = if kind.group.is_empty() {
+        format!("/api/{}", kind.version)
+    } else {
+        format!("/apis/{}/{}", kind.group, kind.version)
+    };
     let home = if kind.namespaced { format!("{root}/namespaces/{{namespace}}") } else { root };
     let gvk = json!({"group": &*kind.group, "version": &*kind.version, "kind": &*kind.kind});
     let reference = json!({"$ref": format!("#/components/schemas/{name}")});
-    let parameter = |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
+    let parameter =
+        |name: &str| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}});
     let writes: Vec<Value> = ["dryRun", "fieldManager", "fieldValidation", "pretty"].map(parameter).into();
     let patches: Vec<Value> = ["dryRun", "fieldManager", "fieldValidation", "force", "pretty"].map(parameter).into();
     let answer = json!({"200": {"description": "OK", "content": {"application/json": {"schema": reference}}}});
@@ -165,7 +171,8 @@ fn add_paths(paths: &mut Map<String, Value>, kind: &Kind, name: &str) {
             "x-kubernetes-action": action, "x-kubernetes-group-version-kind": gvk, "parameters": parameters, "responses": answer,
         });
         if let Some(types) = body {
-            let content: Map<String, Value> = types.iter().map(|t| ((*t).to_owned(), json!({"schema": reference}))).collect();
+            let content: Map<String, Value> =
+                types.iter().map(|t| ((*t).to_owned(), json!({"schema": reference}))).collect();
             made["requestBody"] = json!({"required": true, "content": content});
         }
         made
@@ -174,7 +181,8 @@ fn add_paths(paths: &mut Map<String, Value>, kind: &Kind, name: &str) {
     if !kind.virtual_ {
         many["get"] = operation("list", &[], None);
         many["delete"] = operation("deletecollection", &[], None);
-        let mut patch_types = vec!["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
+        let mut patch_types =
+            vec!["application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json"];
         if kind.custom.is_none() {
             patch_types.push("application/strategic-merge-patch+json");
         }

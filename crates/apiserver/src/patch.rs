@@ -29,7 +29,10 @@ impl Patch {
     pub(crate) fn parse(asked: &Asked, body: &Bytes, strict: bool, warnings: &mut Vec<String>) -> Outcome<Self> {
         let custom = asked.kind.custom.is_some();
         let mut complaints = Vec::new();
-        let mut json = || crate::decode::json(body, &mut complaints).map_err(|why| Failure::bad_request(format!("error decoding patch: {why}")));
+        let mut json = || {
+            crate::decode::json(body, &mut complaints)
+                .map_err(|why| Failure::bad_request(format!("error decoding patch: {why}")))
+        };
         let patch = match asked.media_type.as_str() {
             JSON => {
                 let operations: json_patch::Patch = serde_json::from_slice(body)
@@ -38,7 +41,10 @@ impl Patch {
                     return Err(Failure::custom(
                         413,
                         "RequestEntityTooLarge",
-                        format!("The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {}", operations.0.len()),
+                        format!(
+                            "The allowed maximum operations in a JSON patch is {MOST_OPERATIONS}, got {}",
+                            operations.0.len()
+                        ),
                     ));
                 }
                 Self::Json(operations)
@@ -85,7 +91,11 @@ impl Patch {
 }
 
 fn object(value: Value) -> Outcome<Value> {
-    if value.is_object() { Ok(value) } else { Err(Failure::bad_request("error decoding patch: a patch must be an object")) }
+    if value.is_object() {
+        Ok(value)
+    } else {
+        Err(Failure::bad_request("error decoding patch: a patch must be an object"))
+    }
 }
 
 /// A JSON patch that does not fit the object; the real server does not say why either.

@@ -56,7 +56,8 @@ impl Pki {
         let failed = |source| PkiError::File { path: directory.display().to_string(), source };
         std::fs::create_dir_all(&directory).map_err(failed)?;
         restrict(&directory, 0o700).map_err(failed)?;
-        let (ca_file, key_file, token_file) = (directory.join("ca.crt"), directory.join("ca.key"), directory.join("sa.key"));
+        let (ca_file, key_file, token_file) =
+            (directory.join("ca.crt"), directory.join("ca.key"), directory.join("sa.key"));
         if !token_file.exists() {
             let (ca_pem, key) = make_ca()?;
             write_private(&ca_file, ca_pem.as_bytes()).map_err(failed)?;

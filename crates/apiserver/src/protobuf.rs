@@ -44,7 +44,8 @@ pub(crate) fn decode(body: &[u8]) -> Result<Value, String> {
             _ => {}
         }
     }
-    let message = message_name(&version, &kind).ok_or_else(|| format!("no protobuf form of {kind} in {version} is known"))?;
+    let message =
+        message_name(&version, &kind).ok_or_else(|| format!("no protobuf form of {kind} in {version} is known"))?;
     let mut object = value(message, raw, 0)?;
     object["apiVersion"] = version.into();
     object["kind"] = kind.into();
@@ -303,7 +304,10 @@ mod tests {
         let types = [bytes_field(1, b"v1"), bytes_field(2, b"ConfigMap")].concat();
         let body = [MAGIC.to_vec(), bytes_field(1, &types), bytes_field(2, &raw)].concat();
         let object = decode(&body).expect("decodes");
-        assert_eq!(object, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}}));
+        assert_eq!(
+            object,
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"k": "v"}})
+        );
     }
 
     #[test]

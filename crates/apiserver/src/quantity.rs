@@ -119,10 +119,7 @@ fn scale(suffix: &str) -> Result<(i128, i128, Form), &'static str> {
         "Pi" => (1 << 50, 1, Form::Binary),
         "Ei" => (1 << 60, 1, Form::Binary),
         _ => {
-            let exponent: i32 = suffix
-                .strip_prefix(['e', 'E'])
-                .and_then(|e| e.parse().ok())
-                .ok_or(SUFFIX_COMPLAINT)?;
+            let exponent: i32 = suffix.strip_prefix(['e', 'E']).and_then(|e| e.parse().ok()).ok_or(SUFFIX_COMPLAINT)?;
             let power = 10_i128.checked_pow(exponent.unsigned_abs()).unwrap_or(i128::MAX / NANO / NANO);
             if exponent < 0 { (1, power, Form::Exponent) } else { (power, 1, Form::Exponent) }
         }
@@ -153,7 +150,11 @@ impl fmt::Display for Quantity {
             exponent += 3;
         }
         if self.form == Form::Exponent {
-            return if exponent == 0 { write!(f, "{sign}{mantissa}") } else { write!(f, "{sign}{mantissa}e{exponent}") };
+            return if exponent == 0 {
+                write!(f, "{sign}{mantissa}")
+            } else {
+                write!(f, "{sign}{mantissa}e{exponent}")
+            };
         }
         let suffix = match exponent {
             -9 => "n",

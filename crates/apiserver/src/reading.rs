@@ -28,8 +28,7 @@ impl Filter {
     pub(crate) fn parse(asked: &Asked) -> Outcome<Self> {
         let label_text = asked.query.get("labelSelector");
         let field_text = asked.query.get("fieldSelector");
-        let labels = Labels::parse(label_text)
-            .map_err(Failure::bad_request)?;
+        let labels = Labels::parse(label_text).map_err(Failure::bad_request)?;
         let fields = Fields::parse(field_text).map_err(Failure::bad_request)?;
         for field in fields.names() {
             if !selectable(&asked.kind, field) {
@@ -81,9 +80,15 @@ impl Filter {
 
 /// Kinds that have selectable fields of their own complain in other words.
 fn has_own_fields(kind: &Kind) -> bool {
-    selectable(kind, "spec.nodeName") || selectable(kind, "type") || selectable(kind, "spec.type") || selectable(kind, "status.phase")
-        || selectable(kind, "spec.unschedulable") || selectable(kind, "status.replicas") || selectable(kind, "status.successful")
-        || selectable(kind, "spec.signerName") || selectable(kind, "reason")
+    selectable(kind, "spec.nodeName")
+        || selectable(kind, "type")
+        || selectable(kind, "spec.type")
+        || selectable(kind, "status.phase")
+        || selectable(kind, "spec.unschedulable")
+        || selectable(kind, "status.replicas")
+        || selectable(kind, "status.successful")
+        || selectable(kind, "spec.signerName")
+        || selectable(kind, "reason")
 }
 
 /// Fields a selector may name, besides name and namespace.
@@ -132,7 +137,8 @@ fn selectable(kind: &Kind, field: &str) -> bool {
 }
 
 pub(crate) fn get(state: &State, asked: &Asked) -> Outcome<Reply> {
-    let stored = state.get(&asked.kind, &asked.target.namespace, &asked.target.name).ok_or_else(|| asked.not_found())?;
+    let stored =
+        state.get(&asked.kind, &asked.target.namespace, &asked.target.name).ok_or_else(|| asked.not_found())?;
     if let Some(wanted) = revision_parameter(asked)?
         && wanted > state.store.revision()
     {
@@ -163,25 +169,40 @@ fn check_options(asked: &Asked, watch: bool) -> Outcome<()> {
             causes.push(Cause::forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"));
         } else if matching != "NotOlderThan" {
             causes.push(if matching.is_empty() {
-                Cause::forbidden("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+                Cause::forbidden(
+                    "resourceVersionMatch",
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                )
             } else {
                 Cause::unsupported("resourceVersionMatch", &matching.into(), &["NotOlderThan"])
             });
         }
     } else if !matching.is_empty() {
         if watch {
-            causes.push(Cause::forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
+            causes.push(Cause::forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ));
         } else if revision.is_empty() {
-            causes.push(Cause::forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden unless resourceVersion is provided"));
+            causes.push(Cause::forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden unless resourceVersion is provided",
+            ));
         }
         if !asked.query.get("continue").is_empty() {
-            causes.push(Cause::forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"));
+            causes.push(Cause::forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden when continue is provided",
+            ));
         }
         if !matches!(matching, "Exact" | "NotOlderThan") {
             causes.push(Cause::unsupported("resourceVersionMatch", &matching.into(), &["Exact", "NotOlderThan", ""]));
         }
         if matching == "Exact" && revision == "0" {
-            causes.push(Cause::forbidden("resourceVersionMatch", "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\""));
+            causes.push(Cause::forbidden(
+                "resourceVersionMatch",
+                "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+            ));
         }
     }
     if causes.is_empty() { Ok(()) } else { Err(Failure::invalid("meta.k8s.io", "ListOptions", "", &causes)) }
@@ -264,7 +285,8 @@ fn expired(continued: bool, at: Option<u64>, current: u64) -> Box<Failure> {
 }
 
 fn write_token(revision: u64, key: &Key) -> String {
-    URL_SAFE_NO_PAD.encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{}/{}", key.0, key.1)}).to_string())
+    URL_SAFE_NO_PAD
+        .encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{}/{}", key.0, key.1)}).to_string())
 }
 
 fn read_token(token: &str) -> Outcome<(u64, Key)> {
@@ -278,8 +300,12 @@ fn read_token(token: &str) -> Outcome<(u64, Key)> {
         let why = match URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')) {
             Err(_) => "illegal base64 data at input byte 0".to_owned(),
             Ok(bytes) => match bytes.first() {
-                Some(first) if *first >= 0x80 => format!("invalid character '\\u{:04x}' looking for beginning of value", first),
-                Some(first) if *first != b'{' => format!("invalid character '{}' looking for beginning of value", char::from(*first)),
+                Some(first) if *first >= 0x80 => {
+                    format!("invalid character '\\u{:04x}' looking for beginning of value", first)
+                }
+                Some(first) if *first != b'{' => {
+                    format!("invalid character '{}' looking for beginning of value", char::from(*first))
+                }
                 _ => "unexpected end of JSON input".to_owned(),
             },
         };

@@ -230,7 +230,11 @@ impl Asked {
                 "meta.k8s.io",
                 options_kind(&self.method),
                 "",
-                &[crate::status::Cause::unsupported("fieldValidation", &other.into(), &["", "Ignore", "Strict", "Warn"])],
+                &[crate::status::Cause::unsupported(
+                    "fieldValidation",
+                    &other.into(),
+                    &["", "Ignore", "Strict", "Warn"],
+                )],
             )),
         }
     }
@@ -263,7 +267,8 @@ fn options_kind(method: &Method) -> &'static str {
 /// Finds the kind of a target.
 pub(crate) fn kind_of(kinds: &Kinds, target: &Target) -> Outcome<Arc<crate::kinds::Kind>> {
     let kind = kinds.find(&target.group, &target.version, &target.resource).ok_or_else(|| {
-        let own = kinds.iter().any(|k| k.custom.is_none() && *k.group == *target.group && *k.version == *target.version);
+        let own =
+            kinds.iter().any(|k| k.custom.is_none() && *k.group == *target.group && *k.version == *target.version);
         if own { Failure::no_such_resource() } else { Failure::no_such_path() }
     })?;
     if !kind.namespaced && !target.namespace.is_empty() {

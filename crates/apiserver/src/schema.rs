@@ -101,8 +101,9 @@ pub(crate) fn published() -> serde_json::Map<String, Value> {
     }
 }
 
-static TYPES: LazyLock<HashMap<String, Schema>> =
-    LazyLock::new(|| published().into_iter().map(|(name, schema)| (name.clone(), Schema::named(&name, &schema))).collect());
+static TYPES: LazyLock<HashMap<String, Schema>> = LazyLock::new(|| {
+    published().into_iter().map(|(name, schema)| (name.clone(), Schema::named(&name, &schema))).collect()
+});
 
 static ANYTHING: LazyLock<Schema> = LazyLock::new(|| Schema { preserve: true, ..Schema::default() });
 
@@ -235,8 +236,23 @@ impl Schema {
 impl Rules {
     fn parse(map: &serde_json::Map<String, Value>, referenced: bool) -> Option<Self> {
         const KEYWORDS: [&str; 18] = [
-            "enum", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength",
-            "maxLength", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties", "allOf", "anyOf", "oneOf",
+            "enum",
+            "pattern",
+            "minimum",
+            "maximum",
+            "exclusiveMinimum",
+            "exclusiveMaximum",
+            "multipleOf",
+            "minLength",
+            "maxLength",
+            "minItems",
+            "maxItems",
+            "uniqueItems",
+            "minProperties",
+            "maxProperties",
+            "allOf",
+            "anyOf",
+            "oneOf",
             "not",
         ];
         if referenced || !KEYWORDS.iter().any(|k| map.contains_key(*k)) {
@@ -246,7 +262,10 @@ impl Rules {
         let count = |key: &str| map.get(key).and_then(Value::as_u64);
         let flag = |key: &str| map.get(key).and_then(Value::as_bool).unwrap_or_default();
         let schemas = |key: &str| -> Vec<Schema> {
-            map.get(key).and_then(Value::as_array).map(|list| list.iter().map(Schema::parse).collect()).unwrap_or_default()
+            map.get(key)
+                .and_then(Value::as_array)
+                .map(|list| list.iter().map(Schema::parse).collect())
+                .unwrap_or_default()
         };
         Some(Self {
             options: map.get("enum").and_then(Value::as_array).cloned(),

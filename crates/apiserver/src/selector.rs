@@ -40,9 +40,7 @@ fn tokens(text: &str) -> Vec<Token> {
             rest = rest[mark.len()..].trim_start();
             continue;
         }
-        let end = rest
-            .find(|c: char| c.is_whitespace() || "=!,()><".contains(c))
-            .unwrap_or(rest.len());
+        let end = rest.find(|c: char| c.is_whitespace() || "=!,()><".contains(c)).unwrap_or(rest.len());
         out.push(Token::Word(rest[..end].to_owned()));
         rest = rest[end..].trim_start();
     }
@@ -164,9 +162,12 @@ fn parse_requirement(tokens: &[Token], mut at: usize) -> Result<(Requirement, us
             };
             check_value(&value)?;
             let number = |value: &str| {
-                value
-                    .parse::<i64>()
-                    .map_err(|_| format!("values[0]: Invalid value: {}: for 'Gt', 'Lt' operators, the value must be an integer", go_quote(value)))
+                value.parse::<i64>().map_err(|_| {
+                    format!(
+                        "values[0]: Invalid value: {}: for 'Gt', 'Lt' operators, the value must be an integer",
+                        go_quote(value)
+                    )
+                })
             };
             match *mark {
                 "!=" => Test::NotIn(vec![value]),
@@ -336,7 +337,9 @@ fn special_field(object: &Value, field: &str) -> Option<String> {
             let reporter = crate::meta::text(object, "/reportingComponent");
             Some(if component.is_empty() { reporter } else { component }.to_owned())
         }
-        "status.successful" => Some(object.pointer("/status/succeeded").and_then(Value::as_i64).unwrap_or_default().to_string()),
+        "status.successful" => {
+            Some(object.pointer("/status/succeeded").and_then(Value::as_i64).unwrap_or_default().to_string())
+        }
         _ => None,
     }
 }
@@ -363,7 +366,20 @@ mod tests {
     #[test]
     fn every_form_of_label_selector_matches() {
         let labels = json!({"a": "s", "b": "2", "n": "10"});
-        for good in ["a=s", "a==s", "a!=t", "b in (1,2)", "b notin (3)", "a", "!c", "c!=x", "n>9", "n<11", "a=s,b in (2)", " a = s , b "] {
+        for good in [
+            "a=s",
+            "a==s",
+            "a!=t",
+            "b in (1,2)",
+            "b notin (3)",
+            "a",
+            "!c",
+            "c!=x",
+            "n>9",
+            "n<11",
+            "a=s,b in (2)",
+            " a = s , b ",
+        ] {
             assert!(matches(good, &labels), "{good}");
         }
         for bad in ["a=t", "c", "!a", "b notin (2)", "n>10", "c=x", "c in (x)"] {

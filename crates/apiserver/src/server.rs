@@ -66,7 +66,9 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, state: Arc<State>,
         .map(Arc::new);
     let service = service_fn(move |request: Request<Incoming>| {
         let (state, certificate) = (state.clone(), certificate.clone());
-        async move { Ok::<_, std::convert::Infallible>(crate::handler::serve(state, certificate, request.map(Body::new)).await) }
+        async move {
+            Ok::<_, std::convert::Infallible>(crate::handler::serve(state, certificate, request.map(Body::new)).await)
+        }
     });
     let mut builder = Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(HEADER_LIMIT);

@@ -63,7 +63,9 @@ pub(crate) fn keep_addresses(old: &Value, next: &mut Value) {
         let before = old.pointer("/spec/ports").and_then(Value::as_array).cloned().unwrap_or_default();
         for port in next.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten() {
             if port.get("nodePort").and_then(Value::as_i64).unwrap_or_default() == 0
-                && let Some(same) = before.iter().find(|b| b.get("port") == port.get("port") && b.get("protocol") == port.get("protocol"))
+                && let Some(same) = before
+                    .iter()
+                    .find(|b| b.get("port") == port.get("port") && b.get("protocol") == port.get("protocol"))
                 && let Some(number) = same.get("nodePort")
             {
                 port["nodePort"] = number.clone();
@@ -94,7 +96,8 @@ pub(crate) fn allocate(state: &State, service: &mut Value, dry_run: bool) -> Out
         "None" => "None".to_owned(),
         "" => {
             let taken: BTreeSet<&str> = others.iter().flat_map(|s| addresses_of(&s.value)).collect();
-            free_address(&mut addresses, &taken).ok_or_else(|| Failure::internal("failed to allocate a serviceIP: range is full"))?
+            free_address(&mut addresses, &taken)
+                .ok_or_else(|| Failure::internal("failed to allocate a serviceIP: range is full"))?
         }
         given => {
             check_address(service, given, &others)?;
@@ -133,7 +136,12 @@ fn free_address(addresses: &mut Addresses, taken: &BTreeSet<&str>) -> Option<Str
 
 fn check_address(service: &Value, given: &str, others: &[std::sync::Arc<crate::store::Stored>]) -> Outcome<()> {
     let refuse = |detail: &str| {
-        Err(Failure::invalid("", "Service", meta::name(service), &[Cause::invalid("spec.clusterIPs", &json!([given]), detail)]))
+        Err(Failure::invalid(
+            "",
+            "Service",
+            meta::name(service),
+            &[Cause::invalid("spec.clusterIPs", &json!([given]), detail)],
+        ))
     };
     let Ok(address) = given.parse::<Ipv4Addr>() else {
         return refuse("failed to allocate IP: the provided IP is not valid");
@@ -157,12 +165,18 @@ fn node_ports(service: &mut Value, others: &[std::sync::Arc<crate::store::Stored
         .filter_map(|p| p.get("nodePort").and_then(Value::as_u64))
         .collect();
     let name = meta::name(service).to_owned();
-    for (index, port) in service.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten().enumerate() {
+    for (index, port) in
+        service.pointer_mut("/spec/ports").and_then(Value::as_array_mut).into_iter().flatten().enumerate()
+    {
         let wanted = port.get("nodePort").and_then(Value::as_u64).unwrap_or_default();
         let number = if wanted != 0 {
             let field = format!("spec.ports[{index}].nodePort");
             if !NODE_PORTS.contains(&u16::try_from(wanted).unwrap_or_default()) {
-                let cause = Cause::invalid(field, &wanted.into(), "provided port is not in the valid range. The range of valid ports is 30000-32767");
+                let cause = Cause::invalid(
+                    field,
+                    &wanted.into(),
+                    "provided port is not in the valid range. The range of valid ports is 30000-32767",
+                );
                 return Err(Failure::invalid("", "Service", &name, &[cause]));
             }
             if taken.contains(&wanted) {

@@ -65,11 +65,7 @@ impl Cause {
     }
 
     pub(crate) fn not_found(field: impl Into<String>, value: &Value) -> Self {
-        Self {
-            reason: "FieldValueNotFound",
-            message: format!("Not found: {}", shown(value)),
-            field: field.into(),
-        }
+        Self { reason: "FieldValueNotFound", message: format!("Not found: {}", shown(value)), field: field.into() }
     }
 
     pub(crate) fn forbidden(field: impl Into<String>, detail: &str) -> Self {
@@ -164,7 +160,8 @@ impl Failure {
     }
 
     pub(crate) fn not_found(group: &str, resource: &str, name: &str) -> Box<Self> {
-        Self::new(404, "NotFound", format!("{} {name:?} not found", qualified(resource, group))).about(group, resource, name)
+        Self::new(404, "NotFound", format!("{} {name:?} not found", qualified(resource, group)))
+            .about(group, resource, name)
     }
 
     pub(crate) fn no_such_path() -> Box<Self> {
@@ -180,7 +177,8 @@ impl Failure {
     }
 
     pub(crate) fn already_exists(group: &str, resource: &str, name: &str) -> Box<Self> {
-        Self::new(409, "AlreadyExists", format!("{} {name:?} already exists", qualified(resource, group))).about(group, resource, name)
+        Self::new(409, "AlreadyExists", format!("{} {name:?} already exists", qualified(resource, group)))
+            .about(group, resource, name)
     }
 
     pub(crate) fn generate_name_taken(group: &str, resource: &str, name: &str) -> Box<Self> {
@@ -190,8 +188,12 @@ impl Failure {
     }
 
     pub(crate) fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Box<Self> {
-        Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {} {name:?}: {why}", qualified(resource, group)))
-            .about(group, resource, name)
+        Self::new(
+            409,
+            "Conflict",
+            format!("Operation cannot be fulfilled on {} {name:?}: {why}", qualified(resource, group)),
+        )
+        .about(group, resource, name)
     }
 
     pub(crate) fn modified(group: &str, resource: &str, name: &str) -> Box<Self> {
@@ -221,8 +223,10 @@ impl Failure {
             many => format!("[{}]", many.join(", ")),
         };
         let mut failure =
-            Self::new(422, "Invalid", format!("{} {name:?} is invalid: {joined}", qualified(kind, group))).about(group, kind, name);
-        let list: Vec<Value> = causes.iter().map(|c| json!({"reason": c.reason, "message": c.message, "field": c.field})).collect();
+            Self::new(422, "Invalid", format!("{} {name:?} is invalid: {joined}", qualified(kind, group)))
+                .about(group, kind, name);
+        let list: Vec<Value> =
+            causes.iter().map(|c| json!({"reason": c.reason, "message": c.message, "field": c.field})).collect();
         if let Some(details) = failure.details.as_mut() {
             details["causes"] = list.into();
         }
@@ -253,7 +257,8 @@ impl Failure {
     }
 
     pub(crate) fn method_not_allowed() -> Box<Self> {
-        let mut failure = Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
+        let mut failure =
+            Self::new(405, "MethodNotAllowed", "the server does not allow this method on the requested resource");
         failure.details = Some(json!({}));
         failure
     }

@@ -124,7 +124,8 @@ impl Store {
     /// A store that keeps every write in `journal` and starts with what is already in it.
     pub(crate) fn journaled(journal: crate::journal::Journal) -> Result<Self, crate::journal::JournalError> {
         let loaded = journal.load()?;
-        let mut inner = Inner { revision: loaded.revision.max(1), start: loaded.revision.max(1), tables: HashMap::new() };
+        let mut inner =
+            Inner { revision: loaded.revision.max(1), start: loaded.revision.max(1), tables: HashMap::new() };
         for (table, key, stored) in loaded.objects {
             let floor = inner.start;
             inner.tables.entry(table).or_insert_with(|| Table::new(floor)).objects.insert(key, Arc::new(stored));
@@ -257,17 +258,27 @@ impl Store {
     }
 
     /// Changes after `revision`, at most `limit`, and the revision the reader is then at.
-    pub(crate) fn changes_after(&self, table: &str, revision: u64, limit: usize) -> Result<(Vec<Arc<Change>>, u64), TooOld> {
+    pub(crate) fn changes_after(
+        &self,
+        table: &str,
+        revision: u64,
+        limit: usize,
+    ) -> Result<(Vec<Arc<Change>>, u64), TooOld> {
         let inner = self.read();
         let Some(found) = inner.tables.get(table) else {
-            return if revision < inner.start { Err(TooOld { oldest: inner.start }) } else { Ok((Vec::new(), inner.revision)) };
+            return if revision < inner.start {
+                Err(TooOld { oldest: inner.start })
+            } else {
+                Ok((Vec::new(), inner.revision))
+            };
         };
         if revision < found.floor {
             return Err(TooOld { oldest: found.floor });
         }
         let from = found.log.partition_point(|change| change.revision <= revision);
         let changes: Vec<_> = found.log.range(from..).take(limit).cloned().collect();
-        let reached = if changes.len() == limit { changes.last().map_or(revision, |c| c.revision) } else { inner.revision };
+        let reached =
+            if changes.len() == limit { changes.last().map_or(revision, |c| c.revision) } else { inner.revision };
         Ok((changes, reached))
     }
 
@@ -334,7 +345,13 @@ fn stage(inner: &Inner, staged: &Staged, write: Write, revision: u64) -> Result<
         (Action::Remove(_), None) => return Err(Refused::Changed),
     };
     crate::meta::set_resource_version(&mut value, revision);
-    Ok(StagedChange { table: write.table, key: write.key, before, now: Arc::new(Stored::new(revision, value)), removed })
+    Ok(StagedChange {
+        table: write.table,
+        key: write.key,
+        before,
+        now: Arc::new(Stored::new(revision, value)),
+        removed,
+    })
 }
 
 fn publish(inner: &mut Inner, change: StagedChange) -> Arc<Stored> {

@@ -31,7 +31,9 @@ pub(crate) async fn serve(state: &Arc<State>, asked: &Asked, parts: &mut Parts, 
             Ok(answer::value(Some(asked.accepted), 201, &made))
         }
         (("pods", "log"), &Method::GET) => kubelet::log(state, asked).await,
-        (("pods", "exec" | "attach" | "portforward"), &Method::GET | &Method::POST) => kubelet::stream(state, asked, parts).await,
+        (("pods", "exec" | "attach" | "portforward"), &Method::GET | &Method::POST) => {
+            kubelet::stream(state, asked, parts).await
+        }
         ((_, ""), &Method::POST) => review::serve(state, asked, parse(asked, &read(body).await?)?),
         _ => Err(Failure::method_not_allowed()),
     }
@@ -55,12 +57,19 @@ async fn bind(state: &Arc<State>, asked: &Asked, body: &bytes::Bytes) -> Outcome
     }
     let kind = state.kinds.load().find("", "v1", "pods").ok_or_else(Failure::no_such_path)?;
     loop {
-        let current = state.get(&kind, &asked.target.namespace, &name).ok_or_else(|| Failure::not_found("", "pods", &name))?;
+        let current =
+            state.get(&kind, &asked.target.namespace, &name).ok_or_else(|| Failure::not_found("", "pods", &name))?;
         let wanted_uid = crate::meta::uid(&binding);
         if !wanted_uid.is_empty() && wanted_uid != crate::meta::uid(&current.value) {
-            return Err(Failure::conflict("", "pods/binding", &name, &format!(
-                "Precondition failed: UID in precondition: {wanted_uid}, UID in object meta: {}", crate::meta::uid(&current.value)
-            )));
+            return Err(Failure::conflict(
+                "",
+                "pods/binding",
+                &name,
+                &format!(
+                    "Precondition failed: UID in precondition: {wanted_uid}, UID in object meta: {}",
+                    crate::meta::uid(&current.value)
+                ),
+            ));
         }
         let mut next = current.value.clone();
         crate::pods::bind(&mut next, node, binding.pointer("/metadata/annotations"))
@@ -94,7 +103,11 @@ async fn evict(state: &Arc<State>, asked: &Asked, body: &bytes::Bytes) -> Outcom
 }
 
 /// Says on the pod why it goes.
-async fn mark_disrupted(state: &Arc<State>, kind: &crate::kinds::Kind, mut pod: Arc<crate::store::Stored>) -> Outcome<()> {
+async fn mark_disrupted(
+    state: &Arc<State>,
+    kind: &crate::kinds::Kind,
+    mut pod: Arc<crate::store::Stored>,
+) -> Outcome<()> {
     loop {
         let mut next = pod.value.clone();
         crate::pods::set_condition(
@@ -107,7 +120,8 @@ async fn mark_disrupted(state: &Arc<State>, kind: &crate::kinds::Kind, mut pod: 
         if state.replace(kind, &pod, next).await?.is_some() {
             return Ok(());
         }
-        let (namespace, name) = (crate::meta::namespace(&pod.value).to_owned(), crate::meta::name(&pod.value).to_owned());
+        let (namespace, name) =
+            (crate::meta::namespace(&pod.value).to_owned(), crate::meta::name(&pod.value).to_owned());
         pod = state.get(kind, &namespace, &name).ok_or_else(|| Failure::not_found("", "pods", &name))?;
     }
 }
@@ -127,11 +141,16 @@ async fn spend_budget(state: &Arc<State>, namespace: &str, pod: &Value) -> Outco
         let budget = match covering.as_slice() {
             [] => return Ok(()),
             [(_, one)] => one,
-            _ => return Err(Failure::internal("This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.")),
+            _ => {
+                return Err(Failure::internal(
+                    "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
+                ));
+            }
         };
         let left = budget.value.pointer("/status/disruptionsAllowed").and_then(Value::as_i64).unwrap_or_default();
         if left <= 0 {
-            let mut failure = Failure::too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", 0);
+            let mut failure =
+                Failure::too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", 0);
             let name = crate::meta::name(&budget.value);
             failure.details = Some(json!({"causes": [{
                 "reason": "DisruptionBudget",

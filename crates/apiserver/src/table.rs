@@ -27,7 +27,12 @@ pub(super) struct Column {
 
 pub(super) type Cells = Vec<Value>;
 
-pub(crate) fn of<'a>(kind: &Kind, objects: impl Iterator<Item = &'a Value>, include: Include, with_columns: bool) -> Value {
+pub(crate) fn of<'a>(
+    kind: &Kind,
+    objects: impl Iterator<Item = &'a Value>,
+    include: Include,
+    with_columns: bool,
+) -> Value {
     let now = Timestamp::now();
     let rows: Vec<Value> = objects
         .map(|object| {
@@ -151,9 +156,18 @@ mod tests {
 
     #[test]
     fn durations_are_short_like_kubectls() {
-        for (seconds, text) in
-            [(0, "0s"), (119, "119s"), (120, "2m"), (125, "2m5s"), (3600, "60m"), (10_800, "3h"), (11_000, "3h3m"), (90_000, "25h"), (172_800, "2d"), (691_200, "8d")]
-        {
+        for (seconds, text) in [
+            (0, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (125, "2m5s"),
+            (3600, "60m"),
+            (10_800, "3h"),
+            (11_000, "3h3m"),
+            (90_000, "25h"),
+            (172_800, "2d"),
+            (691_200, "8d"),
+        ] {
             assert_eq!(short_duration(seconds), text);
         }
     }

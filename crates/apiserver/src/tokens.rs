@@ -3,7 +3,9 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use ring::rand::SystemRandom;
-use ring::signature::{ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey};
+use ring::signature::{
+    ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _, UnparsedPublicKey,
+};
 use serde_json::{Value, json};
 
 use crate::state::State;
@@ -98,12 +100,14 @@ pub(crate) fn issue(state: &State, namespace: &str, account_name: &str, request:
         let (table, field) = match kind {
             "Pod" => ("pods", "pod"),
             "Secret" => ("secrets", "secret"),
-            other => return Err(Failure::bad_request(format!("cannot bind token for serviceaccount {account_name:?} to object of type {other:?}"))),
+            other => {
+                return Err(Failure::bad_request(format!(
+                    "cannot bind token for serviceaccount {account_name:?} to object of type {other:?}"
+                )));
+            }
         };
-        let object = state
-            .store
-            .get(table, namespace, &bound_name)
-            .ok_or_else(|| Failure::not_found("", table, &bound_name))?;
+        let object =
+            state.store.get(table, namespace, &bound_name).ok_or_else(|| Failure::not_found("", table, &bound_name))?;
         if kind == "Pod" && text(&object.value, "/spec/serviceAccountName") != account_name {
             return Err(Failure::bad_request(format!(
                 "cannot bind token for serviceaccount {account_name:?} to pod running with different serviceaccount name."
@@ -153,7 +157,8 @@ pub(crate) fn account_user(state: &State, token: &str, audiences: &[String], now
     if number("exp")? <= now || number("nbf")? > now + 60 || text(&claims, "/iss") != ISSUER {
         return None;
     }
-    let meant = claims.get("aud")?.as_array()?.iter().filter_map(Value::as_str).any(|a| audiences.iter().any(|w| w == a));
+    let meant =
+        claims.get("aud")?.as_array()?.iter().filter_map(Value::as_str).any(|a| audiences.iter().any(|w| w == a));
     if !meant {
         return None;
     }

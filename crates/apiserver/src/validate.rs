@@ -52,7 +52,12 @@ fn check(kind: &Kind, object: &Value, old: Option<&Value>, causes: &mut Vec<Caus
     match (&*kind.group, &*kind.resource) {
         ("", "pods") => pod::spec(object.get("spec").unwrap_or(&Value::Null), "spec", pod::Home::Pod, causes),
         ("", "podtemplates") => {
-            pod::spec(object.pointer("/template/spec").unwrap_or(&Value::Null), "template.spec", pod::Home::Template, causes);
+            pod::spec(
+                object.pointer("/template/spec").unwrap_or(&Value::Null),
+                "template.spec",
+                pod::Home::Template,
+                causes,
+            );
         }
         ("apps" | "batch", resource) => workload::check(resource, object, causes),
         ("", "services") => core::service(object, causes),
@@ -91,7 +96,9 @@ pub(crate) fn update(_state: &State, kind: &Kind, subresource: &str, old: &Value
             core::secret_update(old, next, &mut causes);
             core::frozen(old, next, &["data"], &mut causes);
         }
-        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => core::binding_update(old, next, &mut causes),
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => {
+            core::binding_update(old, next, &mut causes)
+        }
         ("scheduling.k8s.io", "priorityclasses") => core::priority_class_update(old, next, &mut causes),
         _ => {}
     }

@@ -43,7 +43,9 @@ pub(crate) fn read<'a>(kind: &Kind, stored: &'a Value) -> Cow<'a, Value> {
         rename(&mut object, |(core, view)| (core, view));
         if let Some(map) = object.as_object_mut() {
             // Always printed in the core group, left out when empty in this one.
-            map.retain(|key, value| !(matches!(key.as_str(), "reportingController" | "reportingInstance" | "note") && value == ""));
+            map.retain(|key, value| {
+                !(matches!(key.as_str(), "reportingController" | "reportingInstance" | "note") && value == "")
+            });
         }
     }
     object["apiVersion"] = kind.api_version().into();

@@ -70,9 +70,12 @@ impl Watcher {
         let (at, objects) = if initial {
             let snapshot = state
                 .store
-                .list(&asked.kind.table, filter.namespace.as_deref(), None, usize::MAX, None, |s| filter.matches(&s.value))
+                .list(&asked.kind.table, filter.namespace.as_deref(), None, usize::MAX, None, |s| {
+                    filter.matches(&s.value)
+                })
                 .map_err(|_| Failure::internal("the newest state is always there"))?;
-            let objects = snapshot.items.into_iter().filter(|(key, _)| filter.in_scope(key)).map(|(_, stored)| stored).collect();
+            let objects =
+                snapshot.items.into_iter().filter(|(key, _)| filter.in_scope(key)).map(|(_, stored)| stored).collect();
             (snapshot.revision, objects)
         } else {
             (wanted.filter(|r| *r != 0).unwrap_or_else(|| state.store.revision()), VecDeque::new())
@@ -186,7 +189,8 @@ impl Watcher {
             Form::Metadata => envelope(kind, crate::answer::partial(&stored.value).to_string().as_bytes()),
             Form::Table => {
                 let shown = crate::versions::read(&self.kind, &stored.value);
-                let mut table = crate::table::of(&self.kind, std::iter::once(shown.as_ref()), self.include, !self.columns_sent);
+                let mut table =
+                    crate::table::of(&self.kind, std::iter::once(shown.as_ref()), self.include, !self.columns_sent);
                 self.columns_sent = true;
                 table["metadata"] = json!({"resourceVersion": stored.revision.to_string()});
                 envelope(kind, table.to_string().as_bytes())
@@ -200,8 +204,12 @@ impl Watcher {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         let object: Value = match self.form {
-            Form::Plain => json!({"kind": &*self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": metadata}),
-            Form::Metadata => json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}),
+            Form::Plain => {
+                json!({"kind": &*self.kind.kind, "apiVersion": self.kind.api_version(), "metadata": metadata})
+            }
+            Form::Metadata => {
+                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata})
+            }
             Form::Table => json!({
                 "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": metadata, "columnDefinitions": null,
                 "rows": [{"cells": [], "object": {"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": metadata}}]
@@ -247,7 +255,11 @@ pub(crate) async fn watch(state: &Arc<State>, asked: &Asked, parts: &mut Parts) 
 }
 
 pub(crate) fn wants_websocket(parts: &Parts) -> bool {
-    parts.headers.get(header::UPGRADE).and_then(|v| v.to_str().ok()).is_some_and(|v| v.eq_ignore_ascii_case("websocket"))
+    parts
+        .headers
+        .get(header::UPGRADE)
+        .and_then(|v| v.to_str().ok())
+        .is_some_and(|v| v.eq_ignore_ascii_case("websocket"))
 }
 
 async fn over_websocket(mut watcher: Watcher, parts: &mut Parts) -> Reply {

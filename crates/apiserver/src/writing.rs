@@ -54,7 +54,9 @@ impl<'a> Writer<'a> {
         let object = parse_body(self.asked, body, &mut complaints)?;
         if kind.custom.is_some() {
             let missing = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().is_empty();
-            if let Some(what) = [("kind", "Kind"), ("apiVersion", "apiVersion")].into_iter().find(|(field, _)| missing(field)) {
+            if let Some(what) =
+                [("kind", "Kind"), ("apiVersion", "apiVersion")].into_iter().find(|(field, _)| missing(field))
+            {
                 return Err(Failure::bad_request(format!(
                     "the object provided is unrecognized (must be of type {}): Object '{}' is missing in '{}' ({})",
                     kind.kind,
@@ -98,7 +100,11 @@ impl<'a> Writer<'a> {
         Ok(self.finish(answer::object(self.kind(), self.asked.accepted, 201, &stored)))
     }
 
-    pub(crate) async fn create_object(&mut self, mut object: Value, operation: managed::Operation) -> Outcome<Arc<Stored>> {
+    pub(crate) async fn create_object(
+        &mut self,
+        mut object: Value,
+        operation: managed::Operation,
+    ) -> Outcome<Arc<Stored>> {
         let kind = self.kind();
         let namespace = &self.asked.target.namespace;
         place(kind, namespace, &mut object)?;
@@ -144,7 +150,9 @@ impl<'a> Writer<'a> {
             let metadata = meta::of(&mut object);
             metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());
             metadata.insert("creationTimestamp".into(), now.into());
-            for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation", "resourceVersion"] {
+            for field in
+                ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation", "resourceVersion"]
+            {
                 metadata.remove(field);
             }
             if kind.generation || kind.custom.is_some() {
@@ -159,7 +167,8 @@ impl<'a> Writer<'a> {
         let name = meta::name(&object).to_owned();
         let causes = crate::validate::create(self.state, kind, &object);
         self.refuse_invalid(&name, &causes)?;
-        crate::admission::validate(self.state, self.asked, None, Some(&object), self.dry_run, &mut self.warnings).await?;
+        crate::admission::validate(self.state, self.asked, None, Some(&object), self.dry_run, &mut self.warnings)
+            .await?;
         crate::strategy::allocate(self.state, kind, &mut object, self.dry_run)?;
         Ok(object)
     }
@@ -202,11 +211,14 @@ impl<'a> Writer<'a> {
         let manager = self.asked.field_manager();
         let subresource = target.subresource.clone();
         let stored = self
-            .change(|_, current| {
-                let mut next = object.clone();
-                inherit_managed_fields(current, &mut next);
-                Ok(next)
-            }, |kind, old, new| managed::record(kind, Some(old), new, &manager, &subresource))
+            .change(
+                |_, current| {
+                    let mut next = object.clone();
+                    inherit_managed_fields(current, &mut next);
+                    Ok(next)
+                },
+                |kind, old, new| managed::record(kind, Some(old), new, &manager, &subresource),
+            )
             .await?;
         Ok(self.finish(answer::object(kind, self.asked.accepted, 200, &stored)))
     }
@@ -225,13 +237,16 @@ impl<'a> Writer<'a> {
             return Err(self.asked.not_found());
         }
         let stored = self
-            .change(|writer, current| {
-                let shown = crate::versions::read(kind, current);
-                let patched = patch.onto(kind, &shown)?;
-                let patched = check_patched(&writer.state.kinds.load(), kind, &shown, patched)?;
-                writer.warnings.clear();
-                writer.conform(patched, Complaints::new())
-            }, |kind, old, new| managed::record(kind, Some(old), new, &manager, &subresource))
+            .change(
+                |writer, current| {
+                    let shown = crate::versions::read(kind, current);
+                    let patched = patch.onto(kind, &shown)?;
+                    let patched = check_patched(&writer.state.kinds.load(), kind, &shown, patched)?;
+                    writer.warnings.clear();
+                    writer.conform(patched, Complaints::new())
+                },
+                |kind, old, new| managed::record(kind, Some(old), new, &manager, &subresource),
+            )
             .await?;
         Ok(self.finish(answer::object(kind, self.asked.accepted, 200, &stored)))
     }
@@ -296,7 +311,10 @@ impl<'a> Writer<'a> {
                     &kind.group,
                     &kind.resource,
                     &target.name,
-                    &format!("uid mismatch: the provided object specified uid {}, and no existing object was found", meta::uid(&checked)),
+                    &format!(
+                        "uid mismatch: the provided object specified uid {}, and no existing object was found",
+                        meta::uid(&checked)
+                    ),
                 ));
             }
             let mut fresh = checked.clone();
@@ -310,11 +328,14 @@ impl<'a> Writer<'a> {
             }
         }
         let stored = self
-            .change(|writer, current| {
-                let shown = crate::versions::read(kind, current);
-                let merged = managed::apply(kind, &shown, &checked, &manager, &subresource, force)?;
-                writer.conform(merged, Complaints::new())
-            }, |_, _, _| {})
+            .change(
+                |writer, current| {
+                    let shown = crate::versions::read(kind, current);
+                    let merged = managed::apply(kind, &shown, &checked, &manager, &subresource, force)?;
+                    writer.conform(merged, Complaints::new())
+                },
+                |_, _, _| {},
+            )
             .await?;
         Ok(self.finish(answer::object(kind, self.asked.accepted, 200, &stored)))
     }
@@ -328,7 +349,8 @@ impl<'a> Writer<'a> {
         let kind = self.kind();
         let target = &self.asked.target;
         for _ in 0..ATTEMPTS {
-            let current = self.state.get(kind, &target.namespace, &target.name).ok_or_else(|| self.asked.not_found())?;
+            let current =
+                self.state.get(kind, &target.namespace, &target.name).ok_or_else(|| self.asked.not_found())?;
             let old = crate::versions::read(kind, &current.value).into_owned();
             let mut next = make(self, &current.value)?;
             let sent = meta::resource_version(&next).to_owned();
@@ -342,8 +364,15 @@ impl<'a> Writer<'a> {
             bump_generation(kind, &old, &mut next);
             let causes = crate::validate::update(self.state, kind, &target.subresource, &old, &next);
             self.refuse_invalid(&target.name, &causes)?;
-            crate::admission::validate(self.state, self.asked, Some(&old), Some(&next), self.dry_run, &mut self.warnings)
-                .await?;
+            crate::admission::validate(
+                self.state,
+                self.asked,
+                Some(&old),
+                Some(&next),
+                self.dry_run,
+                &mut self.warnings,
+            )
+            .await?;
             crate::strategy::reallocate(self.state, kind, &old, &mut next, self.dry_run)?;
             if managed::same_but_for_times(&old, &next) {
                 return Ok(current);
@@ -385,13 +414,22 @@ impl<'a> Writer<'a> {
 /// Parses a body by its media type.
 pub(crate) fn parse_body(asked: &Asked, body: &Bytes, complaints: &mut Complaints) -> Outcome<Value> {
     let parsed = match asked.media_type.as_str() {
-        "" | "application/json" => crate::decode::json(body, complaints).map_err(|e| format!("couldn't get version/kind; json parse error: {e}")),
+        "" | "application/json" => crate::decode::json(body, complaints)
+            .map_err(|e| format!("couldn't get version/kind; json parse error: {e}")),
         "application/yaml" => crate::decode::yaml(body, complaints),
         "application/vnd.kubernetes.protobuf" => crate::protobuf::decode(body),
-        _ => return Err(Failure::unsupported_media_type("application/json, application/yaml, application/vnd.kubernetes.protobuf")),
+        _ => {
+            return Err(Failure::unsupported_media_type(
+                "application/json, application/yaml, application/vnd.kubernetes.protobuf",
+            ));
+        }
     };
     let value = parsed.map_err(|why| {
-        Failure::bad_request(format!("the object provided is unrecognized (must be of type {}): {why} ({})", asked.kind.kind, summary(body)))
+        Failure::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): {why} ({})",
+            asked.kind.kind,
+            summary(body)
+        ))
     })?;
     if value.is_object() {
         return Ok(value);
@@ -437,9 +475,16 @@ pub(crate) fn check_type(kinds: &Kinds, kind: &Kind, mut object: Value) -> Outco
                     Some("") | None => "core".to_owned(),
                     Some(word) => word.to_owned(),
                 };
-                format!("converting ({}.{named}) to ({}.{}): unknown conversion", other.version, package(&kind.group), kind.kind)
+                format!(
+                    "converting ({}.{named}) to ({}.{}): unknown conversion",
+                    other.version,
+                    package(&kind.group),
+                    kind.kind
+                )
             }
-            None => format!("no kind {named:?} is registered for version {given:?} in scheme \"pkg/runtime/scheme.go:111\""),
+            None => {
+                format!("no kind {named:?} is registered for version {given:?} in scheme \"pkg/runtime/scheme.go:111\"")
+            }
         };
         return Err(Failure::bad_request(format!(
             "{named} in version {:?} cannot be handled as a {}: {why}",
@@ -482,7 +527,10 @@ fn decoded(kind: &Kind, object: &mut Value, complaints: &mut Complaints) -> Outc
 }
 
 fn unreadable(kind: &Kind, why: &str) -> Box<Failure> {
-    Failure::bad_request(format!("{} in version {:?} cannot be handled as a {}: {why}", kind.kind, &*kind.version, kind.kind))
+    Failure::bad_request(format!(
+        "{} in version {:?} cannot be handled as a {}: {why}",
+        kind.kind, &*kind.version, kind.kind
+    ))
 }
 
 /// The namespace of the path is the namespace of the object.
@@ -490,13 +538,17 @@ fn place(kind: &Kind, namespace: &str, object: &mut Value) -> Outcome<()> {
     let given = meta::namespace(object);
     if !kind.namespaced {
         if !given.is_empty() {
-            return Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+            return Err(Failure::bad_request(
+                "the namespace of the provided object does not match the namespace sent on the request",
+            ));
         }
         meta::of(object).remove("namespace");
         return Ok(());
     }
     if !given.is_empty() && given != namespace {
-        return Err(Failure::bad_request("the namespace of the provided object does not match the namespace sent on the request"));
+        return Err(Failure::bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request",
+        ));
     }
     meta::of(object).insert("namespace".into(), namespace.into());
     Ok(())

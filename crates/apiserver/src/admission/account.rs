@@ -33,7 +33,8 @@ pub(super) fn admit(state: &State, pod: &mut Value) -> Outcome<()> {
         ));
     };
     if spec.get("imagePullSecrets").and_then(Value::as_array).is_none_or(Vec::is_empty)
-        && let Some(secrets) = account.value.get("imagePullSecrets").filter(|s| s.as_array().is_some_and(|l| !l.is_empty()))
+        && let Some(secrets) =
+            account.value.get("imagePullSecrets").filter(|s| s.as_array().is_some_and(|l| !l.is_empty()))
     {
         spec.insert("imagePullSecrets".into(), secrets.clone());
     }
@@ -54,7 +55,10 @@ fn mount(spec: &mut serde_json::Map<String, Value>) {
         .and_then(Value::as_array)
         .into_iter()
         .flatten()
-        .find(|v| v.get("name").and_then(Value::as_str).is_some_and(|n| n.starts_with("kube-api-access-")) && v.get("projected").is_some())
+        .find(|v| {
+            v.get("name").and_then(Value::as_str).is_some_and(|n| n.starts_with("kube-api-access-"))
+                && v.get("projected").is_some()
+        })
         .and_then(|v| v.get("name").cloned());
     let known = existing.is_some();
     let volume = existing.unwrap_or_else(|| format!("kube-api-access-{}", meta::random_suffix()).into());

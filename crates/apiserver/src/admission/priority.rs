@@ -19,7 +19,12 @@ pub(super) fn admit(state: &State, pod: &mut Value) -> Outcome<()> {
     } else {
         let found = state.store.get(TABLE, "", &named);
         if found.is_none() {
-            return Err(Failure::forbidden("", "pods", &pod_name, &format!("no PriorityClass with name {named} was found")));
+            return Err(Failure::forbidden(
+                "",
+                "pods",
+                &pod_name,
+                &format!("no PriorityClass with name {named} was found"),
+            ));
         }
         found
     };
@@ -37,7 +42,9 @@ pub(super) fn admit(state: &State, pod: &mut Value) -> Outcome<()> {
             "",
             "pods",
             &pod_name,
-            &format!("the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {value} from the given PriorityClass name"),
+            &format!(
+                "the integer value of priority ({given}) must not be provided in pod spec; priority admission controller computed {value} from the given PriorityClass name"
+            ),
         ));
     }
     spec.insert("priority".into(), value.into());

@@ -64,16 +64,22 @@ fn concerns(state: &State, asked: &Asked, hook: &Value, old: Option<&Value>, new
             "Cluster" => !kind.namespaced,
             _ => true,
         };
-        let resources = rule.get("resources").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).any(|r| {
-            r == resource
-                || r == "*/*"
-                || (r == "*" && asked.target.subresource.is_empty())
-                || r.strip_suffix("/*").is_some_and(|base| base == &*kind.resource)
-                || (!asked.target.subresource.is_empty() && r.strip_prefix("*/").is_some_and(|s| s == asked.target.subresource))
-        });
+        let resources =
+            rule.get("resources").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).any(|r| {
+                r == resource
+                    || r == "*/*"
+                    || (r == "*" && asked.target.subresource.is_empty())
+                    || r.strip_suffix("/*").is_some_and(|base| base == &*kind.resource)
+                    || (!asked.target.subresource.is_empty()
+                        && r.strip_prefix("*/").is_some_and(|s| s == asked.target.subresource))
+            });
         // With matchPolicy Equivalent another version of the same resource counts too.
         let version = has(rule, "apiVersions", &kind.version) || meta::text(hook, "/matchPolicy") != "Exact";
-        scope && resources && version && has(rule, "operations", operation(old, new)) && has(rule, "apiGroups", &kind.group)
+        scope
+            && resources
+            && version
+            && has(rule, "operations", operation(old, new))
+            && has(rule, "apiGroups", &kind.group)
     });
     if !matching {
         return false;
@@ -112,7 +118,9 @@ async fn ask(
             tracing::warn!(webhook = name, why, "a webhook failed and is ignored");
             return Ok(());
         }
-        Err(why) => return Err(Failure::internal(format!("failed calling webhook {name:?}: failed to call webhook: {why}"))),
+        Err(why) => {
+            return Err(Failure::internal(format!("failed calling webhook {name:?}: failed to call webhook: {why}")));
+        }
     };
     let response = answer.get("response").cloned().unwrap_or_default();
     for warning in response.get("warnings").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str) {
@@ -122,7 +130,12 @@ async fn ask(
         return Ok(());
     }
     let status = response.get("status").cloned().unwrap_or_default();
-    let code = status.get("code").and_then(Value::as_u64).and_then(|c| u16::try_from(c).ok()).filter(|c| *c >= 400).unwrap_or(403);
+    let code = status
+        .get("code")
+        .and_then(Value::as_u64)
+        .and_then(|c| u16::try_from(c).ok())
+        .filter(|c| *c >= 400)
+        .unwrap_or(403);
     let message = match (meta::text(&status, "/message"), meta::text(&status, "/reason")) {
         ("", "") => format!("admission webhook {name:?} denied the request without explanation"),
         ("", reason) => format!("admission webhook {name:?} denied the request: {reason}"),
@@ -210,7 +223,13 @@ fn place(state: &State, hook: &Value) -> Result<Place, String> {
 fn endpoint(state: &State, namespace: &str, name: &str, port: u64) -> Result<(String, u16), String> {
     let missing = || format!("service {name:?} not found");
     let service = state.store.get("services", namespace, name).ok_or_else(missing)?;
-    let wanted = service.value.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten().find(|p| p.get("port").and_then(Value::as_u64) == Some(port));
+    let wanted = service
+        .value
+        .pointer("/spec/ports")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .find(|p| p.get("port").and_then(Value::as_u64) == Some(port));
     let port_name = wanted.map(|p| meta::text(p, "/name").to_owned()).unwrap_or_default();
     let slices = state
         .store
@@ -220,7 +239,11 @@ fn endpoint(state: &State, namespace: &str, name: &str, port: u64) -> Result<(St
         .map_err(|_| missing())?;
     for (_, slice) in &slices.items {
         let ports = slice.value.get("ports").and_then(Value::as_array).into_iter().flatten();
-        let Some(number) = ports.filter(|p| meta::text(p, "/name") == port_name).find_map(|p| p.get("port").and_then(Value::as_u64)) else { continue };
+        let Some(number) =
+            ports.filter(|p| meta::text(p, "/name") == port_name).find_map(|p| p.get("port").and_then(Value::as_u64))
+        else {
+            continue;
+        };
         let ready = slice.value.get("endpoints").and_then(Value::as_array).into_iter().flatten();
         let address = ready
             .filter(|e| e.pointer("/conditions/ready").is_none_or(|r| r != false))
@@ -254,9 +277,13 @@ async fn call(state: &Arc<State>, hook: &Value, review: &Value) -> Result<Value,
     let code = response.status();
     let body = Limited::new(response.into_body(), ANSWER_LIMIT).collect().await.map_err(|e| e.to_string())?.to_bytes();
     if !code.is_success() {
-        return Err(format!("the server responded with the status code {} but did not return more information", code.as_u16()));
+        return Err(format!(
+            "the server responded with the status code {} but did not return more information",
+            code.as_u16()
+        ));
     }
-    let answer: Value = serde_json::from_slice(&body).map_err(|e| format!("couldn't get version/kind; json parse error: {e}"))?;
+    let answer: Value =
+        serde_json::from_slice(&body).map_err(|e| format!("couldn't get version/kind; json parse error: {e}"))?;
     if meta::text(&answer, "/response/uid") != meta::text(review, "/request/uid") {
         return Err(format!(
             "expected response.uid={:?}, got {:?}",

@@ -52,20 +52,56 @@ const TO_VIEW: &str = "rbac.authorization.k8s.io/aggregate-to-view";
 
 fn roles() -> Vec<Value> {
     let everything = rule(&["*"], &["*"], &["*"]);
-    let workloads = ["daemonsets", "deployments", "deployments/scale", "replicasets", "replicasets/scale", "statefulsets", "statefulsets/scale"];
+    let workloads = [
+        "daemonsets",
+        "deployments",
+        "deployments/scale",
+        "replicasets",
+        "replicasets/scale",
+        "statefulsets",
+        "statefulsets/scale",
+    ];
     let core_views = [
-        "configmaps", "endpoints", "persistentvolumeclaims", "persistentvolumeclaims/status", "pods",
-        "replicationcontrollers", "replicationcontrollers/scale", "serviceaccounts", "services", "services/status",
-        "bindings", "events", "limitranges", "namespaces/status", "pods/log", "pods/status",
-        "replicationcontrollers/status", "resourcequotas", "resourcequotas/status", "namespaces",
+        "configmaps",
+        "endpoints",
+        "persistentvolumeclaims",
+        "persistentvolumeclaims/status",
+        "pods",
+        "replicationcontrollers",
+        "replicationcontrollers/scale",
+        "serviceaccounts",
+        "services",
+        "services/status",
+        "bindings",
+        "events",
+        "limitranges",
+        "namespaces/status",
+        "pods/log",
+        "pods/status",
+        "replicationcontrollers/status",
+        "resourcequotas",
+        "resourcequotas/status",
+        "namespaces",
     ];
     let core_edits = [
-        "pods", "pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "configmaps", "events",
-        "persistentvolumeclaims", "replicationcontrollers", "replicationcontrollers/scale", "secrets",
-        "serviceaccounts", "services", "services/proxy",
+        "pods",
+        "pods/attach",
+        "pods/exec",
+        "pods/portforward",
+        "pods/proxy",
+        "configmaps",
+        "events",
+        "persistentvolumeclaims",
+        "replicationcontrollers",
+        "replicationcontrollers/scale",
+        "secrets",
+        "serviceaccounts",
+        "services",
+        "services/proxy",
     ];
     let paths = json!({"nonResourceURLs": ["/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz", "/version", "/version/"], "verbs": ["get"]});
-    let health = json!({"nonResourceURLs": ["/healthz", "/livez", "/readyz", "/version", "/version/"], "verbs": ["get"]});
+    let health =
+        json!({"nonResourceURLs": ["/healthz", "/livez", "/readyz", "/version", "/version/"], "verbs": ["get"]});
     vec![
         role("cluster-admin", &[], &[everything.clone(), json!({"nonResourceURLs": ["*"], "verbs": ["*"]})]),
         aggregated("admin", &[], TO_ADMIN),
@@ -83,7 +119,11 @@ fn roles() -> Vec<Value> {
             "system:aggregate-to-edit",
             &[(TO_EDIT, "true")],
             &[
-                rule(&[""], &["pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "secrets", "services/proxy"], &READ),
+                rule(
+                    &[""],
+                    &["pods/attach", "pods/exec", "pods/portforward", "pods/proxy", "secrets", "services/proxy"],
+                    &READ,
+                ),
                 rule(&[""], &["serviceaccounts"], &["impersonate"]),
                 rule(&[""], &core_edits, &WRITE),
                 rule(&[""], &["pods/eviction", "serviceaccounts/token"], &["create"]),
@@ -102,7 +142,21 @@ fn roles() -> Vec<Value> {
             &[
                 rule(&[""], &core_views, &READ),
                 rule(&["discovery.k8s.io"], &["endpointslices"], &READ),
-                rule(&["apps"], &[&workloads[..], &["controllerrevisions", "daemonsets/status", "deployments/status", "replicasets/status", "statefulsets/status"]].concat(), &READ),
+                rule(
+                    &["apps"],
+                    &[
+                        &workloads[..],
+                        &[
+                            "controllerrevisions",
+                            "daemonsets/status",
+                            "deployments/status",
+                            "replicasets/status",
+                            "statefulsets/status",
+                        ],
+                    ]
+                    .concat(),
+                    &READ,
+                ),
                 rule(&["autoscaling"], &["horizontalpodautoscalers", "horizontalpodautoscalers/status"], &READ),
                 rule(&["batch"], &["cronjobs", "cronjobs/status", "jobs", "jobs/status"], &READ),
                 rule(&["policy"], &["poddisruptionbudgets", "poddisruptionbudgets/status"], &READ),
@@ -140,9 +194,24 @@ fn roles() -> Vec<Value> {
                 rule(&[""], &["pods"], &["create", "delete", "get", "list", "watch"]),
                 rule(&[""], &["pods/status"], &["patch", "update"]),
                 rule(&[""], &["pods/eviction", "serviceaccounts/token"], &["create"]),
-                rule(&[""], &["configmaps", "secrets", "persistentvolumeclaims", "persistentvolumes", "serviceaccounts", "endpoints"], &READ),
+                rule(
+                    &[""],
+                    &[
+                        "configmaps",
+                        "secrets",
+                        "persistentvolumeclaims",
+                        "persistentvolumes",
+                        "serviceaccounts",
+                        "endpoints",
+                    ],
+                    &READ,
+                ),
                 rule(&["coordination.k8s.io"], &["leases"], &["create", "delete", "get", "patch", "update"]),
-                rule(&["storage.k8s.io"], &["csinodes", "csidrivers", "storageclasses", "volumeattachments"], &[&READ[..], &WRITE[..]].concat()),
+                rule(
+                    &["storage.k8s.io"],
+                    &["csinodes", "csidrivers", "storageclasses", "volumeattachments"],
+                    &[&READ[..], &WRITE[..]].concat(),
+                ),
                 rule(&["node.k8s.io"], &["runtimeclasses"], &READ),
                 rule(&["discovery.k8s.io"], &["endpointslices"], &READ),
             ],

@@ -40,7 +40,8 @@ fn prune_map(schema: &Schema, map: &mut Map<String, Value>, path: &str, resource
                     let mut inner = Complaints::new();
                     let _ = crate::decode::conform(crate::schema::object_meta(), "ObjectMeta", field, &mut inner, true);
                     let prefix = join(path, "metadata");
-                    complaints.extend(inner.into_iter().map(|c| c.replacen("field \"", &format!("field \"{prefix}."), 1)));
+                    complaints
+                        .extend(inner.into_iter().map(|c| c.replacen("field \"", &format!("field \"{prefix}."), 1)));
                     continue;
                 }
                 _ => {}
@@ -91,7 +92,11 @@ pub(crate) fn definition_causes(definition: &Value) -> Vec<Cause> {
     let (group, plural) = (text("/spec/group"), text("/spec/names/plural"));
     let expected = format!("{plural}.{group}");
     if meta::name(definition) != expected {
-        causes.push(Cause::invalid("metadata.name", &meta::name(definition).into(), "must be spec.names.plural+\".\"+spec.group"));
+        causes.push(Cause::invalid(
+            "metadata.name",
+            &meta::name(definition).into(),
+            "must be spec.names.plural+\".\"+spec.group",
+        ));
     }
     if group.is_empty() {
         causes.push(Cause::required("spec.group", ""));
@@ -115,7 +120,11 @@ pub(crate) fn definition_causes(definition: &Value) -> Vec<Cause> {
         if let Some(why) = crate::names::dns1035_complaint(name) {
             causes.push(Cause::invalid(format!("{path}.name"), &name.into(), &why));
         }
-        let place = if shared { "spec.validation.openAPIV3Schema".to_owned() } else { format!("{path}.schema.openAPIV3Schema") };
+        let place = if shared {
+            "spec.validation.openAPIV3Schema".to_owned()
+        } else {
+            format!("{path}.schema.openAPIV3Schema")
+        };
         match schema_of(version) {
             Value::Null => causes.push(Cause::required(format!("{path}.schema.openAPIV3Schema"), "")),
             _ if shared && index > 0 => {}
@@ -152,7 +161,8 @@ fn structural(schema: &Value, path: &str, root: bool, causes: &mut Vec<Cause>) {
     let ty = map.get("type").and_then(Value::as_str).unwrap_or_default();
     if ty.is_empty() {
         if !flag("x-kubernetes-int-or-string") && !flag("x-kubernetes-preserve-unknown-fields") {
-            let detail = if root { "must not be empty at the root" } else { "must not be empty for specified object fields" };
+            let detail =
+                if root { "must not be empty at the root" } else { "must not be empty for specified object fields" };
             causes.push(Cause::required(format!("{path}.type"), detail));
         }
     } else if root && ty != "object" {
@@ -184,6 +194,10 @@ fn structural(schema: &Value, path: &str, root: bool, causes: &mut Vec<Cause>) {
     {
         let why = error.to_string();
         let line = why.lines().last().unwrap_or_default().to_owned();
-        causes.push(Cause::invalid(format!("{path}.pattern"), &pattern.into(), &format!("must be a valid regular expression, but isn't: {line}")));
+        causes.push(Cause::invalid(
+            format!("{path}.pattern"),
+            &pattern.into(),
+            &format!("must be a valid regular expression, but isn't: {line}"),
+        ));
     }
 }

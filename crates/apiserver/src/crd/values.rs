@@ -196,7 +196,11 @@ fn check_rules(rules: &Rules, value: &Value, path: &str, causes: &mut Vec<Cause>
         Value::Array(list) => {
             let length = list.len() as u64;
             if let Some(least) = rules.min_items.filter(|l| length < *l) {
-                causes.push(Cause::invalid(path, &length.into(), &format!("{path} in body should have at least {least} items")));
+                causes.push(Cause::invalid(
+                    path,
+                    &length.into(),
+                    &format!("{path} in body should have at least {least} items"),
+                ));
                 return;
             }
             if let Some(most) = rules.max_items.filter(|l| length > *l) {
@@ -236,8 +240,13 @@ fn check_combinations(rules: &Rules, value: &Value, path: &str, causes: &mut Vec
     if !rules.one_of.is_empty() {
         let count = rules.one_of.iter().filter(|s| passes(s)).count();
         if count != 1 {
-            let found = if count == 0 { "Found none valid".to_owned() } else { format!("Found {count} valid alternatives") };
-            causes.push(Cause::invalid(path, value, &format!("{path} in body must validate one and only one schema (oneOf). {found}")));
+            let found =
+                if count == 0 { "Found none valid".to_owned() } else { format!("Found {count} valid alternatives") };
+            causes.push(Cause::invalid(
+                path,
+                value,
+                &format!("{path} in body must validate one and only one schema (oneOf). {found}"),
+            ));
         }
     }
     if rules.not.as_deref().is_some_and(passes) {
@@ -278,7 +287,9 @@ fn go_duration(text: &str) -> bool {
             return false;
         }
         rest = &rest[digits..];
-        let Some(unit) = ["ns", "us", "µs", "ms", "s", "m", "h"].into_iter().filter(|u| rest.starts_with(u)).max_by_key(|u| u.len()) else {
+        let Some(unit) =
+            ["ns", "us", "µs", "ms", "s", "m", "h"].into_iter().filter(|u| rest.starts_with(u)).max_by_key(|u| u.len())
+        else {
             return false;
         };
         rest = &rest[unit.len()..];

@@ -52,7 +52,8 @@ pub(super) fn apply(resource: &str, object: &mut Value) {
         let notes = meta_child(meta::of(object), "annotations");
         set(notes, "deprecated.daemonset.template.generation", "1");
     }
-    if resource == "replicationcontrollers" && labels.is_none()
+    if resource == "replicationcontrollers"
+        && labels.is_none()
         && let Some(found) = template_labels
     {
         meta::of(object).insert("labels".into(), found);

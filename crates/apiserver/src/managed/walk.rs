@@ -108,10 +108,6 @@ pub(super) fn compare(schema: &Schema, old: Option<&Value>, new: Option<&Value>)
 
 fn walk(schema: &Schema, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>, out: &mut Difference) {
     let Some(any) = new.or(old) else { return };
-    if old.is_none() && any.is_null() {
-        // Printed, but not set by anybody.
-        return;
-    }
     let empty = |value: Option<&Value>| match value {
         None => true,
         Some(Value::Object(map)) => map.is_empty(),
@@ -179,7 +175,8 @@ pub(super) fn merge(schema: &Schema, live: &Value, applied: &Value) -> Value {
         (Shape::Map, Value::Object(before), Value::Object(after)) => {
             let mut out = before.clone();
             for (name, value) in after {
-                let merged = before.get(name).map_or_else(|| value.clone(), |old| merge(field(schema, name), old, value));
+                let merged =
+                    before.get(name).map_or_else(|| value.clone(), |old| merge(field(schema, name), old, value));
                 out.insert(name.clone(), merged);
             }
             Value::Object(out)
@@ -239,7 +236,8 @@ pub(super) fn remove(schema: &Schema, value: &mut Value, path: &[Step]) {
             };
             if rest.is_empty() {
                 list.retain(|e| element_step(schema, keys, e).as_ref() != Some(first));
-            } else if let Some(inner) = list.iter_mut().find(|e| element_step(schema, keys, e).as_ref() == Some(first)) {
+            } else if let Some(inner) = list.iter_mut().find(|e| element_step(schema, keys, e).as_ref() == Some(first))
+            {
                 remove(items(schema), inner, rest);
             }
         }

@@ -18,7 +18,11 @@ pub(super) fn merge(schema: &Schema, target: &mut Value, patch: &Value) -> Resul
     Ok(())
 }
 
-fn merge_map(schema: &Schema, mut target: Map<String, Value>, patch: &Map<String, Value>) -> Result<Map<String, Value>, String> {
+fn merge_map(
+    schema: &Schema,
+    mut target: Map<String, Value>,
+    patch: &Map<String, Value>,
+) -> Result<Map<String, Value>, String> {
     let schema = schema.target();
     match patch.get(DIRECTIVE).map(|d| d.as_str().unwrap_or_default()) {
         Some("replace") => {
@@ -179,12 +183,18 @@ mod tests {
 
     #[test]
     fn containers_merge_by_name_and_ports_by_number() {
-        let before = with_containers(json!([{"name": "a", "image": "x", "ports": [{"containerPort": 80, "name": "p"}]}, {"name": "b"}]));
-        let patch = with_containers(json!([{"name": "a", "image": "y", "ports": [{"containerPort": 80, "name": "q"}, {"containerPort": 81}]}]));
+        let before = with_containers(
+            json!([{"name": "a", "image": "x", "ports": [{"containerPort": 80, "name": "p"}]}, {"name": "b"}]),
+        );
+        let patch = with_containers(
+            json!([{"name": "a", "image": "y", "ports": [{"containerPort": 80, "name": "q"}, {"containerPort": 81}]}]),
+        );
         let after = merged(before, &patch);
         assert_eq!(
             after,
-            with_containers(json!([{"name": "a", "image": "y", "ports": [{"containerPort": 80, "name": "q"}, {"containerPort": 81}]}, {"name": "b"}]))
+            with_containers(
+                json!([{"name": "a", "image": "y", "ports": [{"containerPort": 80, "name": "q"}, {"containerPort": 81}]}, {"name": "b"}])
+            )
         );
     }
 
@@ -204,15 +214,20 @@ mod tests {
 
     #[test]
     fn retain_keys_clears_the_others_and_null_removes() {
-        let before = json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}, "paused": true}});
-        let after = merged(before, &json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}, "paused": null}}));
+        let before =
+            json!({"spec": {"strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1}}, "paused": true}});
+        let after = merged(
+            before,
+            &json!({"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}, "paused": null}}),
+        );
         assert_eq!(after, json!({"spec": {"strategy": {"type": "Recreate"}}}));
     }
 
     #[test]
     fn primitive_lists_with_merge_strategy_add_and_drop() {
         let before = json!({"metadata": {"finalizers": ["a", "b"]}});
-        let after = merged(before, &json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["c"]}}));
+        let after =
+            merged(before, &json!({"metadata": {"$deleteFromPrimitiveList/finalizers": ["a"], "finalizers": ["c"]}}));
         assert_eq!(after, json!({"metadata": {"finalizers": ["c", "b"]}}));
     }
 }

@@ -28,7 +28,8 @@ struct Kubelet {
 
 fn kubelet_of(state: &State, node_name: &str) -> Outcome<Kubelet> {
     let node = state.store.get("nodes", "", node_name).ok_or_else(|| Failure::not_found("", "nodes", node_name))?;
-    let addresses: Vec<&Value> = node.value.pointer("/status/addresses").and_then(Value::as_array).into_iter().flatten().collect();
+    let addresses: Vec<&Value> =
+        node.value.pointer("/status/addresses").and_then(Value::as_array).into_iter().flatten().collect();
     let address = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"]
         .into_iter()
         // An address is more certain to be reachable than a name.
@@ -36,8 +37,11 @@ fn kubelet_of(state: &State, node_name: &str) -> Outcome<Kubelet> {
         .chain(["Hostname", "ExternalIP"])
         .find_map(|kind| addresses.iter().find(|a| meta::text(a, "/type") == kind))
         .map(|a| meta::text(a, "/address").to_owned())
-        .ok_or_else(|| Failure::internal(format!("no preferred addresses found; known addresses: []: node {node_name}")))?;
-    let port = node.value.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64).unwrap_or_default();
+        .ok_or_else(|| {
+            Failure::internal(format!("no preferred addresses found; known addresses: []: node {node_name}"))
+        })?;
+    let port =
+        node.value.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64).unwrap_or_default();
     Ok(Kubelet { address, port: u16::try_from(port).ok().filter(|p| *p != 0).unwrap_or(DEFAULT_PORT) })
 }
 
@@ -71,7 +75,11 @@ fn container(asked: &Asked, pod: &Value) -> Outcome<String> {
         [] => Err(Failure::bad_request(format!("a container name must be specified for pod {name}"))),
         many => {
             let inits: Vec<&str> = container_names(pod).into_iter().filter(|n| !many.contains(n)).collect();
-            let also = if inits.is_empty() { String::new() } else { format!(" or one of the init containers: [{}]", inits.join(" ")) };
+            let also = if inits.is_empty() {
+                String::new()
+            } else {
+                format!(" or one of the init containers: [{}]", inits.join(" "))
+            };
             Err(Failure::bad_request(format!(
                 "a container name must be specified for pod {name}, choose one of: [{}]{also}",
                 many.join(" ")
@@ -84,7 +92,11 @@ fn pod(state: &State, asked: &Asked) -> Outcome<Arc<Stored>> {
     state.store.get("pods", &asked.target.namespace, &asked.target.name).ok_or_else(|| asked.not_found())
 }
 
-async fn call(state: &Arc<State>, kubelet: &Kubelet, request: Request<Body>) -> Outcome<Response<hyper::body::Incoming>> {
+async fn call(
+    state: &Arc<State>,
+    kubelet: &Kubelet,
+    request: Request<Body>,
+) -> Outcome<Response<hyper::body::Incoming>> {
     let url = format!("https://{}:{}{}", kubelet.address, kubelet.port, request.uri());
     crate::dial::send(state.kubelet_tls.clone(), &kubelet.address, kubelet.port, &kubelet.address, request)
         .await
@@ -122,8 +134,14 @@ pub(super) async fn log(state: &Arc<State>, asked: &Asked) -> Outcome<Reply> {
         let text = String::from_utf8_lossy(&text[..text.len().min(2048)]).trim().to_owned();
         return Err(match status.as_u16() {
             400 => Failure::bad_request(text),
-            404 => Failure::custom(404, "NotFound", format!("the server could not find the requested resource ( pods/log {})", asked.target.name)),
-            _ => Failure::internal(format!("an error on the server ({text:?}) has prevented the request from succeeding")),
+            404 => Failure::custom(
+                404,
+                "NotFound",
+                format!("the server could not find the requested resource ( pods/log {})", asked.target.name),
+            ),
+            _ => Failure::internal(format!(
+                "an error on the server ({text:?}) has prevented the request from succeeding"
+            )),
         });
     }
     let mut reply = Response::new(Body::new(response.into_body()));
@@ -146,7 +164,11 @@ fn log_query(asked: &Asked) -> String {
 /// Headers that describe an upgrade and so belong to both connections.
 fn travels(name: &HeaderName) -> bool {
     let name = name.as_str();
-    name == "connection" || name == "upgrade" || name.starts_with("sec-websocket-") || name == "x-stream-protocol-version" || name == "content-length"
+    name == "connection"
+        || name == "upgrade"
+        || name.starts_with("sec-websocket-")
+        || name == "x-stream-protocol-version"
+        || name == "content-length"
 }
 
 pub(super) async fn stream(state: &Arc<State>, asked: &Asked, parts: &mut Parts) -> Outcome<Reply> {
@@ -162,7 +184,8 @@ pub(super) async fn stream(state: &Arc<State>, asked: &Asked, parts: &mut Parts)
     let (Some(upgrade), true) = (upgrade, asks_upgrade) else {
         return Err(Failure::bad_request("unable to upgrade: missing upgrade headers in request"));
     };
-    let headers: HeaderMap = parts.headers.iter().filter(|(n, _)| travels(n)).map(|(n, v)| (n.clone(), v.clone())).collect();
+    let headers: HeaderMap =
+        parts.headers.iter().filter(|(n, _)| travels(n)).map(|(n, v)| (n.clone(), v.clone())).collect();
     let mut response = call(state, &kubelet, request(&kubelet, parts.method.clone(), &path, headers)?).await?;
     if response.status() != StatusCode::SWITCHING_PROTOCOLS {
         let mut reply = Response::new(Body::empty());

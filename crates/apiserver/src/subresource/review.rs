@@ -89,9 +89,11 @@ fn access_review(state: &State, user: &User, review: &Value) -> Outcome<Value> {
             namespace: text(resource, "/namespace").to_owned(),
             path: None,
         },
-        (None, Some(path)) => {
-            Access { verb: text(path, "/verb").to_owned(), path: Some(text(path, "/path").to_owned()), ..Access::default() }
-        }
+        (None, Some(path)) => Access {
+            verb: text(path, "/verb").to_owned(),
+            path: Some(text(path, "/path").to_owned()),
+            ..Access::default()
+        },
         (Some(_), Some(_)) => {
             let cause = Cause::invalid(
                 "spec.nonResourceAttributes",

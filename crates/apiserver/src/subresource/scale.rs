@@ -60,7 +60,9 @@ fn scale_of(kind: &Kind, object: &Value) -> Value {
 /// A label selector object in the one-line form.
 fn selector_text(selector: &Value) -> String {
     let mut parts = Vec::new();
-    let exact = selector.get("matchLabels").or_else(|| selector.as_object().filter(|m| !m.contains_key("matchExpressions")).map(|_| selector));
+    let exact = selector
+        .get("matchLabels")
+        .or_else(|| selector.as_object().filter(|m| !m.contains_key("matchExpressions")).map(|_| selector));
     for (key, value) in exact.and_then(Value::as_object).into_iter().flatten() {
         if let Some(value) = value.as_str() {
             parts.push(format!("{key}={value}"));
@@ -68,8 +70,13 @@ fn selector_text(selector: &Value) -> String {
     }
     for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
         let key = meta::text(expression, "/key");
-        let values: Vec<&str> =
-            expression.get("values").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str).collect();
+        let values: Vec<&str> = expression
+            .get("values")
+            .and_then(Value::as_array)
+            .into_iter()
+            .flatten()
+            .filter_map(Value::as_str)
+            .collect();
         parts.push(match meta::text(expression, "/operator") {
             "In" => format!("{key} in ({})", values.join(",")),
             "NotIn" => format!("{key} notin ({})", values.join(",")),

@@ -15,11 +15,19 @@ fn spec(kind: &Kind) -> &'static str {
         ("", "configmaps") => "Name Data Age",
         ("", "secrets") => "Name Type Data Age",
         ("", "serviceaccounts") => "Name Age",
-        ("", "nodes") => "Name Status Roles Age Version Internal-IP:w External-IP:w OS-Image:w Kernel-Version:w Container-Runtime:w",
+        ("", "nodes") => {
+            "Name Status Roles Age Version Internal-IP:w External-IP:w OS-Image:w Kernel-Version:w Container-Runtime:w"
+        }
         ("", "namespaces") => "Name Status Age",
-        ("", "events") | ("events.k8s.io", _) => "Last_Seen Type Reason Object Subobject:w Source:w Message First_Seen:w Count:w Name:w",
-        ("", "persistentvolumeclaims") => "Name Status Volume Capacity Access_Modes StorageClass VolumeAttributesClass Age VolumeMode:w",
-        ("", "persistentvolumes") => "Name Capacity Access_Modes Reclaim_Policy Status Claim StorageClass VolumeAttributesClass Reason Age VolumeMode:w",
+        ("", "events") | ("events.k8s.io", _) => {
+            "Last_Seen Type Reason Object Subobject:w Source:w Message First_Seen:w Count:w Name:w"
+        }
+        ("", "persistentvolumeclaims") => {
+            "Name Status Volume Capacity Access_Modes StorageClass VolumeAttributesClass Age VolumeMode:w"
+        }
+        ("", "persistentvolumes") => {
+            "Name Capacity Access_Modes Reclaim_Policy Status Claim StorageClass VolumeAttributesClass Reason Age VolumeMode:w"
+        }
         ("", "endpoints") => "Name Endpoints Age",
         ("", "replicationcontrollers") => "Name Desired:i Current:i Ready:i Age Containers:w Images:w Selector:w",
         ("", "resourcequotas") => "Name Request Limit Age",
@@ -27,20 +35,28 @@ fn spec(kind: &Kind) -> &'static str {
         ("apps", "deployments") => "Name Ready Up-to-date Available Age Containers:w Images:w Selector:w",
         ("apps", "replicasets") => "Name Desired:i Current:i Ready:i Age Containers:w Images:w Selector:w",
         ("apps", "statefulsets") => "Name Ready Age Containers:w Images:w",
-        ("apps", "daemonsets") => "Name Desired:i Current:i Ready:i Up-to-date:i Available:i Node_Selector Age Containers:w Images:w Selector:w",
+        ("apps", "daemonsets") => {
+            "Name Desired:i Current:i Ready:i Up-to-date:i Available:i Node_Selector Age Containers:w Images:w Selector:w"
+        }
         ("apps", "controllerrevisions") => "Name Controller Revision Age",
         ("batch", "jobs") => "Name Status Completions Duration Age Containers:w Images:w Selector:w",
-        ("batch", "cronjobs") => "Name Schedule Timezone Suspend:b Active:i Last_Schedule Age Containers:w Images:w Selector:w",
+        ("batch", "cronjobs") => {
+            "Name Schedule Timezone Suspend:b Active:i Last_Schedule Age Containers:w Images:w Selector:w"
+        }
         ("policy", "poddisruptionbudgets") => "Name Min_Available Max_Unavailable Allowed_Disruptions:i Age",
         ("coordination.k8s.io", "leases") => "Name Holder Age",
-        ("storage.k8s.io", "storageclasses") => "Name Provisioner ReclaimPolicy VolumeBindingMode AllowVolumeExpansion Age",
+        ("storage.k8s.io", "storageclasses") => {
+            "Name Provisioner ReclaimPolicy VolumeBindingMode AllowVolumeExpansion Age"
+        }
         ("scheduling.k8s.io", "priorityclasses") => "Name Value:i Global-Default:b Age PreemptionPolicy",
         ("discovery.k8s.io", "endpointslices") => "Name AddressType Ports Endpoints Age",
         ("networking.k8s.io", "ingresses") => "Name Class Hosts Address Ports Age",
         ("networking.k8s.io", "networkpolicies") => "Name Pod-Selector Age",
         ("rbac.authorization.k8s.io", "roles" | "clusterroles") => "Name Created_At",
         ("rbac.authorization.k8s.io", _) => "Name Role Age Users:w Groups:w ServiceAccounts:w",
-        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations" | "validatingwebhookconfigurations") => "Name Webhooks:i Age",
+        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations" | "validatingwebhookconfigurations") => {
+            "Name Webhooks:i Age"
+        }
         ("apiextensions.k8s.io", _) => "Name Created_At",
         _ => "Name Age",
     }
@@ -138,7 +154,9 @@ pub(super) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Cells {
     let name: Value = meta::name(object).into();
     let old = age(object, now);
     let template = "/spec/template/spec/containers";
-    let workload = |selector: &str| [containers(object, template, "/name"), containers(object, template, "/image"), labels(object, selector)];
+    let workload = |selector: &str| {
+        [containers(object, template, "/name"), containers(object, template, "/image"), labels(object, selector)]
+    };
     match (&*kind.group, &*kind.resource) {
         ("", "pods") => super::pod::cells(object, now),
         ("", "services") => service(object, name, old),
@@ -146,15 +164,28 @@ pub(super) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Cells {
         ("", "secrets") => vec![name, text(object, "/type"), count(object, "/data").into(), old],
         ("", "nodes") => node(object, name, old),
         ("", "namespaces") => vec![name, text(object, "/status/phase"), old],
-        ("", "events") => event(object, now, ["involvedObject", "source", "message", "firstTimestamp", "lastTimestamp", "count", "reportingComponent"]),
+        ("", "events") => event(
+            object,
+            now,
+            ["involvedObject", "source", "message", "firstTimestamp", "lastTimestamp", "count", "reportingComponent"],
+        ),
         ("events.k8s.io", _) => event(
             object,
             now,
-            ["regarding", "deprecatedSource", "note", "deprecatedFirstTimestamp", "deprecatedLastTimestamp", "deprecatedCount", "reportingController"],
+            [
+                "regarding",
+                "deprecatedSource",
+                "note",
+                "deprecatedFirstTimestamp",
+                "deprecatedLastTimestamp",
+                "deprecatedCount",
+                "reportingController",
+            ],
         ),
         ("", "persistentvolumeclaims") => {
             let bound = !meta::text(object, "/spec/volumeName").is_empty();
-            let status: Value = if meta::deleting(object) { "Terminating".into() } else { text(object, "/status/phase") };
+            let status: Value =
+                if meta::deleting(object) { "Terminating".into() } else { text(object, "/status/phase") };
             vec![
                 name,
                 status,
@@ -172,7 +203,8 @@ pub(super) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Cells {
                 "" => String::new(),
                 claim => format!("{}/{claim}", meta::text(object, "/spec/claimRef/namespace")),
             };
-            let status: Value = if meta::deleting(object) { "Terminating".into() } else { text(object, "/status/phase") };
+            let status: Value =
+                if meta::deleting(object) { "Terminating".into() } else { text(object, "/status/phase") };
             vec![
                 name,
                 text(object, "/spec/capacity/storage"),
@@ -190,7 +222,16 @@ pub(super) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Cells {
         ("", "endpoints") => vec![name, endpoints(object), old],
         ("", "replicationcontrollers") => {
             let [names, images, selector] = workload("/spec/selector");
-            vec![name, int(object, "/spec/replicas"), int(object, "/status/replicas"), int(object, "/status/readyReplicas"), old, names, images, selector]
+            vec![
+                name,
+                int(object, "/spec/replicas"),
+                int(object, "/status/replicas"),
+                int(object, "/status/readyReplicas"),
+                old,
+                names,
+                images,
+                selector,
+            ]
         }
         ("", "resourcequotas") => quota(object, name, old),
         ("", "limitranges") | ("apiextensions.k8s.io", _) | ("rbac.authorization.k8s.io", "roles" | "clusterroles") => {
@@ -199,11 +240,29 @@ pub(super) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Cells {
         ("apps", "deployments") => {
             let [names, images, selector] = workload("/spec/selector/matchLabels");
             let ready = format!("{}/{}", int(object, "/status/readyReplicas"), int(object, "/spec/replicas"));
-            vec![name, ready.into(), int(object, "/status/updatedReplicas"), int(object, "/status/availableReplicas"), old, names, images, selector]
+            vec![
+                name,
+                ready.into(),
+                int(object, "/status/updatedReplicas"),
+                int(object, "/status/availableReplicas"),
+                old,
+                names,
+                images,
+                selector,
+            ]
         }
         ("apps", "replicasets") => {
             let [names, images, selector] = workload("/spec/selector/matchLabels");
-            vec![name, int(object, "/spec/replicas"), int(object, "/status/replicas"), int(object, "/status/readyReplicas"), old, names, images, selector]
+            vec![
+                name,
+                int(object, "/spec/replicas"),
+                int(object, "/status/replicas"),
+                int(object, "/status/readyReplicas"),
+                old,
+                names,
+                images,
+                selector,
+            ]
         }
         ("apps", "statefulsets") => {
             let [names, images, _] = workload("/spec/selector/matchLabels");
@@ -227,8 +286,11 @@ pub(super) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Cells {
             ]
         }
         ("apps", "controllerrevisions") => {
-            let owner = list(object, "/metadata/ownerReferences").find(|o| o.get("controller").is_some_and(|c| c == true));
-            let controller = owner.map_or("<none>".to_owned(), |o| format!("{}/{}", meta::text(o, "/kind").to_lowercase(), meta::text(o, "/name")));
+            let owner =
+                list(object, "/metadata/ownerReferences").find(|o| o.get("controller").is_some_and(|c| c == true));
+            let controller = owner.map_or("<none>".to_owned(), |o| {
+                format!("{}/{}", meta::text(o, "/kind").to_lowercase(), meta::text(o, "/name"))
+            });
             vec![name, controller.into(), int(object, "/revision"), old]
         }
         ("batch", "jobs") => job(object, name, old, now),
@@ -260,10 +322,19 @@ pub(super) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Cells {
         ],
         ("coordination.k8s.io", "leases") => vec![name, text(object, "/spec/holderIdentity"), old],
         ("storage.k8s.io", "storageclasses") => {
-            let default = object.pointer("/metadata/annotations/storageclass.kubernetes.io~1is-default-class").is_some_and(|v| v == "true");
+            let default = object
+                .pointer("/metadata/annotations/storageclass.kubernetes.io~1is-default-class")
+                .is_some_and(|v| v == "true");
             let shown: Value = if default { format!("{} (default)", meta::name(object)).into() } else { name };
             let expansion = object.pointer("/allowVolumeExpansion").and_then(Value::as_bool).unwrap_or_default();
-            vec![shown, text(object, "/provisioner"), text(object, "/reclaimPolicy"), text(object, "/volumeBindingMode"), expansion.into(), old]
+            vec![
+                shown,
+                text(object, "/provisioner"),
+                text(object, "/reclaimPolicy"),
+                text(object, "/volumeBindingMode"),
+                expansion.into(),
+                old,
+            ]
         }
         ("scheduling.k8s.io", "priorityclasses") => vec![
             name,
@@ -273,16 +344,30 @@ pub(super) fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Cells {
             text(object, "/preemptionPolicy"),
         ],
         ("discovery.k8s.io", "endpointslices") => {
-            let ports = joined_or(list(object, "/ports").map(|p| or(p, "/port", "*").as_str().unwrap_or_default().to_owned()), "<unset>");
+            let ports = joined_or(
+                list(object, "/ports").map(|p| or(p, "/port", "*").as_str().unwrap_or_default().to_owned()),
+                "<unset>",
+            );
             let addresses = joined_or(
-                list(object, "/endpoints").flat_map(|e| list(e, "/addresses")).filter_map(|a| a.as_str().map(str::to_owned)),
+                list(object, "/endpoints")
+                    .flat_map(|e| list(e, "/addresses"))
+                    .filter_map(|a| a.as_str().map(str::to_owned)),
                 "<unset>",
             );
             vec![name, text(object, "/addressType"), ports, addresses, old]
         }
         ("networking.k8s.io", "ingresses") => {
-            let hosts = joined_or(list(object, "/spec/rules").map(|r| meta::text(r, "/host").to_owned()).filter(|h| !h.is_empty()), "*");
-            let address = joined(list(object, "/status/loadBalancer/ingress").map(|i| match meta::text(i, "/ip") { "" => meta::text(i, "/hostname"), ip => ip }), ",");
+            let hosts = joined_or(
+                list(object, "/spec/rules").map(|r| meta::text(r, "/host").to_owned()).filter(|h| !h.is_empty()),
+                "*",
+            );
+            let address = joined(
+                list(object, "/status/loadBalancer/ingress").map(|i| match meta::text(i, "/ip") {
+                    "" => meta::text(i, "/hostname"),
+                    ip => ip,
+                }),
+                ",",
+            );
             let ports = if count(object, "/spec/tls") > 0 { "80, 443" } else { "80" };
             vec![name, or(object, "/spec/ingressClassName", "<none>"), hosts, address.into(), ports.into(), old]
         }
@@ -322,7 +407,13 @@ fn service(object: &Value, name: Value, old: Value) -> Cells {
     let external = match meta::text(object, "/spec/type") {
         "ExternalName" => meta::text(object, "/spec/externalName").to_owned(),
         "LoadBalancer" => {
-            let given = joined(list(object, "/status/loadBalancer/ingress").map(|i| match meta::text(i, "/ip") { "" => meta::text(i, "/hostname"), ip => ip }), ",");
+            let given = joined(
+                list(object, "/status/loadBalancer/ingress").map(|i| match meta::text(i, "/ip") {
+                    "" => meta::text(i, "/hostname"),
+                    ip => ip,
+                }),
+                ",",
+            );
             if given.is_empty() { "<pending>".into() } else { given }
         }
         _ => {
@@ -355,7 +446,10 @@ fn service(object: &Value, name: Value, old: Value) -> Cells {
 fn node(object: &Value, name: Value, old: Value) -> Cells {
     let mut status = list(object, "/status/conditions")
         .find(|c| c.get("type").is_some_and(|t| t == "Ready"))
-        .map_or("Unknown", |c| match meta::text(c, "/status") { "True" => "Ready", _ => "NotReady" })
+        .map_or("Unknown", |c| match meta::text(c, "/status") {
+            "True" => "Ready",
+            _ => "NotReady",
+        })
         .to_owned();
     if object.pointer("/spec/unschedulable").is_some_and(|u| u == true) {
         status.push_str(",SchedulingDisabled");
@@ -462,12 +556,18 @@ fn quota(object: &Value, name: Value, old: Value) -> Cells {
 fn job(object: &Value, name: Value, old: Value, now: Timestamp) -> Cells {
     let at = "/spec/template/spec/containers";
     let done = int(object, "/status/succeeded");
-    let completions = match (object.pointer("/spec/completions").and_then(Value::as_i64), object.pointer("/spec/parallelism").and_then(Value::as_i64)) {
+    let completions = match (
+        object.pointer("/spec/completions").and_then(Value::as_i64),
+        object.pointer("/spec/parallelism").and_then(Value::as_i64),
+    ) {
         (Some(wanted), _) => format!("{done}/{wanted}"),
         (None, Some(parallel)) if parallel > 1 => format!("{done}/1 of {parallel}"),
         _ => format!("{done}/1"),
     };
-    let has = |kind: &str| list(object, "/status/conditions").any(|c| c.get("type").is_some_and(|t| t == kind) && c.get("status").is_some_and(|s| s == "True"));
+    let has = |kind: &str| {
+        list(object, "/status/conditions")
+            .any(|c| c.get("type").is_some_and(|t| t == kind) && c.get("status").is_some_and(|s| s == "True"))
+    };
     let status = if has("Complete") {
         "Complete"
     } else if has("Failed") {

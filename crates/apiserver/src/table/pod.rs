@@ -21,11 +21,13 @@ pub(super) fn row_conditions(pod: &Value) -> Option<Value> {
 }
 
 fn is_sidecar(pod: &Value, name: &str) -> bool {
-    list(pod, "/spec/initContainers").any(|c| c.get("name").is_some_and(|n| n == name) && c.get("restartPolicy").is_some_and(|r| r == "Always"))
+    list(pod, "/spec/initContainers")
+        .any(|c| c.get("name").is_some_and(|n| n == name) && c.get("restartPolicy").is_some_and(|r| r == "Always"))
 }
 
 fn condition_true(pod: &Value, kind: &str) -> bool {
-    list(pod, "/status/conditions").any(|c| c.get("type").is_some_and(|t| t == kind) && c.get("status").is_some_and(|s| s == "True"))
+    list(pod, "/status/conditions")
+        .any(|c| c.get("type").is_some_and(|t| t == kind) && c.get("status").is_some_and(|s| s == "True"))
 }
 
 pub(super) fn cells(pod: &Value, now: Timestamp) -> Cells {
@@ -37,7 +39,9 @@ pub(super) fn cells(pod: &Value, now: Timestamp) -> Cells {
         "" => meta::text(pod, "/status/phase").to_owned(),
         given => given.to_owned(),
     };
-    if list(pod, "/status/conditions").any(|c| c.get("type").is_some_and(|t| t == "PodScheduled") && c.get("reason").is_some_and(|r| r == "SchedulingGated")) {
+    if list(pod, "/status/conditions").any(|c| {
+        c.get("type").is_some_and(|t| t == "PodScheduled") && c.get("reason").is_some_and(|r| r == "SchedulingGated")
+    }) {
         reason = "SchedulingGated".into();
     }
     let note_restart = |status: &Value, last: &mut Option<Timestamp>| {
@@ -81,7 +85,8 @@ pub(super) fn cells(pod: &Value, now: Timestamp) -> Cells {
         initializing = true;
         break;
     }
-    total += list(pod, "/spec/initContainers").filter(|c| c.get("restartPolicy").is_some_and(|r| r == "Always")).count();
+    total +=
+        list(pod, "/spec/initContainers").filter(|c| c.get("restartPolicy").is_some_and(|r| r == "Always")).count();
     if !initializing || condition_true(pod, "Initialized") {
         let mut running = false;
         let statuses: Vec<&Value> = list(pod, "/status/containerStatuses").collect();
@@ -120,7 +125,9 @@ pub(super) fn cells(pod: &Value, now: Timestamp) -> Cells {
         }
     }
     let restarts = match last_restart {
-        Some(time) if restarts != 0 => format!("{restarts} ({} ago)", short_duration(now.duration_since(time).as_secs())),
+        Some(time) if restarts != 0 => {
+            format!("{restarts} ({} ago)", short_duration(now.duration_since(time).as_secs()))
+        }
         _ => restarts.to_string(),
     };
     let or_none = |text: &str| if text.is_empty() { "<none>".to_owned() } else { text.to_owned() };

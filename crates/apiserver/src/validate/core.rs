@@ -80,7 +80,11 @@ pub(super) fn data(object: &Value, fields: &[&str], causes: &mut Vec<Cause>) {
                 causes.push(Cause::invalid(format!("{field}[{key}]"), &key.as_str().into(), &why));
             }
             if !seen.insert(key) {
-                causes.push(Cause::invalid(format!("{field}[{key}]"), &key.as_str().into(), "duplicate of key present in data"));
+                causes.push(Cause::invalid(
+                    format!("{field}[{key}]"),
+                    &key.as_str().into(),
+                    "duplicate of key present in data",
+                ));
             }
             total += value.as_str().map_or(0, str::len);
         }
@@ -108,7 +112,9 @@ pub(super) fn frozen(old: &Value, next: &Value, fields: &[&str], causes: &mut Ve
 
 pub(super) fn claim(object: &Value, causes: &mut Vec<Cause>) {
     let spec = object.get("spec").unwrap_or(&Value::Null);
-    if each(spec, "accessModes").is_empty() && spec.get("accessModes").and_then(Value::as_array).is_none_or(Vec::is_empty) {
+    if each(spec, "accessModes").is_empty()
+        && spec.get("accessModes").and_then(Value::as_array).is_none_or(Vec::is_empty)
+    {
         causes.push(Cause::required("spec.accessModes", "at least 1 access mode is required"));
     }
     for mode in spec.get("accessModes").and_then(Value::as_array).into_iter().flatten() {
@@ -152,7 +158,8 @@ pub(super) fn roles(object: &Value, cluster: bool, causes: &mut Vec<Cause>) {
             continue;
         }
         if !filled("apiGroups") {
-            causes.push(Cause::required(format!("{at}.apiGroups"), "resource rules must supply at least one api group"));
+            causes
+                .push(Cause::required(format!("{at}.apiGroups"), "resource rules must supply at least one api group"));
         }
         if !filled("resources") {
             causes.push(Cause::required(format!("{at}.resources"), "resource rules must supply at least one resource"));
@@ -164,7 +171,11 @@ pub(super) fn binding(object: &Value, cluster: bool, causes: &mut Vec<Cause>) {
     let role = object.get("roleRef").unwrap_or(&Value::Null);
     let kinds: &[&str] = if cluster { &["ClusterRole"] } else { &["Role", "ClusterRole"] };
     if text(role, "apiGroup") != "rbac.authorization.k8s.io" {
-        causes.push(Cause::unsupported("roleRef.apiGroup", &text(role, "apiGroup").into(), &["rbac.authorization.k8s.io"]));
+        causes.push(Cause::unsupported(
+            "roleRef.apiGroup",
+            &text(role, "apiGroup").into(),
+            &["rbac.authorization.k8s.io"],
+        ));
     }
     if !kinds.contains(&text(role, "kind")) {
         causes.push(Cause::unsupported("roleRef.kind", &text(role, "kind").into(), kinds));
@@ -184,7 +195,11 @@ pub(super) fn binding(object: &Value, cluster: bool, causes: &mut Vec<Cause>) {
                 }
             }
             "User" | "Group" => {}
-            other => causes.push(Cause::unsupported(format!("{at}.kind"), &other.into(), &["ServiceAccount", "User", "Group"])),
+            other => causes.push(Cause::unsupported(
+                format!("{at}.kind"),
+                &other.into(),
+                &["ServiceAccount", "User", "Group"],
+            )),
         }
     }
 }

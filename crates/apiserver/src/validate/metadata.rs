@@ -75,7 +75,9 @@ fn annotations(object: &Value, causes: &mut Vec<Cause>) {
 
 fn owners(object: &Value, causes: &mut Vec<Cause>) {
     let mut controllers = Vec::new();
-    for (index, owner) in object.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten().enumerate() {
+    for (index, owner) in
+        object.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten().enumerate()
+    {
         let path = format!("metadata.ownerReferences[{index}]");
         for (field, words) in [("apiVersion", "version must not be empty"), ("kind", ""), ("name", ""), ("uid", "")] {
             if owner.get(field).and_then(Value::as_str).unwrap_or_default().is_empty() {
@@ -132,7 +134,11 @@ pub(super) fn check_update(old: &Value, next: &Value) -> Vec<Cause> {
     for field in ["name", "namespace"] {
         let pointer = format!("/metadata/{field}");
         if meta::text(old, &pointer) != meta::text(next, &pointer) {
-            causes.push(Cause::invalid(format!("metadata.{field}"), &json!(meta::text(next, &pointer)), "field is immutable"));
+            causes.push(Cause::invalid(
+                format!("metadata.{field}"),
+                &json!(meta::text(next, &pointer)),
+                "field is immutable",
+            ));
         }
     }
     causes

@@ -45,7 +45,11 @@ pub(super) fn spec(spec: &Value, path: &str, home: Home, causes: &mut Vec<Cause>
     if let Some(value) = spec.get("activeDeadlineSeconds")
         && !value.as_i64().is_some_and(|v| (1..=i64::from(i32::MAX)).contains(&v))
     {
-        causes.push(Cause::invalid(format!("{path}.activeDeadlineSeconds"), value, "must be between 1 and 2147483647, inclusive"));
+        causes.push(Cause::invalid(
+            format!("{path}.activeDeadlineSeconds"),
+            value,
+            "must be between 1 and 2147483647, inclusive",
+        ));
     }
     for field in ["serviceAccountName", "nodeName", "priorityClassName"] {
         let value = text(spec, field);
@@ -78,7 +82,10 @@ pub(super) fn spec(spec: &Value, path: &str, home: Home, causes: &mut Vec<Cause>
         }
     }
     if home == Home::Pod && !gates.is_empty() && !text(spec, "nodeName").is_empty() {
-        causes.push(Cause::forbidden(format!("{path}.nodeName"), "cannot be set until all schedulingGates have been cleared"));
+        causes.push(Cause::forbidden(
+            format!("{path}.nodeName"),
+            "cannot be set until all schedulingGates have been cleared",
+        ));
     }
 }
 
@@ -99,13 +106,21 @@ fn tolerations(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
             ));
         }
         if item.get("tolerationSeconds").is_some() && effect != "NoExecute" {
-            causes.push(Cause::invalid(format!("{at}.effect"), &effect.into(), "effect must be 'NoExecute' when `tolerationSeconds` is set"));
+            causes.push(Cause::invalid(
+                format!("{at}.effect"),
+                &effect.into(),
+                "effect must be 'NoExecute' when `tolerationSeconds` is set",
+            ));
         }
         match operator {
             "" | "Equal" => {}
             "Exists" => {
                 if !text(item, "value").is_empty() {
-                    causes.push(Cause::invalid(format!("{at}.operator"), item, "value must be empty when `operator` is 'Exists'"));
+                    causes.push(Cause::invalid(
+                        format!("{at}.operator"),
+                        item,
+                        "value must be empty when `operator` is 'Exists'",
+                    ));
                 }
             }
             other => causes.push(Cause::unsupported(format!("{at}.operator"), &other.into(), &["Equal", "Exists"])),
@@ -129,7 +144,12 @@ fn volumes(spec: &Value, path: &str, causes: &mut Vec<Cause>) -> BTreeSet<String
         } else if !seen.insert(name.to_owned()) {
             causes.push(Cause::duplicate(format!("{at}.name"), &name.into()));
         }
-        for (source, field) in [("secret", "secretName"), ("persistentVolumeClaim", "claimName"), ("configMap", "name"), ("hostPath", "path")] {
+        for (source, field) in [
+            ("secret", "secretName"),
+            ("persistentVolumeClaim", "claimName"),
+            ("configMap", "name"),
+            ("hostPath", "path"),
+        ] {
             if let Some(inner) = volume.get(source).filter(|s| text(s, field).is_empty()) {
                 let _ = inner;
                 causes.push(Cause::required(format!("{at}.{source}.{field}"), ""));
@@ -137,7 +157,8 @@ fn volumes(spec: &Value, path: &str, causes: &mut Vec<Cause>) -> BTreeSet<String
         }
         let sources = volume.as_object().map_or(0, |m| m.keys().filter(|k| *k != "name").count());
         if sources > 1 {
-            let extra: Vec<&String> = volume.as_object().into_iter().flat_map(Map::keys).filter(|k| *k != "name").skip(1).collect();
+            let extra: Vec<&String> =
+                volume.as_object().into_iter().flat_map(Map::keys).filter(|k| *k != "name").skip(1).collect();
             for field in extra {
                 causes.push(Cause::forbidden(format!("{at}.{field}"), "may not specify more than 1 volume type"));
             }
@@ -157,7 +178,11 @@ fn container(item: &Value, path: &str, volumes: &BTreeSet<String>, causes: &mut 
     if image.is_empty() {
         causes.push(Cause::required(format!("{path}.image"), ""));
     } else if image.trim() != image {
-        causes.push(Cause::invalid(format!("{path}.image"), &image.into(), "must not have leading or trailing whitespace"));
+        causes.push(Cause::invalid(
+            format!("{path}.image"),
+            &image.into(),
+            "must not have leading or trailing whitespace",
+        ));
     }
     ports(item, path, causes);
     environment(item, path, causes);
@@ -172,7 +197,10 @@ fn container(item: &Value, path: &str, volumes: &BTreeSet<String>, causes: &mut 
         if text(mount, "mountPath").is_empty() {
             causes.push(Cause::required(format!("{at}.mountPath"), ""));
         }
-        let same = each(item, "volumeMounts").into_iter().take(index).any(|m| text(m, "mountPath") == text(mount, "mountPath"));
+        let same = each(item, "volumeMounts")
+            .into_iter()
+            .take(index)
+            .any(|m| text(m, "mountPath") == text(mount, "mountPath"));
         if same && !text(mount, "mountPath").is_empty() {
             causes.push(Cause::invalid(format!("{at}.mountPath"), &text(mount, "mountPath").into(), "must be unique"));
         }
@@ -200,7 +228,8 @@ fn ports(item: &Value, path: &str, causes: &mut Vec<Cause>) {
         } else if !(1..=65535).contains(&number) {
             causes.push(Cause::invalid(format!("{at}.containerPort"), &number.into(), super::PORT_RANGE));
         }
-        if let Some(host) = port.get("hostPort").and_then(Value::as_i64).filter(|p| *p != 0 && !(1..=65535).contains(p)) {
+        if let Some(host) = port.get("hostPort").and_then(Value::as_i64).filter(|p| *p != 0 && !(1..=65535).contains(p))
+        {
             causes.push(Cause::invalid(format!("{at}.hostPort"), &host.into(), super::PORT_RANGE));
         }
         if text(port, "protocol").is_empty() {
@@ -228,7 +257,11 @@ fn environment(item: &Value, path: &str, causes: &mut Vec<Cause>) {
             if from.as_object().is_none_or(Map::is_empty) {
                 causes.push(Cause::invalid(format!("{at}.valueFrom"), &"".into(), "must specify one of: `fieldRef`, `resourceFieldRef`, `configMapKeyRef`, `secretKeyRef` or `fileKeyRef`"));
             } else if !text(variable, "value").is_empty() {
-                causes.push(Cause::invalid(format!("{at}.valueFrom"), &"".into(), "may not be specified when `value` is not empty"));
+                causes.push(Cause::invalid(
+                    format!("{at}.valueFrom"),
+                    &"".into(),
+                    "may not be specified when `value` is not empty",
+                ));
             }
         }
     }
@@ -254,9 +287,20 @@ pub(super) fn resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) 
             let at = format!("{path}.{list}[{name}]");
             if let Some(why) = names::qualified_name_complaint(name) {
                 causes.push(Cause::invalid(at.clone(), &name.as_str().into(), &why));
-            } else if !name.contains('/') && !matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage" | "storage") && !name.starts_with("hugepages-") {
-                causes.push(Cause::invalid(at.clone(), &name.as_str().into(), "must be a standard resource type or fully qualified"));
-                causes.push(Cause::invalid(at.clone(), &name.as_str().into(), "must be a standard resource for containers"));
+            } else if !name.contains('/')
+                && !matches!(name.as_str(), "cpu" | "memory" | "ephemeral-storage" | "storage")
+                && !name.starts_with("hugepages-")
+            {
+                causes.push(Cause::invalid(
+                    at.clone(),
+                    &name.as_str().into(),
+                    "must be a standard resource type or fully qualified",
+                ));
+                causes.push(Cause::invalid(
+                    at.clone(),
+                    &name.as_str().into(),
+                    "must be a standard resource for containers",
+                ));
             }
             if amount.is_negative() {
                 causes.push(Cause::invalid(at.clone(), &shown.as_str().into(), NEGATIVE));
@@ -271,13 +315,24 @@ pub(super) fn resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) 
         match limits.iter().find(|(n, ..)| n == name) {
             Some((_, limit_shown, limit)) => {
                 if name.contains('/') && amount != limit {
-                    causes.push(Cause::invalid(at, &shown.as_str().into(), &format!("must be equal to {name} limit of {limit_shown}")));
+                    causes.push(Cause::invalid(
+                        at,
+                        &shown.as_str().into(),
+                        &format!("must be equal to {name} limit of {limit_shown}"),
+                    ));
                 } else if amount > limit {
-                    causes.push(Cause::invalid(at, &shown.as_str().into(), &format!("must be less than or equal to {name} limit of {limit_shown}")));
+                    causes.push(Cause::invalid(
+                        at,
+                        &shown.as_str().into(),
+                        &format!("must be less than or equal to {name} limit of {limit_shown}"),
+                    ));
                 }
             }
             None if name.contains('/') && !name.contains("kubernetes.io/") => {
-                causes.push(Cause::required(format!("{path}.limits"), "Limit must be set for non overcommitable resources"));
+                causes.push(Cause::required(
+                    format!("{path}.limits"),
+                    "Limit must be set for non overcommitable resources",
+                ));
             }
             None => {}
         }
@@ -292,7 +347,12 @@ pub(super) fn update(old: &Value, next: &Value, causes: &mut Vec<Cause>) {
     let mut right = next.get("spec").cloned().unwrap_or_default();
     for gate in each(&right, "schedulingGates") {
         if !gated.contains(&gate) {
-            causes.push(Cause::forbidden("spec.schedulingGates", "only deletion is allowed, but found new scheduling gate '{name}'".replace("{name}", text(gate, "name")).as_str()));
+            causes.push(Cause::forbidden(
+                "spec.schedulingGates",
+                "only deletion is allowed, but found new scheduling gate '{name}'"
+                    .replace("{name}", text(gate, "name"))
+                    .as_str(),
+            ));
         }
     }
     let old_tolerations: Vec<Value> = each(&left, "tolerations").into_iter().cloned().collect();
@@ -310,11 +370,20 @@ pub(super) fn update(old: &Value, next: &Value, causes: &mut Vec<Cause>) {
         })
     });
     if !kept {
-        causes.push(Cause::forbidden("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds"));
+        causes.push(Cause::forbidden(
+            "spec.tolerations",
+            "existing toleration can not be modified except its tolerationSeconds",
+        ));
     }
     for side in [&mut left, &mut right] {
         let Some(map) = side.as_object_mut() else { continue };
-        for field in ["activeDeadlineSeconds", "tolerations", "schedulingGates", "terminationGracePeriodSeconds", "ephemeralContainers"] {
+        for field in [
+            "activeDeadlineSeconds",
+            "tolerations",
+            "schedulingGates",
+            "terminationGracePeriodSeconds",
+            "ephemeralContainers",
+        ] {
             map.remove(field);
         }
         if !gated.is_empty() {

@@ -56,7 +56,11 @@ fn selector(spec: &Value, template: &Value, causes: &mut Vec<Cause>) {
     let Some(given) = spec.get("selector").filter(|s| s.is_object()) else {
         causes.push(Cause::required("spec.selector", ""));
         let labels = template.pointer("/metadata/labels").cloned().unwrap_or_default();
-        causes.push(Cause::invalid("spec.template.metadata.labels", &labels, "`selector` does not match template `labels`"));
+        causes.push(Cause::invalid(
+            "spec.template.metadata.labels",
+            &labels,
+            "`selector` does not match template `labels`",
+        ));
         return;
     };
     let parsed = match Labels::from_object(given) {
@@ -72,7 +76,11 @@ fn selector(spec: &Value, template: &Value, causes: &mut Vec<Cause>) {
     }
     let labels = template.pointer("/metadata/labels").cloned().unwrap_or_default();
     if !parsed.matches(labels.as_object()) {
-        causes.push(Cause::invalid("spec.template.metadata.labels", &labels, "`selector` does not match template `labels`"));
+        causes.push(Cause::invalid(
+            "spec.template.metadata.labels",
+            &labels,
+            "`selector` does not match template `labels`",
+        ));
     }
 }
 
@@ -83,15 +91,22 @@ pub(super) fn update(resource: &str, old: &Value, next: &Value, causes: &mut Vec
         "jobs" => {
             differ.immutable("/spec/selector", "spec.selector", causes);
             differ.immutable("/spec/completionMode", "spec.completionMode", causes);
-            let suspended = old.pointer("/spec/suspend").is_some_and(|s| s == true) && old.pointer("/status/startTime").is_none();
+            let suspended =
+                old.pointer("/spec/suspend").is_some_and(|s| s == true) && old.pointer("/status/startTime").is_none();
             if !suspended {
                 differ.immutable("/spec/template", "spec.template", causes);
             }
         }
         "statefulsets" => {
             const MUTABLE: [&str; 8] = [
-                "replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit", "persistentVolumeClaimRetentionPolicy",
-                "minReadySeconds", "",
+                "replicas",
+                "ordinals",
+                "template",
+                "updateStrategy",
+                "revisionHistoryLimit",
+                "persistentVolumeClaimRetentionPolicy",
+                "minReadySeconds",
+                "",
             ];
             let rest = |object: &Value| {
                 let mut spec = object.get("spec").and_then(Value::as_object).cloned().unwrap_or_default();

@@ -13,7 +13,8 @@ pub(crate) struct Cluster {
 
 pub(crate) async fn client_of(kubeconfig: &str) -> Client {
     let parsed = Kubeconfig::from_yaml(kubeconfig).expect("kubeconfig parses");
-    let config = Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await.expect("kubeconfig is complete");
+    let config =
+        Config::from_custom_kubeconfig(parsed, &KubeConfigOptions::default()).await.expect("kubeconfig is complete");
     Client::try_from(config).expect("client")
 }
 
@@ -35,7 +36,13 @@ pub(crate) async fn send(client: &Client, method: &str, path: &str, media: &str,
     send_as(client, method, path, &[("content-type", media)], body).await
 }
 
-pub(crate) async fn send_as(client: &Client, method: &str, path: &str, headers: &[(&str, &str)], body: Vec<u8>) -> Answer {
+pub(crate) async fn send_as(
+    client: &Client,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: Vec<u8>,
+) -> Answer {
     use http_body_util::BodyExt as _;
     let mut request = Request::builder().method(method).uri(path);
     for (name, value) in headers {
