@@ -38,8 +38,10 @@ pub(super) fn check(kind: &Kind, object: &Value) -> Vec<Cause> {
             causes.push(Cause::invalid("metadata.finalizers", &(*finalizer).into(), &complaint));
         }
     }
+    // Definitions of kinds carry a finalizer of the server's own that has no slash.
+    let strict = kind.custom.is_none() && kind.group != "apiextensions.k8s.io";
     for (index, finalizer) in finalizers.iter().enumerate() {
-        if kind.custom.is_none() && !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
+        if strict && !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
             causes.push(Cause::invalid(
                 format!("metadata.finalizers[{index}]"),
                 &(*finalizer).into(),
