@@ -304,5 +304,10 @@ pub(crate) async fn apply(client: &Client, object: &Value) -> anyhow::Result<Dyn
         (_, kube::discovery::Scope::Cluster) => Api::all_with(client.clone(), &resource),
     };
     let name = object.metadata.name.clone().context("an object without name")?;
-    Ok(api.patch(&name, &PatchParams::apply("firesteel-local").force(), &Patch::Apply(&object)).await?)
+    let written = api.patch(&name, &PatchParams::apply("firesteel-local").force(), &Patch::Apply(&object)).await;
+    written.map_err(|error| match error {
+        // Its own words are a sentence; the rest of it is for programs.
+        kube::Error::Api(status) => anyhow::anyhow!(status.message),
+        other => other.into(),
+    })
 }

@@ -20,7 +20,7 @@ use crate::submit::interrupt::Interrupt;
 use crate::submit::verdict::{self, Verdict};
 
 /// How long a pod may be held up before the run is given up.
-const HELD_UP: Duration = Duration::from_secs(20);
+const HELD_UP: Duration = Duration::from_secs(8);
 /// The same for what may pass by itself, such as a lack of room.
 const NO_ROOM: Duration = Duration::from_secs(120);
 /// How long the log may take to end after its driver.
@@ -107,11 +107,11 @@ impl Follower<'_> {
             self.delete(followed).await;
         }
         self.view.finish();
-        let outcome = match (&ending.failure, ending.exit) {
-            (Some(why), _) => format!("Failed: {why}"),
-            (None, _) => "Finished".to_owned(),
-        };
-        self.view.line(&seen.story.summary(self.began.elapsed(), &outcome));
+        if let Some(why) = &ending.failure {
+            self.view.line(&format!("Failed: {why}"));
+        }
+        let outcome = if ending.failure.is_some() { "Times" } else { "Finished" };
+        self.view.line(&seen.story.summary(self.began.elapsed(), outcome));
         Ok(ending.exit)
     }
 
