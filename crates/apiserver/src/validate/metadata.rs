@@ -39,7 +39,7 @@ pub(super) fn check(kind: &Kind, object: &Value) -> Vec<Cause> {
         }
     }
     // Definitions of kinds carry a finalizer of the server's own that has no slash.
-    let strict = kind.custom.is_none() && kind.group != "apiextensions.k8s.io";
+    let strict = kind.custom.is_none() && &*kind.group != "apiextensions.k8s.io";
     for (index, finalizer) in finalizers.iter().enumerate() {
         if strict && !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
             causes.push(Cause::invalid(
