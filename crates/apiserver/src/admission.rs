@@ -3,11 +3,14 @@
 
 mod account;
 mod priority;
+mod quota;
 mod webhook;
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
+
+pub(crate) use quota::recount;
 
 use crate::kinds::Kind;
 use crate::meta;
@@ -59,6 +62,7 @@ pub(crate) fn mutate_create(state: &State, asked: &Asked, object: &mut Value) ->
             account::admit(state, object)?;
             priority::admit(state, object)?;
             tolerations(object);
+            quota::admit(state, object)?;
         }
         ("", "persistentvolumeclaims") => storage_class(state, object),
         _ => {}
@@ -68,6 +72,15 @@ pub(crate) fn mutate_create(state: &State, asked: &Asked, object: &mut Value) ->
 
 pub(crate) fn mutate_update(_state: &State, _asked: &Asked, _old: &Value, _next: &mut Value) -> Outcome<()> {
     Ok(())
+}
+
+/// The turn a pod waits for where quotas count; nobody waits elsewhere.
+pub(crate) async fn quota_turn<'a>(
+    state: &'a State,
+    kind: &Kind,
+    namespace: &str,
+) -> Option<tokio::sync::MutexGuard<'a, ()>> {
+    if kind.is("", "pods") && quota::has_any(state, namespace) { Some(state.quota_turn.lock().await) } else { None }
 }
 
 /// What may still refuse the final object: webhooks.

@@ -141,6 +141,7 @@ impl Builder {
             addresses: std::sync::Mutex::default(),
             documents: crate::openapi::Documents::default(),
             kubelet_tls,
+            quota_turn: tokio::sync::Mutex::default(),
             enforce: self.enforce,
             stopping: stop.clone(),
         });

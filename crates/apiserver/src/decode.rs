@@ -355,7 +355,7 @@ fn check_base64(text: &str) -> Result<(), String> {
     let odd = body[..data].iter().position(|b| !b.is_ascii_alphanumeric() && *b != b'+' && *b != b'/');
     match odd {
         Some(at) => Err(format!("illegal base64 data at input byte {at}")),
-        None if body.len() % 4 != 0 || body.len() - data > 2 => {
+        None if !body.len().is_multiple_of(4) || body.len() - data > 2 => {
             Err(format!("illegal base64 data at input byte {data}"))
         }
         None => Ok(()),

@@ -24,6 +24,11 @@ pub(crate) async fn after_write(
                 furnish_namespace(state, meta::name(&created.value)).await;
             }
         }
+        ("", "pods" | "resourcequotas") => {
+            if let Some(object) = after.or(before) {
+                crate::admission::recount(state, meta::namespace(&object.value)).await;
+            }
+        }
         ("rbac.authorization.k8s.io", "clusterroles") => crate::authorization::aggregate(state).await,
         _ => {}
     }

@@ -49,11 +49,6 @@ impl Kind {
         if self.group.is_empty() { self.version.to_string() } else { format!("{}/{}", self.group, self.version) }
     }
 
-    /// `Deployment.apps` without version, as in error messages about kinds, needs both parts apart; resources are here.
-    pub(crate) fn qualified_resource(&self) -> String {
-        if self.group.is_empty() { self.resource.to_string() } else { format!("{}.{}", self.resource, self.group) }
-    }
-
     pub(crate) fn is(&self, group: &str, resource: &str) -> bool {
         *self.group == *group && *self.resource == *resource
     }

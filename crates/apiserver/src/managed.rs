@@ -355,7 +355,7 @@ fn prune(schema: &Schema, next: &mut Value, last: &Entry, own: &Entry, others: &
 }
 
 fn refused(conflicts: &[(String, Vec<Step>)]) -> Box<Failure> {
-    let causes = conflicts
+    let causes: Vec<Value> = conflicts
         .iter()
         .map(|(manager, path)| {
             json!({"reason": "FieldManagerConflict", "message": format!("conflict with {manager}"), "field": set::shown(path)})
@@ -377,7 +377,7 @@ fn refused(conflicts: &[(String, Vec<Step>)]) -> Box<Failure> {
             format!("Apply failed with {} conflicts: {}", many.len(), lines.join("\n"))
         }
     };
-    Failure::apply_conflict(message, causes)
+    Failure::apply_conflict(message, &causes)
 }
 
 /// The objects differ in nothing but the times of ownership entries.

@@ -138,7 +138,7 @@ fn value(message: &str, data: &[u8], depth: usize) -> Result<Value, String> {
         (_, "Time" | "MicroTime" | "Timestamp") => return time(data, short == "MicroTime"),
         (_, "IntOrString") => return int_or_string(data),
         (_, "FieldsV1" | "RawExtension" | "JSON") => return embedded(data),
-        (_, "ExtraValue" | "Verbs") => return Ok(items(message, data, depth)?),
+        (_, "ExtraValue" | "Verbs") => return items(data),
         (_, "JSONSchemaPropsOrBool") => return schema_or_bool(message, data, depth),
         (_, "JSONSchemaPropsOrArray") => {
             let inner = object(message, data, depth)?;
@@ -267,8 +267,7 @@ fn embedded(data: &[u8]) -> Result<Value, String> {
     Ok(Value::Null)
 }
 
-fn items(message: &str, data: &[u8], depth: usize) -> Result<Value, String> {
-    let _ = (message, depth);
+fn items(data: &[u8]) -> Result<Value, String> {
     let mut list = Vec::new();
     for field in fields(data) {
         if let (1, Wire::Bytes(text)) = field? {

@@ -82,11 +82,6 @@ impl Quantity {
         self.nanos < 0
     }
 
-    /// Not a whole number of `1/1000`.
-    pub(crate) fn finer_than_milli(self) -> bool {
-        self.nanos % 1_000_000 != 0
-    }
-
     pub(crate) fn is_whole(self) -> bool {
         self.nanos % NANO == 0
     }

@@ -38,7 +38,6 @@ pub(crate) enum List {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Strategy {
     pub(crate) merge: bool,
-    pub(crate) retain_keys: bool,
     pub(crate) replace: bool,
     pub(crate) key: Option<String>,
 }
@@ -190,7 +189,6 @@ impl Schema {
             atomic: text("x-kubernetes-map-type") == Some("atomic"),
             strategy: Strategy {
                 merge: patch.contains("merge"),
-                retain_keys: patch.contains("retainKeys"),
                 replace: patch == "replace",
                 key: text("x-kubernetes-patch-merge-key").map(str::to_owned),
             },

@@ -17,6 +17,8 @@ pub(crate) struct State {
     pub(crate) documents: crate::openapi::Documents,
     /// How the server connects to kubelets.
     pub(crate) kubelet_tls: Arc<rustls::ClientConfig>,
+    /// Held while a pod is created in a namespace with quotas, so that two cannot share the last place.
+    pub(crate) quota_turn: tokio::sync::Mutex<()>,
     /// RBAC is checked; off only when the caller of the library asks for it.
     pub(crate) enforce: bool,
     /// Cancelled when the server is told to stop: watches end.

@@ -205,7 +205,7 @@ impl Failure {
         )
     }
 
-    pub(crate) fn apply_conflict(message: String, causes: Vec<Value>) -> Box<Self> {
+    pub(crate) fn apply_conflict(message: String, causes: &[Value]) -> Box<Self> {
         let mut failure = Self::new(409, "Conflict", message);
         failure.details = Some(json!({ "causes": causes }));
         failure
@@ -301,10 +301,6 @@ impl Failure {
         let mut failure = Self::new(500, "InternalError", format!("Internal error occurred: {message}"));
         failure.details = Some(json!({"causes": [{"message": message.to_string()}]}));
         failure
-    }
-
-    pub(crate) fn unavailable(message: impl Into<String>) -> Box<Self> {
-        Self::new(503, "ServiceUnavailable", message)
     }
 
     /// A failure with words and code of someone else, such as an admission webhook.

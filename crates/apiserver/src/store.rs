@@ -8,13 +8,17 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// Events kept per resource. What is older is answered with 410.
+/// Events kept per resource at most, and how long the ones beyond the newest few are kept. What is older is answered with
+/// 410.
 const LOG_CAPACITY: usize = 16_384;
+const LOG_ALWAYS: usize = 1024;
+const LOG_AGE: Duration = Duration::from_secs(300);
 
 /// `namespace`, `name`; the namespace is empty for cluster-wide kinds.
 pub(crate) type Key = (Arc<str>, Arc<str>);
@@ -46,6 +50,7 @@ pub(crate) struct Change {
     pub(crate) before: Option<Arc<Stored>>,
     pub(crate) now: Arc<Stored>,
     pub(crate) removed: bool,
+    at: Instant,
 }
 
 struct Table {
@@ -364,8 +369,11 @@ fn publish(inner: &mut Inner, change: StagedChange) -> Arc<Stored> {
     } else {
         slot.objects.insert(key.clone(), now.clone());
     }
-    slot.log.push_back(Arc::new(Change { revision: now.revision, key, before, now: now.clone(), removed }));
-    while slot.log.len() > LOG_CAPACITY {
+    let at = Instant::now();
+    slot.log.push_back(Arc::new(Change { revision: now.revision, key, before, now: now.clone(), removed, at }));
+    while slot.log.len() > LOG_CAPACITY
+        || (slot.log.len() > LOG_ALWAYS && slot.log.front().is_some_and(|c| at.duration_since(c.at) > LOG_AGE))
+    {
         if let Some(dropped) = slot.log.pop_front() {
             slot.floor = dropped.revision;
         }

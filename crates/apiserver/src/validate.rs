@@ -97,7 +97,7 @@ pub(crate) fn update(_state: &State, kind: &Kind, subresource: &str, old: &Value
             core::frozen(old, next, &["data"], &mut causes);
         }
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => {
-            core::binding_update(old, next, &mut causes)
+            core::binding_update(old, next, &mut causes);
         }
         ("scheduling.k8s.io", "priorityclasses") => core::priority_class_update(old, next, &mut causes),
         _ => {}

@@ -94,7 +94,7 @@ impl Watcher {
             columns_sent: false,
             at,
             initial: objects,
-            mark_initial_end: send_initial != "" && initial,
+            mark_initial_end: !send_initial.is_empty() && initial,
             bookmarks: asked.query.flag("allowWatchBookmarks")?,
             next_bookmark: now
                 + match Duration::from_secs(seconds).checked_sub(LAST_BOOKMARK) {

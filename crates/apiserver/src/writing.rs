@@ -114,6 +114,7 @@ impl<'a> Writer<'a> {
         crate::admission::check_namespace(self.state, kind, namespace, meta::name(&object))?;
         let generated = meta::name(&object).is_empty() && !meta::text(&object, "/metadata/generateName").is_empty();
         let base = meta::text(&object, "/metadata/generateName").to_owned();
+        let _turn = crate::admission::quota_turn(self.state, kind, namespace).await;
         for attempt in 1.. {
             let mut candidate = object.clone();
             if generated {

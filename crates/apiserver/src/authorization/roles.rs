@@ -216,8 +216,8 @@ fn roles() -> Vec<Value> {
                 rule(&["discovery.k8s.io"], &["endpointslices"], &READ),
             ],
         ),
-        role("system:kube-scheduler", &[], &[everything.clone()]),
-        role("system:kube-controller-manager", &[], &[everything]),
+        role("system:kube-scheduler", &[], std::slice::from_ref(&everything)),
+        role("system:kube-controller-manager", &[], std::slice::from_ref(&everything)),
     ]
 }
 

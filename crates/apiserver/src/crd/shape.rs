@@ -4,7 +4,7 @@ use serde_json::{Map, Value};
 
 use crate::decode::Complaints;
 use crate::meta;
-use crate::schema::{Schema, Type};
+use crate::schema::Schema;
 use crate::status::{Cause, go_quote};
 
 fn join(path: &str, field: &str) -> String {
@@ -49,7 +49,7 @@ fn prune_map(schema: &Schema, map: &mut Map<String, Value>, path: &str, resource
         }
         match schema.field(name) {
             Some(known) => prune(known, field, &join(path, name), false, complaints),
-            None if schema.preserve || schema.ty == Type::Any && schema.is_free_form() && schema.preserve => {}
+            None if schema.preserve => {}
             None => unknown.push(name.clone()),
         }
     }

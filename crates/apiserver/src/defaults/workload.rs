@@ -40,10 +40,12 @@ pub(super) fn apply(resource: &str, object: &mut Value) {
             set(spec, "suspend", false);
             set(spec, "successfulJobsHistoryLimit", 3);
             set(spec, "failedJobsHistoryLimit", 1);
-            if let Some(template) = inner(spec, "jobTemplate").and_then(|t| inner(t, "spec")) {
-                if let Some(pod) = inner(template, "template").and_then(|t| inner(t, "spec")) {
-                    super::pod::template(pod);
-                }
+            let pod = inner(spec, "jobTemplate")
+                .and_then(|t| inner(t, "spec"))
+                .and_then(|s| inner(s, "template"))
+                .and_then(|t| inner(t, "spec"));
+            if let Some(pod) = pod {
+                super::pod::template(pod);
             }
         }
         _ => {}

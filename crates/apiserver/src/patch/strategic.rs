@@ -72,7 +72,7 @@ fn merge_map(
                     Some(Value::Array(list)) => list,
                     _ => Vec::new(),
                 };
-                Value::Array(merge_list(field, before, change)?)
+                Value::Array(merge_list(field, &before, change)?)
             }
             (_, other) => other.clone(),
         };
@@ -93,22 +93,22 @@ fn merge_map(
     Ok(target)
 }
 
-fn merge_list(field: Option<&Schema>, before: Vec<Value>, change: &[Value]) -> Result<Vec<Value>, String> {
+fn merge_list(field: Option<&Schema>, before: &[Value], change: &[Value]) -> Result<Vec<Value>, String> {
     let Some(field) = field.filter(|f| f.strategy.merge) else {
         return Ok(change.iter().filter(|item| item.get(DIRECTIVE).is_none()).cloned().collect());
     };
     let Some(key) = field.strategy.key.as_deref() else {
         // A set of primitives: what is new is added.
-        let mut list = before.clone();
+        let mut list = before.to_vec();
         for item in change {
             if !list.contains(item) {
                 list.push(item.clone());
             }
         }
-        return Ok(arrange(list, change, &before, None));
+        return Ok(arrange(list, change, before, None));
     };
     let replaced = change.iter().any(|item| item.get(DIRECTIVE).is_some_and(|d| d == "replace"));
-    let mut list = if replaced { Vec::new() } else { before.clone() };
+    let mut list = if replaced { Vec::new() } else { before.to_vec() };
     let anything = crate::schema::anything();
     let items = field.items.as_deref().filter(|i| i.target().ty == Type::Object).unwrap_or(anything);
     for item in change {
@@ -134,7 +134,7 @@ fn merge_list(field: Option<&Schema>, before: Vec<Value>, change: &[Value]) -> R
             None => list.push(Value::Object(merge_map(items, Map::new(), map)?)),
         }
     }
-    Ok(arrange(list, change, &before, Some(key)))
+    Ok(arrange(list, change, before, Some(key)))
 }
 
 /// Elements the patch names come in its order; others keep theirs, and stand before a named one only if they did so

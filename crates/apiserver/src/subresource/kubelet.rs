@@ -130,7 +130,7 @@ pub(super) async fn log(state: &Arc<State>, asked: &Asked) -> Outcome<Reply> {
     let response = call(state, &kubelet, request(&kubelet, http::Method::GET, &path, HeaderMap::new())?).await?;
     let status = response.status();
     if !status.is_success() {
-        let text = response.into_body().collect().await.map(|b| b.to_bytes()).unwrap_or_default();
+        let text = response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let text = String::from_utf8_lossy(&text[..text.len().min(2048)]).trim().to_owned();
         return Err(match status.as_u16() {
             400 => Failure::bad_request(text),

@@ -1,4 +1,11 @@
 //! The server as its clients see it: kube-rs over TLS, and raw requests.
 
+mod access;
 mod client;
+mod limits;
+mod node;
 mod objects;
+mod restart;
+mod reviewer;
+mod watches;
+mod webhook;

@@ -1,0 +1,157 @@
+//! Resource quotas, for pods: their number and what they ask for.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::meta;
+use crate::quantity::Quantity;
+use crate::state::State;
+use crate::status::{Failure, Outcome};
+use crate::store::Stored;
+
+type Usage = BTreeMap<String, Quantity>;
+
+fn quotas(state: &State, namespace: &str) -> Vec<Arc<Stored>> {
+    state
+        .store
+        .list("resourcequotas", Some(namespace), None, usize::MAX, None, |_| true)
+        .map(|found| found.items.into_iter().map(|(_, quota)| quota).collect())
+        .unwrap_or_default()
+}
+
+pub(super) fn has_any(state: &State, namespace: &str) -> bool {
+    !quotas(state, namespace).is_empty()
+}
+
+fn add(usage: &mut Usage, name: &str, amount: Quantity) {
+    let slot = usage.entry(name.to_owned()).or_insert_with(Quantity::zero);
+    *slot = slot.plus(amount);
+}
+
+/// What a pod counts for.
+fn usage_of(pod: &Value) -> Usage {
+    let mut usage = Usage::new();
+    if let Ok(one) = Quantity::parse("1") {
+        add(&mut usage, "pods", one);
+        add(&mut usage, "count/pods", one);
+    }
+    for container in pod.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten() {
+        for (list, prefix) in [("requests", "requests."), ("limits", "limits.")] {
+            let amounts = container.pointer(&format!("/resources/{list}")).and_then(Value::as_object);
+            for (resource, amount) in amounts.into_iter().flatten() {
+                let Some(amount) = amount.as_str().and_then(|a| Quantity::parse(a).ok()) else { continue };
+                add(&mut usage, &format!("{prefix}{resource}"), amount);
+                if list == "requests" && matches!(resource.as_str(), "cpu" | "memory" | "ephemeral-storage") {
+                    add(&mut usage, resource, amount);
+                }
+            }
+        }
+    }
+    usage
+}
+
+fn is_over(pod: &Value) -> bool {
+    matches!(meta::text(pod, "/status/phase"), "Succeeded" | "Failed")
+}
+
+/// What all pods of a namespace that are not over count for.
+fn used(state: &State, namespace: &str) -> Usage {
+    let pods = state.store.list("pods", Some(namespace), None, usize::MAX, None, |pod| !is_over(&pod.value));
+    let mut total = Usage::new();
+    for (_, pod) in pods.map(|found| found.items).unwrap_or_default() {
+        for (name, amount) in usage_of(&pod.value) {
+            add(&mut total, &name, amount);
+        }
+    }
+    total
+}
+
+/// Limits of a quota that are about pods.
+fn limits(quota: &Value) -> Vec<(String, Quantity)> {
+    let hard = quota.pointer("/spec/hard").and_then(Value::as_object);
+    hard.into_iter()
+        .flatten()
+        .filter(|(name, _)| {
+            matches!(name.as_str(), "pods" | "count/pods" | "cpu" | "memory" | "ephemeral-storage")
+                || name.starts_with("requests.") && *name != "requests.storage"
+                || name.starts_with("limits.")
+        })
+        .filter_map(|(name, amount)| Some((name.clone(), Quantity::parse(amount.as_str()?).ok()?)))
+        .collect()
+}
+
+/// Refuses a pod for which there is no room.
+pub(super) fn admit(state: &State, pod: &Value) -> Outcome<()> {
+    let namespace = meta::namespace(pod);
+    let quotas = quotas(state, namespace);
+    if quotas.is_empty() {
+        return Ok(());
+    }
+    let (wanted, before) = (usage_of(pod), used(state, namespace));
+    for quota in quotas {
+        let name = meta::name(&quota.value);
+        let limits = limits(&quota.value);
+        let missing: Vec<String> =
+            limits.iter().filter(|(r, _)| !wanted.contains_key(r)).map(|(r, _)| r.clone()).collect();
+        if !missing.is_empty() {
+            let containers: Vec<&str> = pod
+                .pointer("/spec/containers")
+                .and_then(Value::as_array)
+                .into_iter()
+                .flatten()
+                .map(|c| meta::text(c, "/name"))
+                .collect();
+            let each: Vec<String> = missing.iter().map(|r| format!("{r} for: {}", containers.join(","))).collect();
+            let why = format!("failed quota: {name}: must specify {}", each.join("; "));
+            return Err(Failure::forbidden("", "pods", meta::name(pod), &why));
+        }
+        let zero = Quantity::zero();
+        let full: Vec<&(String, Quantity)> = limits
+            .iter()
+            .filter(|(resource, limit)| before.get(resource).copied().unwrap_or(zero).plus(wanted[resource]) > *limit)
+            .collect();
+        if !full.is_empty() {
+            let told = |amount: &dyn Fn(&str, &Quantity) -> String| -> String {
+                full.iter().map(|(r, limit)| format!("{r}={}", amount(r, limit))).collect::<Vec<_>>().join(",")
+            };
+            let why = format!(
+                "exceeded quota: {name}, requested: {}, used: {}, limited: {}",
+                told(&|r, _| wanted[r].to_string()),
+                told(&|r, _| before.get(r).copied().unwrap_or(zero).to_string()),
+                told(&|_, limit| limit.to_string())
+            );
+            return Err(Failure::forbidden("", "pods", meta::name(pod), &why));
+        }
+    }
+    Ok(())
+}
+
+/// Writes what is used into the status of a namespace's quotas.
+pub(crate) async fn recount(state: &Arc<State>, namespace: &str) {
+    let quotas = quotas(state, namespace);
+    if quotas.is_empty() {
+        return;
+    }
+    let Some(kind) = state.kinds.load().find("", "v1", "resourcequotas") else { return };
+    let now = used(state, namespace);
+    for mut quota in quotas {
+        loop {
+            let hard = quota.value.pointer("/spec/hard").cloned().unwrap_or_else(|| json!({}));
+            let counted: serde_json::Map<String, Value> = limits(&quota.value)
+                .into_iter()
+                .map(|(name, _)| (name.clone(), now.get(&name).map_or("0".to_owned(), ToString::to_string).into()))
+                .collect();
+            let mut next = quota.value.clone();
+            next["status"] = json!({"hard": hard, "used": counted});
+            if next == quota.value || !matches!(state.replace(&kind, &quota, next).await, Ok(None)) {
+                break;
+            }
+            match state.get(&kind, namespace, meta::name(&quota.value)) {
+                Some(newer) => quota = newer,
+                None => break,
+            }
+        }
+    }
+}
