@@ -394,11 +394,23 @@ pub(crate) async fn clean_up(dir: &PodDir, grace: Duration) {
 /// Ends whatever a pod's shim holds, and the shim.
 async fn end_pod(dir: &PodDir, grace: Duration) {
     let Ok(mut link) = Link::connect(dir).await else { return };
+    let shim = link.record.borrow().shim_pid;
     let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
     if link.send(&Command::End { grace_ms }).await.is_ok() {
-        let gone = async { while link.record.changed().await.is_ok() {} };
+        let gone = async {
+            while link.record.changed().await.is_ok() {}
+            // It has said its last word; a moment later it is no more.
+            while is_shim(shim) {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
         let _ = tokio::time::timeout(grace + Duration::from_secs(5), gone).await;
     }
+}
+
+/// Whether a process is still that of a shim. One that has ended and waits for its parent has no command line.
+fn is_shim(pid: i32) -> bool {
+    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.split(|b| *b == 0).any(|word| word == b"shim"))
 }
 
 /// Ends all pods of a data directory, with or without an agent: no process of theirs is left afterwards.

@@ -1,4 +1,4 @@
-//! From a container of a pod and its image to a [`Launch`]. Pure, apart from nothing.
+//! From a container of a pod and its image to a [`Launch`]. Pure.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -35,17 +35,25 @@ pub(crate) enum ConfigureError {
     NoCommand,
 }
 
+/// What the agent has made ready for a container.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Prepared<'a> {
+    pub(crate) image: &'a Image,
+    pub(crate) around: &'a Surroundings,
+    pub(crate) objects: &'a Objects,
+    /// Where volumes lie on the host, by name.
+    pub(crate) sources: &'a BTreeMap<String, PathBuf>,
+    pub(crate) dir: &'a PodDir,
+}
+
 /// Describes one start of a container.
 pub(crate) fn launch(
     pod: &Pod,
     container: &Container,
     attempt: u32,
-    image: &Image,
-    around: &Surroundings,
-    objects: &Objects,
-    sources: &BTreeMap<String, PathBuf>,
-    dir: &PodDir,
+    prepared: Prepared<'_>,
 ) -> Result<Launch, ConfigureError> {
+    let Prepared { image, around, objects, sources, dir } = prepared;
     let hostname = hosts::hostname(pod);
     let user = user_of(pod, container, image)?;
     let base = base_environment(image, around, &hostname, &user);
@@ -185,16 +193,14 @@ mod tests {
             ..Surroundings::default()
         };
         let dir = PodDir::new(Path::new("/data"), "u");
-        launch(
-            pod,
-            &pod.spec.as_ref().expect("spec").containers[0],
-            0,
-            &image(spark),
-            &around,
-            &Objects::default(),
-            &BTreeMap::new(),
-            &dir,
-        )
+        let prepared = Prepared {
+            image: &image(spark),
+            around: &around,
+            objects: &Objects::default(),
+            sources: &BTreeMap::new(),
+            dir: &dir,
+        };
+        launch(pod, &pod.spec.as_ref().expect("spec").containers[0], 0, prepared)
     }
 
     #[test]

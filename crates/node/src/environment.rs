@@ -60,21 +60,21 @@ pub(crate) fn variables(
     for source in container.env_from.iter().flatten() {
         let prefix = source.prefix.clone().unwrap_or_default();
         if let Some(wanted) = &source.config_map_ref {
-            match objects.config_maps.get(&wanted.name) {
-                Some(map) => {
-                    map.data.iter().flatten().for_each(|(k, v)| set(&mut all, &format!("{prefix}{k}"), v.clone()))
-                }
-                None if wanted.optional == Some(true) => {}
-                None => return Err(EnvError::NoObject { kind: "configmap", name: wanted.name.clone() }),
+            let found = objects.config_maps.get(&wanted.name);
+            if found.is_none() && wanted.optional != Some(true) {
+                return Err(EnvError::NoObject { kind: "configmap", name: wanted.name.clone() });
+            }
+            for (key, value) in found.iter().flat_map(|m| m.data.iter().flatten()) {
+                set(&mut all, &format!("{prefix}{key}"), value.clone());
             }
         }
         if let Some(wanted) = &source.secret_ref {
-            match objects.secrets.get(&wanted.name) {
-                Some(secret) => secret.data.iter().flatten().for_each(|(k, v)| {
-                    set(&mut all, &format!("{prefix}{k}"), String::from_utf8_lossy(&v.0).into_owned())
-                }),
-                None if wanted.optional == Some(true) => {}
-                None => return Err(EnvError::NoObject { kind: "secret", name: wanted.name.clone() }),
+            let found = objects.secrets.get(&wanted.name);
+            if found.is_none() && wanted.optional != Some(true) {
+                return Err(EnvError::NoObject { kind: "secret", name: wanted.name.clone() });
+            }
+            for (key, value) in found.iter().flat_map(|s| s.data.iter().flatten()) {
+                set(&mut all, &format!("{prefix}{key}"), String::from_utf8_lossy(&value.0).into_owned());
             }
         }
     }

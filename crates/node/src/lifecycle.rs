@@ -269,7 +269,7 @@ fn advance(s: &Situation<'_>, spec: &PodSpec, all: &[(Role, &Container)], policy
         for (role, container) in all.iter().filter(|(r, _)| *r == Role::Main) {
             match due(s, *role, container, policy) {
                 Due::Start(attempt) if startable(container) => {
-                    actions.push(Action::Start { container: container.name.clone(), attempt })
+                    actions.push(Action::Start { container: container.name.clone(), attempt });
                 }
                 Due::Later(at) => later(at),
                 Due::Start(_) | Due::Live | Due::Done => {}

@@ -45,6 +45,8 @@ const GRACE_WHEN_TERMINATED: Duration = Duration::from_secs(10);
 /// Runs a shim for the pod directory until it is told to end. The process must have one thread.
 pub fn run(dir: &Path) -> io::Result<()> {
     let dir = PodDir::at(dir);
+    // Away from the agent's terminal and process group: what ends the agent must not end the pod.
+    let _ = nix::unistd::setsid();
     let lock = OpenOptions::new().create(true).truncate(false).write(true).open(dir.lock())?;
     // A pod has one shim. A second one leaves quietly: the agent then finds the first.
     let Ok(lock) = Flock::lock(lock, FlockArg::LockExclusiveNonblock) else { return Ok(()) };
@@ -189,9 +191,9 @@ impl Shim {
 
     fn take_signals(&mut self) -> io::Result<()> {
         while let Some(info) = self.signals.read_signal()? {
-            match i32::try_from(info.ssi_signo).ok().and_then(|n| Signal::try_from(n).ok()) {
-                Some(Signal::SIGTERM | Signal::SIGINT) => self.end(GRACE_WHEN_TERMINATED),
-                Some(Signal::SIGCHLD) | None | Some(_) => {}
+            let signal = i32::try_from(info.ssi_signo).ok().and_then(|n| Signal::try_from(n).ok());
+            if matches!(signal, Some(Signal::SIGTERM | Signal::SIGINT)) {
+                self.end(GRACE_WHEN_TERMINATED);
             }
         }
         while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
@@ -259,7 +261,7 @@ impl Shim {
 
     fn obey(&mut self, command: Command) -> io::Result<()> {
         match command {
-            Command::Start(launch) => self.start(*launch),
+            Command::Start(launch) => self.start(&launch),
             Command::Stop { container, grace_ms } => {
                 if let Some(live) = self.live.get_mut(&container) {
                     live.stop(Duration::from_millis(grace_ms));
@@ -280,7 +282,7 @@ impl Shim {
         }
     }
 
-    fn start(&mut self, launch: Launch) -> io::Result<()> {
+    fn start(&mut self, launch: &Launch) -> io::Result<()> {
         // The agent may have died after asking and ask again: a start is done once.
         let known = self.record.containers.get(&launch.container);
         if self.ending

@@ -3,7 +3,6 @@
 use std::ffi::OsString;
 use std::fs::{self, OpenOptions};
 use std::io;
-use std::os::unix::process::CommandExt as _;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -48,7 +47,7 @@ impl Link {
         Ok(Self { write, record })
     }
 
-    /// Starts a shim and connects to it. It gets a session of its own, so that it outlives this process.
+    /// Starts a shim and connects to it. It makes a session of its own, so that it outlives this process.
     pub(crate) async fn start(dir: &PodDir, command: &[OsString]) -> io::Result<Self> {
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let log = OpenOptions::new().create(true).append(true).open(dir.shim_log())?;
@@ -60,8 +59,7 @@ impl Link {
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)
             .stderr(log)
-            .current_dir("/")
-            .process_group(0);
+            .current_dir("/");
         let mut child = process.spawn()?;
         let deadline = tokio::time::Instant::now() + START_TIMEOUT;
         let link = loop {

@@ -50,7 +50,7 @@ impl Capacity {
     }
 
     fn quantities(&self) -> BTreeMap<String, Quantity> {
-        let cpu = if self.cpu_milli % 1000 == 0 {
+        let cpu = if self.cpu_milli.is_multiple_of(1000) {
             (self.cpu_milli / 1000).to_string()
         } else {
             format!("{}m", self.cpu_milli)

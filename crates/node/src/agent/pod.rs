@@ -349,7 +349,7 @@ impl PodWorker {
                 self.absorb(&pod);
             }
             Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
-                tracing::debug!(%status.message, "the pod is gone or another one")
+                tracing::debug!(%status.message, "the pod is gone or another one");
             }
             Err(error) => {
                 tracing::warn!(%error, pod = %self.pod.name_any(), "a pod's status was not written");

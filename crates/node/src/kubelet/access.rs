@@ -76,12 +76,15 @@ pub(super) fn tls(name: &str, roots: &[Vec<u8>]) -> Result<Arc<ServerConfig>, St
 
 type Refusal = (StatusCode, String);
 
+/// Answers of the API server and when they came.
+type Remembered<K, V> = BTreeMap<K, (Instant, V)>;
+
 /// Asks the API server who a token is and what a user may do.
 pub(super) struct Guard {
     client: Client,
     node: String,
-    tokens: Mutex<BTreeMap<[u8; 32], (Instant, Option<User>)>>,
-    decisions: Mutex<BTreeMap<(User, &'static str), (Instant, bool)>>,
+    tokens: Mutex<Remembered<[u8; 32], Option<User>>>,
+    decisions: Mutex<Remembered<(User, &'static str), bool>>,
 }
 
 impl Guard {

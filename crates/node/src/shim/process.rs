@@ -166,6 +166,8 @@ fn become_program(
     if let Err(why) = take_identity(&launch.user, privilege, launch.privileged) {
         return why;
     }
+    // A change of user clears it; a command run in a container must not outlive who asked for it.
+    let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     if let Err(error) = std::env::set_current_dir(&launch.working_dir) {
         return format!("entering working directory {}: {error}", launch.working_dir);
     }
@@ -274,7 +276,6 @@ pub(crate) fn run_inside(
     #[allow(unsafe_code)]
     match unsafe { fork() }.map_err(|e| format!("starting a process: {e}"))? {
         ForkResult::Child => {
-            let _ = prctl::set_pdeathsig(Signal::SIGKILL);
             let why = become_program(launch, argv, privilege, None);
             let mut errors = errors;
             let _ = errors.write_all(why.as_bytes());

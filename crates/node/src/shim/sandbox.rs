@@ -161,6 +161,11 @@ impl Tree<'_> {
         ] {
             self.make_dir(path, mode, None)?;
         }
+        if matches!(launch.root, Root::Directory(_))
+            && let Ok(real) = fs::canonicalize("/etc/resolv.conf")
+        {
+            self.bind(&real, "/etc/resolv.conf", true)?;
+        }
         self.devices()?;
         self.kernel_file_systems(launch, privilege)?;
         for (path, content) in &launch.files {

@@ -28,6 +28,8 @@ pub(crate) struct World {
     pub(crate) data_dir: PathBuf,
     pub(crate) real: bool,
     kubeconfig: PathBuf,
+    /// Where runtimes and images are.
+    cache: PathBuf,
     /// Whom the agent runs as, if not as this process.
     user: Option<u32>,
     agent: Option<Child>,
@@ -39,11 +41,21 @@ pub(crate) struct World {
 impl World {
     /// `None` where this machine has no such cluster.
     pub(crate) async fn new(cluster: Cluster) -> Option<Self> {
-        Self::with_agent_of(cluster, None).await
+        Self::with(cluster, None, None).await
+    }
+
+    /// The same with the Spark runtimes of this machine.
+    pub(crate) async fn with_runtimes(cluster: Cluster) -> Option<Self> {
+        let cache = std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache/firesteel")).expect("HOME");
+        Self::with(cluster, None, Some(cache)).await
     }
 
     /// The same with an agent that is not root. Its user need not exist.
-    pub(crate) async fn with_agent_of(cluster: Cluster, user: Option<u32>) -> Option<Self> {
+    pub(crate) async fn with_agent_of(cluster: Cluster, user: u32) -> Option<Self> {
+        Self::with(cluster, Some(user), None).await
+    }
+
+    async fn with(cluster: Cluster, user: Option<u32>, cache: Option<PathBuf>) -> Option<Self> {
         let scratch = tempfile::tempdir().expect("temporary directory");
         let id = uuid::Uuid::new_v4().simple().to_string()[..8].to_owned();
         let (kubeconfig, server, namespace, name) = match cluster {
@@ -63,15 +75,27 @@ impl World {
         let config = Kubeconfig::read_from(&kubeconfig).expect("kubeconfig");
         let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.expect("config");
         let client = Client::try_from(config).expect("a client");
+        let node = format!("node-{id}");
+        if cache.is_none() {
+            // Not for pods of others on a shared cluster: ours name their node themselves.
+            let closed = json!({"metadata": {"name": node}, "spec": {"unschedulable": true}});
+            let nodes: Api<Node> = Api::all(client.clone());
+            nodes
+                .create(&PostParams::default(), &serde_json::from_value(closed).expect("a node"))
+                .await
+                .expect("a node");
+        }
         let data_dir = scratch.path().join("data");
+        let cache = cache.unwrap_or_else(|| scratch.path().join("cache"));
         let real = server.is_none();
         let mut world = Self {
             client,
             namespace: name,
-            node: format!("node-{id}"),
+            node,
             data_dir,
             real,
             kubeconfig,
+            cache,
             user,
             agent: None,
             server,
@@ -83,7 +107,6 @@ impl World {
     }
 
     pub(crate) async fn start_agent(&mut self) {
-        let cache = std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache/firesteel")).expect("HOME");
         let log = std::fs::OpenOptions::new()
             .create(true)
             .append(true)
@@ -112,7 +135,7 @@ impl World {
             .arg("agent")
             .arg(&self.node)
             .arg(&self.data_dir)
-            .arg(cache)
+            .arg(&self.cache)
             .env("KUBECONFIG", &self.kubeconfig)
             .stdout(Stdio::null())
             .stderr(log)
@@ -134,6 +157,12 @@ impl World {
             "the node was not ready in time: {}",
             std::fs::read_to_string(self.data_dir.with_extension("log")).unwrap_or_default()
         );
+    }
+
+    /// Makes an image mean a directory.
+    pub(crate) fn map_image(&self, reference: &str, dir: &Path) {
+        let runtimes = firesteel_node::runtime::Runtimes::new(&self.cache, std::sync::Arc::new(|_| {}));
+        runtimes.mappings().add(reference, dir).expect("a mapping");
     }
 
     /// Kills the agent as the kernel would: it cannot say goodbye.

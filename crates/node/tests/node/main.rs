@@ -5,7 +5,8 @@ mod spark;
 
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret, Service, ServiceAccount};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
 use harness::{Cluster, World, exit, phase, processes_of, waiting};
@@ -48,6 +49,9 @@ cases!(
     many_short_pods_end_right,
     sidecars_live_as_long_as_the_rest,
     probes_decide_about_readiness_and_restarts,
+    an_image_can_be_a_root_file_system,
+    a_service_account_reaches_the_api_server,
+    a_claim_is_mounted_from_its_volume,
 );
 
 /// The same cases with an agent that is an ordinary user: user namespaces, no control groups, no port 443.
@@ -61,7 +65,7 @@ mod for_an_ordinary_user {
                 if !nix::unistd::Uid::effective().is_root() {
                     return;
                 }
-                let world = super::World::with_agent_of(super::Cluster::Ours, Some(USER)).await.expect("our own cluster");
+                let world = super::World::with_agent_of(super::Cluster::Ours, USER).await.expect("our own cluster");
                 super::$name(world).await;
             })*
         };
@@ -76,6 +80,8 @@ mod for_an_ordinary_user {
         memory_beyond_the_limit_kills,
         nothing_of_the_host_is_visible,
         probes_decide_about_readiness_and_restarts,
+        an_image_can_be_a_root_file_system,
+        a_service_account_reaches_the_api_server,
     );
 }
 
@@ -365,5 +371,102 @@ async fn probes_decide_about_readiness_and_restarts(world: World) {
     world.event("probed", "Unhealthy Liveness probe failed").await;
     world.delete("probed").await;
     world.deleted("probed").await;
+    world.finish().await;
+}
+
+async fn an_image_can_be_a_root_file_system(world: World) {
+    let root = tempfile::tempdir().expect("dir");
+    std::fs::set_permissions(root.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("mode");
+    small_root(root.path());
+    std::fs::write(root.path().join("mark"), "only here\n").expect("a file");
+    world.map_image("example.com/small:1", root.path());
+    let script = "read line < /mark; echo \"$line\"; (echo changed > /mark) 2> /dev/null; [ ! -e /usr/bin/python3 ] && [ -e /etc/hosts ]";
+    let mut spec = sh(script);
+    spec["containers"][0]["image"] = json!("example.com/small:1");
+    world.run("small", spec).await;
+    let pod = world.ended("small").await;
+    let log = world.log(&pod, "c").await;
+    assert_eq!((phase(&pod), log.as_str()), ("Succeeded", "only here\n"));
+    assert_eq!(
+        std::fs::read_to_string(root.path().join("mark")).expect("the file"),
+        "only here\n",
+        "the image stays as it is"
+    );
+    world.finish().await;
+}
+
+/// A root file system with nothing but a shell.
+fn small_root(root: &std::path::Path) {
+    let shell = std::fs::canonicalize("/bin/sh").expect("a shell");
+    let listed = std::process::Command::new("ldd").arg(&shell).output().expect("ldd");
+    let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+    let libraries = text.split_whitespace().filter(|w| w.starts_with('/')).map(std::path::PathBuf::from);
+    let put = |from: &std::path::Path, to: &std::path::Path| {
+        let place = root.join(to.strip_prefix("/").expect("an absolute path"));
+        std::fs::create_dir_all(place.parent().expect("a parent")).expect("dir");
+        std::fs::copy(from, place).expect("a copy");
+    };
+    put(&shell, std::path::Path::new("/bin/sh"));
+    for library in libraries {
+        put(&library, &library);
+    }
+}
+
+async fn a_service_account_reaches_the_api_server(world: World) {
+    if !world.real {
+        world.create::<ServiceAccount>(json!({"metadata": {"name": "spark"}})).await;
+    }
+    let ask = r#"
+import json, os, ssl, urllib.request
+base = "/var/run/secrets/kubernetes.io/serviceaccount/"
+token = open(base + "token").read()
+context = ssl.create_default_context(cafile=base + "ca.crt")
+body = json.dumps({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).encode()
+def ask(url):
+    headers = {"Authorization": "Bearer " + token, "Content-Type": "application/json"}
+    request = urllib.request.Request(url + "/apis/authentication.k8s.io/v1/selfsubjectreviews", body, headers)
+    return json.load(urllib.request.urlopen(request, context=context))["status"]["userInfo"]["username"]
+print(ask("https://%s:%s" % (os.environ["KUBERNETES_SERVICE_HOST"], os.environ["KUBERNETES_SERVICE_PORT"])))
+print(open(base + "namespace").read())
+if os.getuid() == 0 and open("/proc/self/uid_map").read().split()[1] == "0":
+    print(ask("https://kubernetes.default.svc"))
+"#;
+    let spec = json!({"serviceAccountName": "spark", "automountServiceAccountToken": true, "containers": [{"name": "c", "command": ["python3", "-c", ask]}]});
+    world.run("asks", spec).await;
+    let pod = world.ended("asks").await;
+    let log = world.log(&pod, "c").await;
+    assert_eq!(phase(&pod), "Succeeded", "{log}");
+    let user = format!("system:serviceaccount:{}:spark", world.namespace);
+    assert!(log.starts_with(&format!("{user}\n{}\n", world.namespace)), "{log}");
+    world.finish().await;
+}
+
+async fn a_claim_is_mounted_from_its_volume(world: World) {
+    let disk = tempfile::tempdir().expect("dir");
+    let name = format!("disk-{}", world.node);
+    let volumes: Api<PersistentVolume> = Api::all(world.client.clone());
+    let volume = json!({"metadata": {"name": name}, "spec": {
+        "capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "storageClassName": "", "hostPath": {"path": disk.path()},
+        "claimRef": {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "namespace": world.namespace, "name": "data"}}});
+    volumes.create(&PostParams::default(), &serde_json::from_value(volume).expect("a volume")).await.expect("a volume");
+    let claim = json!({"metadata": {"name": "data"}, "spec": {
+        "accessModes": ["ReadWriteOnce"], "storageClassName": "", "volumeName": name, "resources": {"requests": {"storage": "1Gi"}}}});
+    let mut spec = sh("echo kept > /data/file");
+    spec["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/data"}]);
+    spec["volumes"] = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]);
+    world.create::<PersistentVolumeClaim>(claim).await;
+    world.run("claims", spec).await;
+    if !world.real {
+        // No controller binds it here.
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(world.client.clone(), &world.namespace);
+        world.event("claims", "persistentvolumeclaim \"data\" is not bound").await;
+        claims
+            .patch_status("data", &PatchParams::default(), &Patch::Merge(json!({"status": {"phase": "Bound"}})))
+            .await
+            .expect("bound");
+    }
+    assert_eq!(phase(&world.ended("claims").await), "Succeeded");
+    assert_eq!(std::fs::read_to_string(disk.path().join("file")).expect("the file"), "kept\n");
+    let _ = volumes.delete(&name, &DeleteParams::default()).await;
     world.finish().await;
 }

@@ -69,7 +69,7 @@ async fn patient_end(world: &World, name: &str) -> Pod {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Spark and a minute"]
 async fn spark_computes_pi_on_two_executors_while_the_agent_dies() {
-    let Some(mut world) = World::new(Cluster::Real).await else { return };
+    let Some(mut world) = World::with_runtimes(Cluster::Real).await else { return };
     let mut client = submit(
         &world,
         "pi",
@@ -97,7 +97,7 @@ async fn spark_computes_pi_on_two_executors_while_the_agent_dies() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Spark and a minute"]
 async fn spark_replaces_an_executor_that_was_killed() {
-    let Some(world) = World::new(Cluster::Real).await else { return };
+    let Some(world) = World::with_runtimes(Cluster::Real).await else { return };
     let mut client = submit(
         &world,
         "killed",
@@ -138,7 +138,7 @@ async fn spark_replaces_an_executor_that_was_killed() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs Spark and a minute"]
 async fn spark_gives_the_exit_code_of_a_python_driver() {
-    let Some(world) = World::new(Cluster::Real).await else { return };
+    let Some(world) = World::with_runtimes(Cluster::Real).await else { return };
     let scripts = tempfile::tempdir().expect("dir");
     let script = "import sys\nfrom pyspark.sql import SparkSession\nspark = SparkSession.builder.getOrCreate()\nprint('counted', spark.range(1000).count())\nspark.stop()\nsys.exit(3)\n";
     std::fs::write(scripts.path().join("exit3.py"), script).expect("a script");

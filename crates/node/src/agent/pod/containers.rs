@@ -12,7 +12,7 @@ use crate::agent::events::Kind;
 use crate::agent::exec;
 use crate::agent::link::Link;
 use crate::agent::probe::{self, Finding};
-use crate::configure::{self, Surroundings};
+use crate::configure::{self, Prepared, Surroundings};
 use crate::launch::{Command, ContainerState, ExitCause};
 use crate::lifecycle::{self, Health, containers};
 use crate::volumes;
@@ -28,22 +28,20 @@ impl PodWorker {
             api_port: self.shared.route.port,
             driver_master: self.shared.route.driver_master.clone(),
         };
-        let launch = configure::launch(
-            &self.pod,
-            container,
-            attempt,
+        let prepared = Prepared {
             image,
-            &around,
-            &self.supplies.objects,
-            &self.sources,
-            &self.dir,
-        );
+            around: &around,
+            objects: &self.supplies.objects,
+            sources: &self.sources,
+            dir: &self.dir,
+        };
+        let launch = configure::launch(&self.pod, container, attempt, prepared);
         let launch = launch.map_err(|e| e.to_string()).and_then(|launch| {
-            let own = launch
+            let mut own = launch
                 .mounts
                 .iter()
                 .filter(|m| m.source.starts_with(self.dir.volumes()) || m.source.starts_with("/dev/shm"));
-            own.map(volumes::make_sub_path).collect::<Result<(), _>>().map_err(|e| e.to_string())?;
+            own.try_for_each(volumes::make_sub_path).map_err(|e| e.to_string())?;
             fs::create_dir_all(self.dir.container(name)).map_err(|e| e.to_string())?;
             Ok(launch)
         });
