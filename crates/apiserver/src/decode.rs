@@ -153,7 +153,6 @@ pub(crate) fn fill(schema: &Schema, value: &mut Value) {
             for (name, field) in &schema.fields {
                 if let Some(default) = &field.default
                     && !map.contains_key(name)
-                    && !default.is_null()
                 {
                     map.insert(name.clone(), default.clone());
                 }
@@ -182,7 +181,7 @@ pub(crate) fn zero(schema: &Schema) -> Value {
                 map.insert(name.clone(), zero(field));
             }
             // Defaults that are not zero are the API's, not Go's.
-            Some(default) if *default == "" || *default == 0 || *default == false => {
+            Some(default) if default.is_null() || *default == "" || *default == 0 || *default == false => {
                 map.insert(name.clone(), default.clone());
             }
             _ if schema.target().required.contains(name) => {

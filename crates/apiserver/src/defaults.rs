@@ -100,19 +100,8 @@ pub(crate) fn apply(kind: &Kind, object: &mut Value) {
                 json!([{"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}]),
             );
         }
-        ("", "events") => times(object, &["eventTime", "firstTimestamp", "lastTimestamp"]),
-        ("events.k8s.io", _) => times(object, &["eventTime", "deprecatedFirstTimestamp", "deprecatedLastTimestamp"]),
         ("networking.k8s.io", "networkpolicies") => network_policy(object),
         _ => {}
-    }
-}
-
-/// Times Go prints even when they are unset.
-fn times(object: &mut Value, fields: &[&str]) {
-    for field in fields {
-        if object.get(*field).is_none() {
-            object[*field] = Value::Null;
-        }
     }
 }
 

@@ -170,12 +170,6 @@ pub(crate) fn record(kind: &Kind, old: Option<&Value>, new: &mut Value, manager:
             map.remove("status");
         }
     }
-    if kind.custom.is_none()
-        && let Some(map) = after.as_object_mut()
-    {
-        // Printed, but not set by anybody.
-        map.retain(|_, value| !value.is_null());
-    }
     let before = match old {
         Some(old) => bare(old),
         None if kind.custom.is_none() => crate::decode::zero(schema_of(kind)),

@@ -38,17 +38,7 @@ impl Filter {
                         "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
                     )));
                 }
-                if kind.custom.is_some() {
-                    return Err(Failure::bad_request(format!("field label not supported: {field}")));
-                }
-                let what = if kind.custom.is_some() || !kind.group.is_empty() {
-                    format!("{}/{}, Resource={}", kind.group, kind.version, kind.resource)
-                } else {
-                    format!("/{}, Resource={}", kind.version, kind.resource)
-                };
-                return Err(Failure::bad_request(format!(
-                    "Unable to find {what:?} that match label selector {label_text:?}, field selector {field_text:?}: field label not supported: {field}"
-                )));
+                return Err(Failure::bad_request(format!("field label not supported: {field}")));
             }
         }
         Ok(Self {

@@ -121,7 +121,12 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, old: &Value, next: 
             let sent_metadata = next.get("metadata").cloned().unwrap_or_default();
             *next = old.clone();
             match status {
-                Some(status) => next["status"] = status,
+                Some(status) => {
+                    next["status"] = status;
+                    if let Some(class) = old.pointer("/status/qosClass").filter(|_| kind.is("", "pods")) {
+                        next["status"]["qosClass"] = class.clone();
+                    }
+                }
                 None => {
                     if let Some(map) = next.as_object_mut() {
                         map.remove("status");

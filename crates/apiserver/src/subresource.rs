@@ -52,8 +52,7 @@ async fn bind(state: &Arc<State>, asked: &Asked, body: &bytes::Bytes) -> Outcome
         given => given.to_owned(),
     };
     if node.is_empty() {
-        let cause = crate::status::Cause::required("target.name", "");
-        return Err(Failure::invalid("", "Binding", &name, &[cause]));
+        return Err(Failure::custom(500, "", "target.name: Required value"));
     }
     let kind = state.kinds.load().find("", "v1", "pods").ok_or_else(Failure::no_such_path)?;
     loop {

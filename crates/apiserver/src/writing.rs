@@ -242,7 +242,8 @@ impl<'a> Writer<'a> {
                 |writer, current| {
                     let shown = crate::versions::read(kind, current);
                     let patched = patch.onto(kind, &shown)?;
-                    let patched = check_patched(&writer.state.kinds.load(), kind, &shown, patched)?;
+                    let mut patched = check_patched(&writer.state.kinds.load(), kind, &shown, patched)?;
+                    inherit_managed_fields(current, &mut patched);
                     writer.warnings.clear();
                     writer.conform(patched, Complaints::new())
                 },
@@ -566,6 +567,10 @@ fn check_patched(kinds: &Kinds, kind: &Kind, old: &Value, patched: Value) -> Out
             meta::name(&patched),
             meta::name(old)
         )));
+    }
+    let mut patched = patched;
+    if meta::namespace(&patched).is_empty() && !meta::namespace(old).is_empty() {
+        meta::of(&mut patched).insert("namespace".into(), meta::namespace(old).into());
     }
     if meta::namespace(&patched) != meta::namespace(old) {
         return Err(Failure::bad_request("the namespace of the object does not match the namespace on the URL"));

@@ -77,10 +77,8 @@ fn annotations(object: &Value, causes: &mut Vec<Cause>) {
 
 fn owners(object: &Value, causes: &mut Vec<Cause>) {
     let mut controllers = Vec::new();
-    for (index, owner) in
-        object.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten().enumerate()
-    {
-        let path = format!("metadata.ownerReferences[{index}]");
+    for owner in object.pointer("/metadata/ownerReferences").and_then(Value::as_array).into_iter().flatten() {
+        let path = "metadata.ownerReferences";
         for (field, words) in [("apiVersion", "version must not be empty"), ("kind", ""), ("name", ""), ("uid", "")] {
             if owner.get(field).and_then(Value::as_str).unwrap_or_default().is_empty() {
                 causes.push(Cause::invalid(

@@ -37,11 +37,6 @@ pub(super) fn spec(spec: &Value, path: &str, home: Home, causes: &mut Vec<Cause>
     }
     one_of(spec, "restartPolicy", path, &["Always", "OnFailure", "Never"], causes);
     one_of(spec, "dnsPolicy", path, &["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"], causes);
-    for field in ["terminationGracePeriodSeconds"] {
-        if let Some(value) = spec.get(field).filter(|v| v.as_i64().is_some_and(|v| v < 0)) {
-            causes.push(Cause::invalid(format!("{path}.{field}"), value, NEGATIVE));
-        }
-    }
     if let Some(value) = spec.get("activeDeadlineSeconds")
         && !value.as_i64().is_some_and(|v| (1..=i64::from(i32::MAX)).contains(&v))
     {

@@ -22,6 +22,8 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
             (regex(r"\b10\.\d+\.\d+\.\d+\b"), "<ip>"),
             (regex(r"\bgen-\w{5}\b"), "gen-<x>"),
             (regex(r"in record \(\d+\)"), "in record (<n>)"),
+            // A diff of Go structs follows.
+            (regex(r"(?s)(if it was previously negative\)).*"), "$1"),
             // Which of several bindings that allow is named depends on the order of a Go map.
             (regex(r"RBAC: allowed by .*"), "RBAC: allowed"),
         ],
