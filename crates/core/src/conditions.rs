@@ -55,7 +55,12 @@ pub(crate) fn driver_present(status: &mut SparkApplicationStatus, present: bool,
     let holds = if present {
         Holds { kind: CONDITION_DRIVER_PRESENT, status: "True", reason: "Found", message: "" }
     } else {
-        Holds { kind: CONDITION_DRIVER_PRESENT, status: "False", reason: "NotFound", message: "the driver pod is not there" }
+        Holds {
+            kind: CONDITION_DRIVER_PRESENT,
+            status: "False",
+            reason: "NotFound",
+            message: "the driver pod is not there",
+        }
     };
     set(&mut status.conditions, &holds, generation, now);
 }

@@ -127,7 +127,11 @@ pub(crate) fn settings(app: &Subject<'_>, extras: &Extras<'_>) -> Settings {
         out.set("spark.kubernetes.container.image.pullSecrets", secrets, "spec.imagePullSecrets");
     }
     out.maybe("spark.kubernetes.pyspark.pythonVersion", spec.python_version.as_ref(), "spec.pythonVersion");
-    out.maybe("spark.kubernetes.memoryOverheadFactor", spec.memory_overhead_factor.as_ref(), "spec.memoryOverheadFactor");
+    out.maybe(
+        "spark.kubernetes.memoryOverheadFactor",
+        spec.memory_overhead_factor.as_ref(),
+        "spec.memoryOverheadFactor",
+    );
     for (key, value) in &spec.node_selector {
         out.set(format!("spark.kubernetes.node.selector.{key}"), value, format!("spec.nodeSelector[{key}]"));
     }
@@ -172,10 +176,20 @@ impl Settings {
         self.maybe("spark.driver.memory", driver.pod.memory.as_ref(), "spec.driver.memory");
         self.maybe("spark.driver.memoryOverhead", driver.pod.memory_overhead.as_ref(), "spec.driver.memoryOverhead");
         let options = extras.monitoring.and_then(|m| m.driver_java_option.as_deref());
-        self.java_options("spark.driver.extraJavaOptions", driver.java_options.as_deref(), options, "spec.driver.javaOptions", app.spec);
+        self.java_options(
+            "spark.driver.extraJavaOptions",
+            driver.java_options.as_deref(),
+            options,
+            "spec.driver.javaOptions",
+            app.spec,
+        );
         self.maybe("spark.kubernetes.driver.master", driver.kubernetes_master.as_ref(), "spec.driver.kubernetesMaster");
         for (key, value) in &driver.service_labels {
-            self.set(format!("spark.kubernetes.driver.service.label.{key}"), value, format!("spec.driver.serviceLabels[{key}]"));
+            self.set(
+                format!("spark.kubernetes.driver.service.label.{key}"),
+                value,
+                format!("spec.driver.serviceLabels[{key}]"),
+            );
         }
         for (key, value) in &driver.service_annotations {
             self.set(
@@ -197,18 +211,34 @@ impl Settings {
         let executor = &app.spec.executor;
         self.maybe("spark.executor.instances", executor.instances.as_ref(), "spec.executor.instances");
         self.maybe("spark.executor.cores", executor.pod.cores.as_ref(), "spec.executor.cores");
-        self.maybe("spark.kubernetes.executor.request.cores", executor.core_request.as_ref(), "spec.executor.coreRequest");
+        self.maybe(
+            "spark.kubernetes.executor.request.cores",
+            executor.core_request.as_ref(),
+            "spec.executor.coreRequest",
+        );
         self.maybe("spark.executor.memory", executor.pod.memory.as_ref(), "spec.executor.memory");
-        self.maybe("spark.executor.memoryOverhead", executor.pod.memory_overhead.as_ref(), "spec.executor.memoryOverhead");
+        self.maybe(
+            "spark.executor.memoryOverhead",
+            executor.pod.memory_overhead.as_ref(),
+            "spec.executor.memoryOverhead",
+        );
         let options = extras.monitoring.and_then(|m| m.executor_java_option.as_deref());
-        self.java_options("spark.executor.extraJavaOptions", executor.java_options.as_deref(), options, "spec.executor.javaOptions", app.spec);
+        self.java_options(
+            "spark.executor.extraJavaOptions",
+            executor.java_options.as_deref(),
+            options,
+            "spec.executor.javaOptions",
+            app.spec,
+        );
         self.maybe(
             "spark.kubernetes.executor.deleteOnTermination",
             executor.delete_on_termination.as_ref(),
             "spec.executor.deleteOnTermination",
         );
         // From 4.1 on Spark writes its own value over the template's.
-        if let Some(seconds) = executor.pod.termination_grace_period_seconds.filter(|_| extras.version.line() >= Line::V4_1) {
+        if let Some(seconds) =
+            executor.pod.termination_grace_period_seconds.filter(|_| extras.version.line() >= Line::V4_1)
+        {
             self.set(
                 "spark.kubernetes.executor.terminationGracePeriodSeconds",
                 format!("{seconds}s"),
@@ -225,7 +255,11 @@ impl Settings {
         }
         self.secrets("executor", "spark.executorEnv.", &executor.pod);
         self.set("spark.kubernetes.executor.podTemplateFile", EXECUTOR_TEMPLATE, "spec.executor.template");
-        self.set("spark.kubernetes.executor.podTemplateContainerName", extras.executor_container, "spec.executor.template");
+        self.set(
+            "spark.kubernetes.executor.podTemplateContainerName",
+            extras.executor_container,
+            "spec.executor.template",
+        );
     }
 
     /// What driver and executors have under the same names.
@@ -319,7 +353,14 @@ impl Settings {
         }
     }
 
-    fn java_options(&mut self, key: &str, typed: Option<&str>, agent: Option<&str>, path: &str, spec: &SparkApplicationSpec) {
+    fn java_options(
+        &mut self,
+        key: &str,
+        typed: Option<&str>,
+        agent: Option<&str>,
+        path: &str,
+        spec: &SparkApplicationSpec,
+    ) {
         if typed.is_none() && agent.is_none() {
             return;
         }

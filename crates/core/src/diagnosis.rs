@@ -9,8 +9,11 @@ pub const LOG_BYTES: usize = 2048;
 pub fn driver_failure(pod: &DriverPod, log: Option<&str>) -> String {
     let mut text = match (&pod.ended, &pod.failure) {
         (Some(ended), failure) => {
-            let mut text =
-                format!("driver container failed with ExitCode: {}, Reason: {}", ended.exit_code, or_unknown(&ended.reason));
+            let mut text = format!(
+                "driver container failed with ExitCode: {}, Reason: {}",
+                ended.exit_code,
+                or_unknown(&ended.reason)
+            );
             if let Some(meaning) = exit_meaning(ended) {
                 text += &format!(" ({meaning})");
             }
@@ -34,7 +37,9 @@ pub fn driver_failure(pod: &DriverPod, log: Option<&str>) -> String {
 /// What became of a driver pod that is not there any more.
 pub fn driver_missing(pod_name: &str, last: Option<&DriverPod>) -> String {
     let hint = match last {
-        Some(last) if last.deleting => "someone or something deleted it while it ran (kubectl delete, a node drain, preemption or eviction)",
+        Some(last) if last.deleting => {
+            "someone or something deleted it while it ran (kubectl delete, a node drain, preemption or eviction)"
+        }
         Some(_) => "it was removed without a trace of its end, as when its node is removed",
         None => "it was deleted, or its node was removed, and its end was not seen",
     };
@@ -82,7 +87,9 @@ fn or_unknown(reason: &str) -> &str {
 /// What an exit code means, for those that say more than "it failed".
 fn exit_meaning(ended: &Ended) -> Option<String> {
     if ended.reason == "OOMKilled" {
-        return Some("out of memory: the container reached its memory limit; raise memoryOverhead or memory".to_owned());
+        return Some(
+            "out of memory: the container reached its memory limit; raise memoryOverhead or memory".to_owned(),
+        );
     }
     let meaning = match ended.exit_code {
         1 => "the application ended with an error",
@@ -144,7 +151,10 @@ mod tests {
     #[test]
     fn messages_begin_with_the_words_tools_look_for() {
         let text = driver_failure(&pod(exit(137, "OOMKilled"), None), None);
-        assert!(text.starts_with("driver container failed with ExitCode: 137, Reason: OOMKilled (out of memory"), "{text}");
+        assert!(
+            text.starts_with("driver container failed with ExitCode: 137, Reason: OOMKilled (out of memory"),
+            "{text}"
+        );
         let evicted = Words { reason: "Evicted".into(), message: "The node was low on resource: memory.".into() };
         let text = driver_failure(&pod(None, Some(evicted)), None);
         assert_eq!(

@@ -265,6 +265,7 @@ pub fn submitted(app: &App<'_>, attempt: i64, outcome: &Submission, now: Timesta
                 draft.event(true, "SparkApplicationFieldNotHonoured", format!("{path} has no effect: {why}"));
             }
             draft.enter(Phase::Submitted { since: now }, "");
+            draft.event(false, "SparkDriverPending", format!("driver {} is pending", created.pod_name));
         }
     }
     draft.finish(None)

@@ -95,7 +95,9 @@ pub fn monitoring(name: &str, namespace: &str, spec: &SparkApplicationSpec) -> O
         agent = Some(format!("-javaagent:{}={number}:{config}", prometheus.jmx_exporter_jar));
         port = Some((prometheus.port_name.clone().unwrap_or_else(|| DEFAULT_PORT_NAME.to_owned()), number));
         for (role, _) in [("driver", driver), ("executor", executor)].iter().filter(|(_, exposed)| *exposed) {
-            for (key, value) in [("scrape", "true".to_owned()), ("port", number.to_string()), ("path", "/metrics".to_owned())] {
+            for (key, value) in
+                [("scrape", "true".to_owned()), ("port", number.to_string()), ("path", "/metrics".to_owned())]
+            {
                 conf.insert(format!("spark.kubernetes.{role}.annotation.prometheus.io/{key}"), value);
             }
         }

@@ -182,11 +182,8 @@ fn volumes(spec: &mut PodSpec, main: &str, role: &Role<'_>) {
 
 fn environment(spec: &mut PodSpec, main: &str, role: &Role<'_>) {
     let Some(container) = find(spec, main) else { return };
-    let literal = |name: &str, value: &str| EnvVar {
-        name: name.to_owned(),
-        value: Some(value.to_owned()),
-        ..EnvVar::default()
-    };
+    let literal =
+        |name: &str, value: &str| EnvVar { name: name.to_owned(), value: Some(value.to_owned()), ..EnvVar::default() };
     let mut variables = Vec::new();
     if role.spec.spark_config_map.is_some() {
         variables.push(literal("SPARK_CONF_DIR", SPARK_CONF_DIR));

@@ -9,16 +9,26 @@ pub enum Phase {
     /// Nothing was done yet.
     New,
     /// The driver pod was made at `since` and does not run yet.
-    Submitted { since: Timestamp },
+    Submitted {
+        since: Timestamp,
+    },
     Running,
     /// The driver ended well; what follows is being decided.
     Succeeding,
     /// The driver failed at `since`; it may be tried again.
-    Failing { since: Timestamp },
-    Completed { since: Timestamp },
-    Failed { since: Timestamp },
+    Failing {
+        since: Timestamp,
+    },
+    Completed {
+        since: Timestamp,
+    },
+    Failed {
+        since: Timestamp,
+    },
     /// The cluster refused the driver at `since`; it may be tried again.
-    SubmissionFailed { since: Timestamp },
+    SubmissionFailed {
+        since: Timestamp,
+    },
     /// Objects of the last run go away, then the next run starts.
     PendingRerun,
     /// The specification changed: the current run ends, then a new one starts.

@@ -26,7 +26,10 @@ pub struct RunSettings {
 
 impl Default for RunSettings {
     fn default() -> Self {
-        RunSettings { master: "https://kubernetes.default.svc".to_owned(), ui: UiSettings { service: true, ..UiSettings::default() } }
+        RunSettings {
+            master: "https://kubernetes.default.svc".to_owned(),
+            ui: UiSettings { service: true, ..UiSettings::default() },
+        }
     }
 }
 
@@ -62,9 +65,11 @@ pub struct Attempt {
 
 /// Plans one attempt. The same arguments give the same objects, except for `spark.app.submitTime`.
 pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Result<Run, Refusal> {
-    let version: SparkVersion = app.spec.spark_version.parse().map_err(|e| Refusal(format!("spec.sparkVersion: {e}")))?;
+    let version: SparkVersion =
+        app.spec.spark_version.parse().map_err(|e| Refusal(format!("spec.sparkVersion: {e}")))?;
     let submission_id = identity::submission_id(app.uid, attempt.number);
-    let ids = identity::ids(app.uid, attempt.number, u64::try_from(attempt.created.as_millisecond()).unwrap_or_default());
+    let ids =
+        identity::ids(app.uid, attempt.number, u64::try_from(attempt.created.as_millisecond()).unwrap_or_default());
     let app_id = ids.app_id.clone();
     let spec_hash = identity::fingerprint(app.spec);
     let monitoring = monitoring::monitoring(app.name, app.namespace, app.spec);
@@ -110,7 +115,10 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
     let around = Surroundings { ids, user: "spark".to_owned(), env, files: &files };
     let planned = driver::plan(&effective.submission, &around).map_err(|e| refuse(e.to_string()))?;
     if let Some(upload) = planned.uploads.first() {
-        return Err(Refusal(format!("spec: {} would have to be uploaded from the operator, which has no files", upload.from)));
+        return Err(Refusal(format!(
+            "spec: {} would have to be uploaded from the operator, which has no files",
+            upload.from
+        )));
     }
 
     let mark = Mark { app, submission_id: &submission_id, attempt: attempt.number, spec_hash: &spec_hash };

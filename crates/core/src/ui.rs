@@ -66,7 +66,8 @@ pub fn exposure(app: &Subject<'_>, app_id: &str, submission_id: &str, settings: 
     let ui = app.spec.spark_ui_options.as_ref().unwrap_or(&none);
     let maker = Maker { app, submission_id };
     if settings.service {
-        let target = app.spec.spark_conf.get("spark.ui.port").and_then(|p| p.trim().parse().ok()).unwrap_or(DEFAULT_PORT);
+        let target =
+            app.spec.spark_conf.get("spark.ui.port").and_then(|p| p.trim().parse().ok()).unwrap_or(DEFAULT_PORT);
         let port = ui.service_port.unwrap_or(target);
         let name = bounded_name(&format!("{}-ui-svc", app.name), MAX_NAME);
         let port_name = ui.service_port_name.as_deref().unwrap_or("spark-driver-ui-port");
@@ -80,7 +81,8 @@ pub fn exposure(app: &Subject<'_>, app_id: &str, submission_id: &str, settings: 
         if !settings.url_format.is_empty() {
             let address = address(&settings.url_format, app, app_id);
             let ingress_name = bounded_name(&format!("{}-ui-ingress", app.name), MAX_NAME);
-            let annotations = if ui.ingress_annotations.is_empty() { &settings.annotations } else { &ui.ingress_annotations };
+            let annotations =
+                if ui.ingress_annotations.is_empty() { &settings.annotations } else { &ui.ingress_annotations };
             let tls = if ui.ingress_tls.is_empty() { &settings.tls } else { &ui.ingress_tls };
             let class = settings.class_name.as_deref();
             out.ingresses.push(maker.ingress(&ingress_name, &address, (&name, port), class, annotations, tls));
@@ -102,7 +104,8 @@ pub fn exposure(app: &Subject<'_>, app_id: &str, submission_id: &str, settings: 
         ));
         let address = address(&option.ingress_url_format, app, app_id);
         let ingress_name = bounded_name(&format!("{}-ing-{port}", app.name), MAX_NAME);
-        let annotations = if option.ingress_annotations.is_empty() { &settings.annotations } else { &option.ingress_annotations };
+        let annotations =
+            if option.ingress_annotations.is_empty() { &settings.annotations } else { &option.ingress_annotations };
         let tls = if option.ingress_tls.is_empty() { &settings.tls } else { &option.ingress_tls };
         let class = settings.class_name.as_deref();
         out.ingresses.push(maker.ingress(&ingress_name, &address, (&name, port), class, annotations, tls));
@@ -116,7 +119,12 @@ struct Maker<'a> {
 }
 
 impl Maker<'_> {
-    fn metadata(&self, name: &str, labels: &BTreeMap<String, String>, annotations: BTreeMap<String, String>) -> ObjectMeta {
+    fn metadata(
+        &self,
+        name: &str,
+        labels: &BTreeMap<String, String>,
+        annotations: BTreeMap<String, String>,
+    ) -> ObjectMeta {
         // The operator's labels last: what users add never hides whose object it is.
         let mut labels = labels.clone();
         labels.extend([
@@ -187,11 +195,7 @@ impl Maker<'_> {
             resource: None,
         };
         let http = HTTPIngressRuleValue {
-            paths: vec![HTTPIngressPath {
-                path: Some(path),
-                path_type: "ImplementationSpecific".to_owned(),
-                backend,
-            }],
+            paths: vec![HTTPIngressPath { path: Some(path), path_type: "ImplementationSpecific".to_owned(), backend }],
         };
         let rule = IngressRule { host: Some(address.host.clone()).filter(|h| !h.is_empty()), http: Some(http) };
         let tls: Vec<KubeTls> = tls
@@ -267,7 +271,8 @@ mod tests {
 
     #[test]
     fn d16_labels_of_users_do_not_replace_the_operators() {
-        let spec = serde_json::json!({"sparkUIOptions": {"serviceLabels": {"team": "a", names::LABEL_APP_NAME: "evil"}}});
+        let spec =
+            serde_json::json!({"sparkUIOptions": {"serviceLabels": {"team": "a", names::LABEL_APP_NAME: "evil"}}});
         with_app(spec, "pi", |app| {
             let settings = UiSettings { service: true, ..UiSettings::default() };
             let labels = exposure(app, "spark-1", "sub", &settings).services[0].metadata.labels.clone().unwrap();
@@ -284,7 +289,8 @@ mod tests {
             let settings = UiSettings { service: true, url_format: "h".into(), ..UiSettings::default() };
             let exposure = exposure(app, "spark-1", "sub", &settings);
             assert_eq!((exposure.services.len(), exposure.ingresses.len()), (2, 2));
-            let names = exposure.services.iter().map(|s| &s.metadata).chain(exposure.ingresses.iter().map(|i| &i.metadata));
+            let names =
+                exposure.services.iter().map(|s| &s.metadata).chain(exposure.ingresses.iter().map(|i| &i.metadata));
             for meta in names {
                 assert!(meta.name.as_ref().unwrap().len() <= 63);
             }

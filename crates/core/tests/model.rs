@@ -9,7 +9,9 @@ use firesteel_api::{SparkApplicationSpec, SparkApplicationStatus};
 use firesteel_core::conf::Subject;
 use firesteel_core::driver_pod::{DriverPod, Ended, Owner, PodPhase};
 use firesteel_core::identity;
-use firesteel_core::lifecycle::{App, Created, Decision, Effect, Limits, Observation, Seen, Submission, step, submitted};
+use firesteel_core::lifecycle::{
+    App, Created, Decision, Effect, Limits, Observation, Seen, Submission, step, submitted,
+};
 use firesteel_core::phase::Phase;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
@@ -125,7 +127,14 @@ impl World {
         let labels = BTreeMap::new();
         let subject = Subject { name: "pi", namespace: "n", uid: UID, labels: &labels, spec: &self.spec };
         let spec_hash = self.hash();
-        f(&App { subject, spec_hash: &spec_hash, generation: self.generation, deleting: false, status: &self.status, problem: None })
+        f(&App {
+            subject,
+            spec_hash: &spec_hash,
+            generation: self.generation,
+            deleting: false,
+            status: &self.status,
+            problem: None,
+        })
     }
 
     /// Only the arguments change here.
@@ -197,7 +206,10 @@ impl World {
             return Ok(Submission::Refused("no".to_owned()));
         }
         match &self.pod {
-            Some(pod) if pod.submission_id.as_ref() == Some(&id) && pod.spec_hash.as_ref() == Some(&hash) && !pod.deleting => {}
+            Some(pod)
+                if pod.submission_id.as_ref() == Some(&id)
+                    && pod.spec_hash.as_ref() == Some(&hash)
+                    && !pod.deleting => {}
             Some(_) => {
                 if let Some(pod) = self.pod.as_mut() {
                     pod.deleting = true;

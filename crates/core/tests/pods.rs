@@ -20,10 +20,8 @@ fn try_run(patch: &Value) -> Result<Run, Refusal> {
     }
     let spec: SparkApplicationSpec = serde_json::from_value(spec).unwrap();
     let spec = defaults::defaulted(&spec);
-    let labels = BTreeMap::from([
-        ("team".to_owned(), "a".to_owned()),
-        ("kueue.x-k8s.io/queue-name".to_owned(), "q".to_owned()),
-    ]);
+    let labels =
+        BTreeMap::from([("team".to_owned(), "a".to_owned()), ("kueue.x-k8s.io/queue-name".to_owned(), "q".to_owned())]);
     let app = Subject { name: "pi", namespace: "jobs", uid: "uid-1", labels: &labels, spec: &spec };
     let created = Timestamp::from_second(1_700_000_000).unwrap();
     plan(&app, Attempt { number: 1, created, now: created }, &RunSettings::default())
@@ -91,13 +89,22 @@ fn node_selector() {
 #[test]
 fn scheduler_name_and_batch_scheduler() {
     shows(&json!({"schedulerName": "mine"}), "/spec/schedulerName", &json!("mine"));
-    shows_with(&json!({"batchScheduler": "volcano"}), &json!({"schedulerName": "mine"}), "/spec/schedulerName", &json!("volcano"));
+    shows_with(
+        &json!({"batchScheduler": "volcano"}),
+        &json!({"schedulerName": "mine"}),
+        "/spec/schedulerName",
+        &json!("volcano"),
+    );
 }
 
 #[test]
 fn security_contexts() {
     shows(&json!({"podSecurityContext": {"runAsUser": 185}}), "/spec/securityContext", &json!({"runAsUser": 185}));
-    shows(&json!({"securityContext": {"privileged": false}}), "/spec/containers/MAIN/securityContext", &json!({"privileged": false}));
+    shows(
+        &json!({"securityContext": {"privileged": false}}),
+        "/spec/containers/MAIN/securityContext",
+        &json!({"privileged": false}),
+    );
 }
 
 #[test]
@@ -126,7 +133,12 @@ fn volumes_and_mounts() {
     let mounts = json!({"volumeMounts": [{"name": "data", "mountPath": "/data", "subPath": "x"}]});
     let spec = json!({"volumes": volumes});
     shows_with(&spec, &mounts, "/spec/volumes", &volumes[0]);
-    shows_with(&spec, &mounts, "/spec/containers/MAIN/volumeMounts", &json!({"name": "data", "mountPath": "/data", "subPath": "x"}));
+    shows_with(
+        &spec,
+        &mounts,
+        "/spec/containers/MAIN/volumeMounts",
+        &json!({"name": "data", "mountPath": "/data", "subPath": "x"}),
+    );
     for (pod, _) in both_with(&spec, &mounts) {
         assert!(!pod.spec.unwrap().volumes.unwrap().iter().any(|v| v.name == "unused"));
     }
@@ -149,16 +161,35 @@ fn local_dirs_become_spark_configuration() {
 fn config_maps() {
     let fields = json!({"configMaps": [{"name": "my.conf", "path": "/c"}]});
     shows(&fields, "/spec/volumes", &json!({"name": "my-conf-vol", "configMap": {"name": "my.conf"}}));
-    shows(&fields, "/spec/containers/MAIN/volumeMounts", &json!({"name": "my-conf-vol", "mountPath": "/c", "readOnly": true}));
+    shows(
+        &fields,
+        "/spec/containers/MAIN/volumeMounts",
+        &json!({"name": "my-conf-vol", "mountPath": "/c", "readOnly": true}),
+    );
 }
 
 #[test]
 fn spark_and_hadoop_config_maps() {
     let spec = json!({"sparkConfigMap": "s", "hadoopConfigMap": "h"});
     let mount = |name: &str, path: &str| json!({"name": name, "mountPath": path, "readOnly": true});
-    shows_with(&spec, &json!({}), "/spec/containers/MAIN/volumeMounts", &mount("spark-configmap-volume", "/etc/spark/conf"));
-    shows_with(&spec, &json!({}), "/spec/containers/MAIN/volumeMounts", &mount("hadoop-configmap-volume", "/etc/hadoop/conf"));
-    shows_with(&spec, &json!({}), "/spec/containers/MAIN/env", &json!({"name": "HADOOP_CONF_DIR", "value": "/etc/hadoop/conf"}));
+    shows_with(
+        &spec,
+        &json!({}),
+        "/spec/containers/MAIN/volumeMounts",
+        &mount("spark-configmap-volume", "/etc/spark/conf"),
+    );
+    shows_with(
+        &spec,
+        &json!({}),
+        "/spec/containers/MAIN/volumeMounts",
+        &mount("hadoop-configmap-volume", "/etc/hadoop/conf"),
+    );
+    shows_with(
+        &spec,
+        &json!({}),
+        "/spec/containers/MAIN/env",
+        &json!({"name": "HADOOP_CONF_DIR", "value": "/etc/hadoop/conf"}),
+    );
     assert_eq!(property(&run(&spec), "spark.executorEnv.SPARK_CONF_DIR"), "/etc/spark/conf");
 }
 
@@ -187,7 +218,8 @@ fn deprecated_environment_fields() {
 
 #[test]
 fn sidecars_and_init_containers() {
-    let fields = json!({"sidecars": [{"name": "side", "image": "s"}], "initContainers": [{"name": "init", "image": "i"}]});
+    let fields =
+        json!({"sidecars": [{"name": "side", "image": "s"}], "initContainers": [{"name": "init", "image": "i"}]});
     for (pod, main) in both(&fields) {
         let spec = pod.spec.unwrap();
         let names: Vec<_> = spec.containers.iter().map(|c| c.name.as_str()).collect();
@@ -354,7 +386,9 @@ fn complaints_name_the_field() {
 
 #[test]
 fn python_applications_run_their_file() {
-    let run = run(&json!({"type": "Python", "mainClass": null, "mainApplicationFile": "local:///opt/pi.py", "arguments": ["10"]}));
+    let run = run(
+        &json!({"type": "Python", "mainClass": null, "mainApplicationFile": "local:///opt/pi.py", "arguments": ["10"]}),
+    );
     let args = container(&run.pod, names::DRIVER_CONTAINER).args.clone().unwrap();
     assert_eq!(args[args.len() - 2..], ["local:///opt/pi.py", "10"]);
 }

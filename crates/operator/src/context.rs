@@ -27,16 +27,14 @@ pub struct Context {
 }
 
 impl Context {
-    pub fn new(client: Client, options: Options, pods: Arc<PodIndex>, recorder: Recorder, metrics: Arc<Metrics>) -> Self {
-        Context {
-            client,
-            options,
-            pods,
-            recorder,
-            metrics,
-            replaced: Mutex::default(),
-            failures: Mutex::default(),
-        }
+    pub fn new(
+        client: Client,
+        options: Options,
+        pods: Arc<PodIndex>,
+        recorder: Recorder,
+        metrics: Arc<Metrics>,
+    ) -> Self {
+        Context { client, options, pods, recorder, metrics, replaced: Mutex::default(), failures: Mutex::default() }
     }
 
     /// Remembers that `version` of an application is no longer the current one.

@@ -34,12 +34,14 @@ impl Leadership {
 
 /// Waits until this operator holds the lease. `None` if the token is cancelled before.
 pub async fn acquire(client: &Client, options: &LeaderOptions, until: &CancellationToken) -> Option<Leadership> {
-    let mut candidate = Candidate {
-        api: Api::namespaced(client.clone(), &options.namespace),
-        options: options.clone(),
-        seen: None,
-    };
-    tracing::info!(lease = options.name, namespace = options.namespace, identity = options.identity, "waiting for the lease");
+    let mut candidate =
+        Candidate { api: Api::namespaced(client.clone(), &options.namespace), options: options.clone(), seen: None };
+    tracing::info!(
+        lease = options.name,
+        namespace = options.namespace,
+        identity = options.identity,
+        "waiting for the lease"
+    );
     loop {
         match candidate.try_hold().await {
             Ok(true) => break,
@@ -121,10 +123,13 @@ impl Candidate {
             return Ok(false);
         }
         let previous = Some(&spec).filter(|_| ours);
-        let lease = Lease { spec: Some(self.held(previous.or(Some(&LeaseSpec {
-            lease_transitions: spec.lease_transitions.map(|n| n.saturating_add(1)).or(Some(1)),
-            ..LeaseSpec::default()
-        })))), ..lease };
+        let lease = Lease {
+            spec: Some(self.held(previous.or(Some(&LeaseSpec {
+                lease_transitions: spec.lease_transitions.map(|n| n.saturating_add(1)).or(Some(1)),
+                ..LeaseSpec::default()
+            })))),
+            ..lease
+        };
         lost_race(self.api.replace(&self.options.name, &PostParams::default(), &lease).await)
     }
 

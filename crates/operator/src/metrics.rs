@@ -34,11 +34,21 @@ impl Metrics {
     }
 
     /// Counts one transition of an application.
-    pub fn moved(&self, app: &SparkApplication, old: &SparkApplicationStatus, new: &SparkApplicationStatus, now: Timestamp) {
+    pub fn moved(
+        &self,
+        app: &SparkApplication,
+        old: &SparkApplicationStatus,
+        new: &SparkApplicationStatus,
+        now: Timestamp,
+    ) {
         let namespace = app.metadata.namespace.clone().unwrap_or_default();
         let (from, to) = (old.application_state.state.as_str(), new.application_state.state.as_str());
         let since_creation = app.metadata.creation_timestamp.as_ref().map(|t| seconds(t.0, now));
-        let ran = new.last_submission_attempt_time.as_ref().zip(new.termination_time.as_ref()).map(|(s, e)| seconds(s.0, e.0));
+        let ran = new
+            .last_submission_attempt_time
+            .as_ref()
+            .zip(new.termination_time.as_ref())
+            .map(|(s, e)| seconds(s.0, e.0));
         let first = new.execution_attempts <= 1;
         if from.is_empty() {
             self.count("spark_application_count", &namespace);
@@ -51,14 +61,24 @@ impl Metrics {
                 self.count("spark_application_submit_count", &namespace);
                 if let Some(latency) = since_creation.filter(|_| first) {
                     self.summary("spark_application_submit_latency_seconds", &namespace, latency);
-                    self.histogram("spark_application_submit_latency_seconds_histogram", &namespace, latency, SUBMIT_BUCKETS);
+                    self.histogram(
+                        "spark_application_submit_latency_seconds_histogram",
+                        &namespace,
+                        latency,
+                        SUBMIT_BUCKETS,
+                    );
                 }
             }
             "RUNNING" => {
                 self.gauge("spark_application_running_count", &namespace, 1);
                 if let Some(latency) = since_creation.filter(|_| first) {
                     self.summary("spark_application_start_latency_seconds", &namespace, latency);
-                    self.histogram("spark_application_start_latency_seconds_histogram", &namespace, latency, START_BUCKETS);
+                    self.histogram(
+                        "spark_application_start_latency_seconds_histogram",
+                        &namespace,
+                        latency,
+                        START_BUCKETS,
+                    );
                 }
             }
             "SUBMISSION_FAILED" => self.count("spark_application_failed_submission_count", &namespace),
@@ -78,35 +98,76 @@ impl Metrics {
         }
     }
 
-    fn with(&self, name: &'static str, namespace: &str, new: impl FnOnce() -> Series, change: impl FnOnce(&mut Series)) {
+    /// Counts what became of executors.
+    pub fn executors(&self, app: &SparkApplication, old: &SparkApplicationStatus, new: &SparkApplicationStatus) {
+        if old.executor_counts == new.executor_counts {
+            return;
+        }
+        let namespace = app.metadata.namespace.clone().unwrap_or_default();
+        let same_run = old.submission_id == new.submission_id;
+        let before = old.executor_counts.clone().unwrap_or_default();
+        let after = new.executor_counts.clone().unwrap_or_default();
+        self.gauge("spark_executor_running_count", &namespace, i64::from(after.running) - i64::from(before.running));
+        if same_run {
+            for _ in before.completed..after.completed {
+                self.count("spark_executor_success_count", &namespace);
+            }
+            for _ in before.failed..after.failed {
+                self.count("spark_executor_failure_count", &namespace);
+            }
+        }
+    }
+
+    fn with(
+        &self,
+        name: &'static str,
+        namespace: &str,
+        new: impl FnOnce() -> Series,
+        change: impl FnOnce(&mut Series),
+    ) {
         let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
         change(series.entry((name, namespace.to_owned())).or_insert_with(new));
     }
 
     fn count(&self, name: &'static str, namespace: &str) {
-        self.with(name, namespace, || Series::Counter(0), |s| {
-            if let Series::Counter(n) = s {
-                *n += 1;
-            }
-        });
+        self.with(
+            name,
+            namespace,
+            || Series::Counter(0),
+            |s| {
+                if let Series::Counter(n) = s {
+                    *n += 1;
+                }
+            },
+        );
     }
 
     fn gauge(&self, name: &'static str, namespace: &str, by: i64) {
-        self.with(name, namespace, || Series::Gauge(0), |s| {
-            if let Series::Gauge(n) = s {
-                // One that ran before this operator started was never counted in.
-                *n = (*n + by).max(0);
-            }
-        });
+        self.with(
+            name,
+            namespace,
+            || Series::Gauge(0),
+            |s| {
+                if let Series::Gauge(n) = s {
+                    // One that ran before this operator started was never counted in.
+                    *n = (*n + by).max(0);
+                }
+            },
+        );
     }
 
     fn summary(&self, name: &'static str, namespace: &str, value: f64) {
-        self.with(name, namespace, || Series::Summary { sum: 0.0, count: 0 }, |s| {
-            if let Series::Summary { sum, count } = s {
-                *sum += value;
-                *count += 1;
-            }
-        });
+        self.with(
+            name,
+            namespace,
+            || Series::Summary { sum: 0.0, count: 0 },
+            |s| {
+                if let Series::Summary { sum, count } = s {
+                    *sum += value;
+                    *count += 1;
+                }
+            },
+        );
     }
 
     fn histogram(&self, name: &'static str, namespace: &str, value: f64, buckets: &'static [f64]) {

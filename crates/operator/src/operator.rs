@@ -38,11 +38,13 @@ pub async fn run(client: Client, options: Options, until: CancellationToken) -> 
     let servers = CancellationToken::new();
     let _stop_servers = servers.clone().drop_guard();
     if let Some(address) = options.health {
-        let address = serve::probes(address, ready.clone(), servers.clone()).await.context("cannot listen for probes")?;
+        let address =
+            serve::probes(address, ready.clone(), servers.clone()).await.context("cannot listen for probes")?;
         tracing::info!(%address, "answering probes");
     }
     if let Some(address) = options.metrics {
-        let address = serve::metrics(address, metrics.clone(), servers.clone()).await.context("cannot listen for metrics")?;
+        let address =
+            serve::metrics(address, metrics.clone(), servers.clone()).await.context("cannot listen for metrics")?;
         tracing::info!(%address, "serving metrics");
     }
     let leadership = match &options.leader {
@@ -108,7 +110,9 @@ async fn work(
 /// Looks after one namespace, or all.
 async fn look_after(ctx: Arc<Context>, namespace: Option<String>, until: CancellationToken) {
     let (apps, pods): (Api<App>, Api<Pod>) = match &namespace {
-        Some(namespace) => (Api::namespaced(ctx.client.clone(), namespace), Api::namespaced(ctx.client.clone(), namespace)),
+        Some(namespace) => {
+            (Api::namespaced(ctx.client.clone(), namespace), Api::namespaced(ctx.client.clone(), namespace))
+        }
         None => (Api::all(ctx.client.clone()), Api::all(ctx.client.clone())),
     };
     let (send, triggers) = mpsc::unbounded_channel();

@@ -100,9 +100,10 @@ impl PodIndex {
         let mut apps = write(&self.apps);
         let old = std::mem::replace(&mut *apps, listed);
         for (key, pods) in old {
-            let missing = pods.drivers.into_iter().find(|(name, _)| {
-                !apps.get(&key).is_some_and(|now| now.drivers.contains_key(name))
-            });
+            let missing = pods
+                .drivers
+                .into_iter()
+                .find(|(name, _)| !apps.get(&key).is_some_and(|now| now.drivers.contains_key(name)));
             let tombstone = missing.map(|(_, pod)| pod).or(pods.tombstone);
             let entry = apps.entry(key).or_default();
             if entry.tombstone.is_none() {

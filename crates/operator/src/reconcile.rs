@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use firesteel_api::{SparkApplication, SparkApplicationStatus, defaults, validate};
 use firesteel_core::conf::Subject;
+use firesteel_core::identity;
 use firesteel_core::lifecycle::{self, App, Decision, Effect, Submission};
 use firesteel_core::run::{self, Attempt};
-use firesteel_core::identity;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::core::DeserializeGuard;
@@ -73,7 +73,8 @@ async fn pass(app: &SparkApplication, ctx: &Context) -> Result<Action, Error> {
     let uid = app.uid().unwrap_or_default();
     let subject = Subject { name: &name, namespace: &namespace, uid: &uid, labels: app.labels(), spec: &spec };
     let problems = validate::problems(&name, &namespace, &app.spec);
-    let problem = (!problems.is_empty()).then(|| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
+    let problem =
+        (!problems.is_empty()).then(|| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
     let unset = SparkApplicationStatus::default();
     let old = app.status.as_ref().unwrap_or(&unset);
     let wanted = App {
@@ -102,6 +103,7 @@ async fn pass(app: &SparkApplication, ctx: &Context) -> Result<Action, Error> {
             tracing::info!(from = before, to = after, attempt = new.attempt, "{}", first_line(new));
             ctx.metrics.moved(app, old, new, now);
         }
+        ctx.metrics.executors(app, old, new);
     }
     tell::tell(ctx, app, &decision.events).await;
     Ok(match decision.wake {
@@ -118,7 +120,12 @@ fn first_line(status: &SparkApplicationStatus) -> &str {
 }
 
 /// Does what was decided. A submission brings a decision of its own.
-async fn act(app: &SparkApplication, ctx: &Context, wanted: &App<'_>, mut decision: Decision) -> Result<Decision, Error> {
+async fn act(
+    app: &SparkApplication,
+    ctx: &Context,
+    wanted: &App<'_>,
+    mut decision: Decision,
+) -> Result<Decision, Error> {
     let subject = &wanted.subject;
     let (namespace, name) = (subject.namespace, subject.name);
     for effect in std::mem::take(&mut decision.effects) {

@@ -35,7 +35,11 @@ pub async fn probes(address: SocketAddr, ready: Ready, until: CancellationToken)
 }
 
 /// Answers `/metrics` until the token is cancelled.
-pub async fn metrics(address: SocketAddr, metrics: Arc<Metrics>, until: CancellationToken) -> std::io::Result<SocketAddr> {
+pub async fn metrics(
+    address: SocketAddr,
+    metrics: Arc<Metrics>,
+    until: CancellationToken,
+) -> std::io::Result<SocketAddr> {
     let answer = move || async move { ([("content-type", "text/plain; version=0.0.4")], metrics.text()) };
     serve(address, Router::new().route("/metrics", get(answer)), until).await
 }

@@ -9,9 +9,9 @@ use firesteel_core::driver_pod::{DriverPod, Owner};
 use firesteel_core::lifecycle::{Created, Submission};
 use firesteel_core::run::Run;
 use firesteel_spark::driver::Object;
+use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
-use k8s_openapi::NamespaceResourceScope;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
 };
@@ -69,7 +69,9 @@ async fn create_object(client: &Client, namespace: &str, app_uid: &str, object: 
         Err(error) => error,
     };
     match class(&error) {
-        Class::Refused | Class::Missing => return Ok(Made::Refused(format!("{} {name}: {}", object.kind(), words(&error)))),
+        Class::Refused | Class::Missing => {
+            return Ok(Made::Refused(format!("{} {name}: {}", object.kind(), words(&error))));
+        }
         Class::Exists => {}
         Class::Conflict | Class::Transient => return Err(error).during(what),
     }
@@ -87,7 +89,13 @@ async fn create_object(client: &Client, namespace: &str, app_uid: &str, object: 
     Ok(Made::InTheWay)
 }
 
-async fn create_driver(client: &Client, namespace: &str, app_name: &str, app_uid: &str, run: &Run) -> Result<Made, Error> {
+async fn create_driver(
+    client: &Client,
+    namespace: &str,
+    app_name: &str,
+    app_uid: &str,
+    run: &Run,
+) -> Result<Made, Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let name = run.pod.name_any();
     let what = || format!("create pod {name}");
@@ -109,7 +117,9 @@ async fn create_driver(client: &Client, namespace: &str, app_name: &str, app_uid
         return Ok(Made::Done);
     }
     if found.owner == Owner::Other {
-        let why = format!("driver pod already exist: a pod named {name} exists and does not belong to this application; set spec.driver.podName");
+        let why = format!(
+            "driver pod already exist: a pod named {name} exists and does not belong to this application; set spec.driver.podName"
+        );
         return Ok(Made::Refused(why));
     }
     delete(&api, &name, Some(found.uid)).await.during(what)?;
@@ -123,9 +133,9 @@ async fn expose(client: &Client, namespace: &str, run: &Run, created: &mut Creat
         match apply(client, namespace, service).await {
             Ok(applied) if created.web_service.as_deref() == Some(name.as_str()) => {
                 let ip = applied.spec.and_then(|s| s.cluster_ip).filter(|ip| ip != "None");
-                created.web_address = ip.zip(created.web_port).map(|(ip, port)| {
-                    if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") }
-                });
+                created.web_address = ip
+                    .zip(created.web_port)
+                    .map(|(ip, port)| if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") });
             }
             Ok(_) => {}
             Err(error) => missed("service", &name, error)?,
@@ -151,7 +161,11 @@ fn missed(kind: &str, name: &str, error: kube::Error) -> Result<(), Error> {
 
 async fn apply<K>(client: &Client, namespace: &str, object: &K) -> Result<K, kube::Error>
 where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + Serialize + DeserializeOwned + std::fmt::Debug,
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + Serialize
+        + DeserializeOwned
+        + std::fmt::Debug,
 {
     let api: Api<K> = Api::namespaced(client.clone(), namespace);
     api.patch(&object.name_any(), &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(object)).await
@@ -287,7 +301,6 @@ fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
     }
     Some(Value::Object(patch))
 }
-
 
 #[cfg(test)]
 mod tests {
