@@ -55,7 +55,12 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<ExitStatus> {
     }
     // All that can be wrong with the input is found before anything is started.
     let wish = if manifests_only {
-        Wish::Manifests(manifests::read(&args.arguments)?)
+        let mut documents = manifests::read(&args.arguments)?;
+        for document in documents.iter_mut().filter(|d| d.work() == manifests::Work::SparkApplication) {
+            let checked = files::check_application(&mut document.object, &document.base);
+            checked.map_err(|e| crate::exit::BadInput(format!("{}: {e}", document.place)))?;
+        }
+        Wish::Manifests(documents)
     } else {
         Wish::Submission(Box::new(arguments::read(&args.arguments)?))
     };
@@ -99,7 +104,7 @@ async fn carry_out(
         }
     }
     if !keep {
-        prepare::clean_up(local, &started, view).await;
+        started.clear();
     }
     Ok(worst)
 }

@@ -36,7 +36,10 @@ pub(crate) fn read(arguments: &[String]) -> anyhow::Result<Wanted> {
     let cwd = std::env::current_dir().map_err(|e| BadInput(format!("there is no working directory: {e}")))?;
     let around = Around { env: &around.env, files: &Disk, cwd: &cwd.to_string_lossy(), now_ms: surroundings::now() };
     match submission::resolve(&raw, around).map_err(|e| wrong(&e))? {
-        Resolved::Submit(effective) => Ok(Wanted { effective: *effective }),
+        Resolved::Submit(effective) => {
+            check_files(&effective)?;
+            Ok(Wanted { effective: *effective })
+        }
         Resolved::Client
         | Resolved::Kill(_)
         | Resolved::Status(_)
@@ -48,6 +51,20 @@ pub(crate) fn read(arguments: &[String]) -> anyhow::Result<Wanted> {
             Err(BadInput(message.to_owned()).into())
         }
     }
+}
+
+/// All local files must be there before anything is started.
+fn check_files(effective: &Effective) -> Result<(), BadInput> {
+    let submission = &effective.submission;
+    let main = match &submission.main {
+        MainResource::Jar(uri) | MainResource::Python(uri) | MainResource::R(uri) => Some(uri.as_str()),
+        MainResource::None => None,
+    };
+    let listed = LISTS.iter().filter_map(|key| submission.conf.get(*key)).flat_map(|list| list.split(','));
+    for uri in main.into_iter().chain(listed).filter(|uri| !uri.is_empty() && is_local_file(uri)) {
+        files::find(uri, Path::new("/"))?;
+    }
+    Ok(())
 }
 
 impl Wanted {
@@ -74,6 +91,9 @@ impl Wanted {
         usual(IMAGE, &default_image());
         usual("spark.kubernetes.authenticate.driver.serviceAccountName", "spark");
         usual("spark.kubernetes.namespace", "default");
+        // All pods share the processors of one machine; asking for whole ones would only keep some from starting.
+        usual("spark.kubernetes.driver.request.cores", "100m");
+        usual("spark.kubernetes.executor.request.cores", "100m");
         // On one machine waiting for executors in batches only costs time.
         usual("spark.kubernetes.allocation.batch.delay", "1s");
         let nowhere = Path::new("/");

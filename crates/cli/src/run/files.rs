@@ -93,38 +93,61 @@ fn percent_decode(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Ships one reference if it means a local file; gives what to write instead. A `file:` URI must exist; a bare path that
-/// does not is taken for one inside the image.
-pub(crate) fn ship(shelf: &mut Shelf, text: &str, base: &Path) -> anyhow::Result<Option<String>> {
+/// The local file that a reference means, if it means one. A `file:` URI and a relative path must exist; an absolute path
+/// that does not is taken for one inside the image.
+pub(crate) fn find(text: &str, base: &Path) -> Result<Option<PathBuf>, BadInput> {
     let Some(path) = path_of(text, base) else { return Ok(None) };
-    if !path.is_file() {
-        if text.starts_with("file:") || !path.is_absolute() || !text.starts_with('/') {
-            return Err(BadInput(format!("there is no file {}", path.display())).into());
-        }
-        return Ok(None);
+    match path.is_file() {
+        true => Ok(Some(path)),
+        false if text.starts_with('/') => Ok(None),
+        false => Err(BadInput(format!("there is no file {}", path.display()))),
     }
+}
+
+/// Ships one reference if it means a local file; gives what to write instead.
+pub(crate) fn ship(shelf: &mut Shelf, text: &str, base: &Path) -> anyhow::Result<Option<String>> {
+    let Some(path) = find(text, base)? else { return Ok(None) };
     let uri = shelf.put(&path)?;
     let fragment = text.split_once('#').map_or(String::new(), |(_, f)| format!("#{f}"));
     Ok(Some(format!("{uri}{fragment}")))
 }
 
+/// The references to files in a SparkApplication.
+fn references(application: &mut Value) -> Vec<&mut Value> {
+    let mut found = Vec::new();
+    let Some(spec) = application.get_mut("spec").and_then(Value::as_object_mut) else { return found };
+    for (key, value) in spec.iter_mut() {
+        match key.as_str() {
+            "mainApplicationFile" => found.push(value),
+            "deps" => {
+                let lists = value.as_object_mut().into_iter().flatten();
+                let files = lists.filter(|(k, _)| ["jars", "files", "pyFiles", "archives"].contains(&k.as_str()));
+                found.extend(files.filter_map(|(_, v)| v.as_array_mut()).flatten());
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+/// Checks that every local file a SparkApplication names is there.
+pub(crate) fn check_application(application: &mut Value, base: &Path) -> Result<(), BadInput> {
+    for reference in references(application) {
+        find(reference.as_str().unwrap_or_default(), base)?;
+    }
+    Ok(())
+}
+
 /// Ships every local file a SparkApplication names and mounts the shelf into its pods. Whether there was any.
 pub(crate) fn ship_application(shelf: &mut Shelf, application: &mut Value, base: &Path) -> anyhow::Result<bool> {
     let mut any = false;
-    let spec = &mut application["spec"];
-    if let Some(uri) = spec["mainApplicationFile"].as_str().map(|t| ship(shelf, t, base)).transpose()?.flatten() {
-        spec["mainApplicationFile"] = json!(uri);
-        any = true;
-    }
-    for list in ["jars", "files", "pyFiles", "archives"] {
-        let Some(entries) = spec["deps"].get_mut(list).and_then(Value::as_array_mut) else { continue };
-        for entry in entries {
-            if let Some(uri) = entry.as_str().map(|t| ship(shelf, t, base)).transpose()?.flatten() {
-                *entry = json!(uri);
-                any = true;
-            }
+    for reference in references(application) {
+        if let Some(uri) = ship(shelf, reference.as_str().unwrap_or_default(), base)? {
+            *reference = json!(uri);
+            any = true;
         }
     }
+    let spec = &mut application["spec"];
     if any {
         push(spec, "volumes", json!({"name": VOLUME, "hostPath": {"path": shelf.directory(), "type": "Directory"}}));
         for role in ["driver", "executor"] {
@@ -174,14 +197,13 @@ mod tests {
         let mut application = json!({"spec": {"mainApplicationFile": "job.py", "driver": {"cores": 1},
             "deps": {"pyFiles": ["dep.py", "s3a://b/x.py"]}}});
         assert!(ship_application(&mut shelf, &mut application, &base).unwrap());
-        assert_eq!(application["spec"]["mainApplicationFile"], "local:///opt/firesteel/files/0/job.py");
-        assert_eq!(
-            application["spec"]["deps"]["pyFiles"],
-            json!(["local:///opt/firesteel/files/1/dep.py", "s3a://b/x.py"])
-        );
+        let main = application["spec"]["mainApplicationFile"].as_str().unwrap().to_owned();
+        assert!(main.starts_with("local:///opt/firesteel/files/") && main.ends_with("/job.py"), "{main}");
+        let others = application["spec"]["deps"]["pyFiles"].clone();
+        assert!(others[0].as_str().unwrap().ends_with("/dep.py") && others[1] == "s3a://b/x.py", "{others}");
         assert_eq!(application["spec"]["driver"]["volumeMounts"][0]["readOnly"], true);
         assert_eq!(application["spec"]["executor"]["volumeMounts"][0]["mountPath"], MOUNT);
-        let copy = shelf.directory().join("0/job.py");
+        let copy = shelf.directory().join(main.strip_prefix("local:///opt/firesteel/files/").unwrap());
         assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o644, "any user of a pod may read it");
         shelf.clear();
         assert!(!copy.exists());

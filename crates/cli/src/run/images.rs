@@ -5,10 +5,13 @@ use std::sync::Arc;
 use firesteel_node::runtime::{Progress, Runtimes};
 
 use crate::run::view::View;
+use crate::submit::interrupt::Interrupt;
 
 /// Makes sure that the runtime of each image is on this machine. What cannot be had is left to the node, which says so
 /// as a kubelet would.
-pub(crate) async fn provide(images: Vec<String>, view: &View) {
+///
+/// Ctrl-C does not wait for a download: the part that is there is used the next time.
+pub(crate) async fn provide(images: Vec<String>, view: &View, interrupt: &Interrupt) {
     let Ok(cache) = crate::node::cache_dir() else { return };
     let shown = view.clone();
     let tell = move |progress: &Progress| shown.download(&progress.what, progress.done, progress.total);
@@ -16,7 +19,12 @@ pub(crate) async fn provide(images: Vec<String>, view: &View) {
     for image in images {
         let runtimes = Arc::clone(&runtimes);
         let name = image.clone();
-        match tokio::task::spawn_blocking(move || runtimes.prepare(&name)).await {
+        let prepared = tokio::task::spawn_blocking(move || runtimes.prepare(&name));
+        let prepared = tokio::select! {
+            prepared = prepared => prepared,
+            () = interrupt.comes() => return,
+        };
+        match prepared {
             Ok(Ok(())) => {}
             Ok(Err(error)) => view.line(&format!("Warning: {image}: {error}")),
             Err(error) => tracing::debug!("runtime of {image}: {error}"),

@@ -10,7 +10,7 @@ use kube::discovery::Scope;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::exit::BadInput;
+use crate::exit::{BadInput, Interrupted};
 use crate::run::arguments::Wanted;
 use crate::run::cluster::Local;
 use crate::run::files::{self, Shelf};
@@ -31,6 +31,13 @@ pub(crate) struct Started {
     shelf: Shelf,
 }
 
+impl Started {
+    /// After a run: copies of files are of no more use.
+    pub(crate) fn clear(&self) {
+        self.shelf.clear();
+    }
+}
+
 fn new_shelf(local: &Local) -> Shelf {
     Shelf::at(local.home.node().join("files").join(uuid::Uuid::new_v4().to_string()))
 }
@@ -41,8 +48,9 @@ pub(crate) async fn submission(
     view: &View,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Started> {
-    images::provide(wanted.images(), view).await;
+    images::provide(wanted.images(), view, interrupt).await;
     let mut shelf = new_shelf(local);
+    stop_if(interrupt)?;
     let (plan, warnings) = wanted.plan(&local.cluster.server, &mut shelf)?;
     warnings.iter().for_each(|w| view.line(&format!("Warning: {w}")));
     namespace(local, &plan.namespace, view).await?;
@@ -66,7 +74,7 @@ pub(crate) async fn manifests(
             .with_context(|| document.place.clone())?;
     }
     let wanted: BTreeSet<String> = documents.iter().flat_map(|d| images_of(&d.object, d.work())).collect();
-    images::provide(wanted.into_iter().collect(), view).await;
+    images::provide(wanted.into_iter().collect(), view, interrupt).await;
     let given: BTreeSet<&str> = documents.iter().filter(|d| d.kind() == "Namespace").map(Document::name).collect();
     let needed: BTreeSet<&str> = documents.iter().map(Document::namespace).collect();
     for name in needed.iter().filter(|n| !given.contains(*n)) {
@@ -76,9 +84,7 @@ pub(crate) async fn manifests(
     documents.sort_by_key(|d| d.work() != Work::None);
     let mut followed = Vec::new();
     for document in &documents {
-        if interrupt.came() {
-            return Err(crate::exit::Interrupted("interrupted".to_owned()).into());
-        }
+        stop_if(interrupt)?;
         let (resource, api) = resource(local, document).await?;
         if document.work() != Work::None {
             make_room(&api, document, view).await?;
@@ -96,9 +102,8 @@ pub(crate) async fn manifests(
     Ok(Started { followed, shelf })
 }
 
-/// After a run: copies of files are of no more use.
-pub(crate) async fn clean_up(_local: &Local, started: &Started, _view: &View) {
-    started.shelf.clear();
+fn stop_if(interrupt: &Interrupt) -> anyhow::Result<()> {
+    if interrupt.came() { Err(Interrupted("interrupted before anything was run".to_owned()).into()) } else { Ok(()) }
 }
 
 fn images_of(object: &Value, work: Work) -> Vec<String> {

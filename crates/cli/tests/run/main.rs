@@ -121,6 +121,7 @@ fn bad_input_is_said_before_anything_is_started() {
         (vec![empty.as_str()], "nothing to run"),
         (vec![broken.as_str()], "is not YAML"),
         (vec!["--class"], "--class"),
+        (vec!["nowhere.py"], "there is no file"),
     ] {
         let said = bed.run(&["run"], &arguments);
         assert_eq!(said.code, 2, "{arguments:?}: {said:?}");

@@ -7,6 +7,7 @@ mod affinity;
 mod desk;
 mod fit;
 mod needs;
+mod neighbours;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -59,8 +59,22 @@ pub(crate) fn start(world: &Arc<World>, directory: PathBuf, tasks: &mut JoinSet<
             fit::claims_of(pod).iter().for_each(|c| to.add(Key::new(&pod.namespace().unwrap_or_default(), c)));
         }
     });
+    let pods: Arc<Queue<Key>> = Queue::new();
+    let to = Arc::clone(&pods);
+    world.pods.on_change(move |change| {
+        if let Change::Applied { old: None, new } = change
+            && !fit::own_claims(new).is_empty()
+        {
+            to.add(Key::of(&**new));
+        }
+    });
     let speaker = Speaker::new(world.client.clone(), "persistentvolume-controller");
     let keeper = Arc::new(Keeper { world: Arc::clone(world), speaker, directory });
+    let of = Arc::clone(&keeper);
+    tasks.spawn(async move {
+        of.world.ready().await;
+        pods.serve("ephemeral volumes", 4, move |key| Arc::clone(&of).own_claims(key)).await;
+    });
     let of = Arc::clone(&keeper);
     tasks.spawn(async move {
         of.world.ready().await;
@@ -105,6 +119,21 @@ impl Keeper {
             Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Makes the claims that a pod has of its own (`ephemeral` volumes); they go with it.
+    async fn own_claims(self: Arc<Self>, key: Key) -> anyhow::Result<Next> {
+        let pod = self.world.pods.get(&key).filter(|p| !ended(p) && p.metadata.deletion_timestamp.is_none());
+        let Some(pod) = pod else { return Ok(Next::Wait) };
+        let api = self.world.api::<PersistentVolumeClaim>(&key.namespace);
+        for claim in fit::own_claims(&pod) {
+            match api.create(&PostParams::default(), &claim).await {
+                Ok(_) => {}
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+                Err(error) => return Err(error).context("create the claim of an ephemeral volume"),
+            }
+        }
+        Ok(Next::Wait)
     }
 
     async fn claim(self: Arc<Self>, key: Key) -> anyhow::Result<Next> {

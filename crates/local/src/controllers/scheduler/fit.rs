@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 
-use super::{affinity, needs};
+use super::{affinity, needs, neighbours};
 use crate::quantity::{self, Amounts};
 
 /// A node and what is taken of it.
@@ -15,12 +15,15 @@ pub(crate) struct Place {
     allocatable: Amounts,
     taken: Amounts,
     pods: BTreeMap<String, Taken>,
+    /// How many of the pods do not want certain others near.
+    shy: usize,
 }
 
 #[derive(Debug, Clone)]
 struct Taken {
     requests: Amounts,
     ports: Vec<(String, String, i32)>,
+    pod: Arc<Pod>,
 }
 
 impl Place {
@@ -30,6 +33,7 @@ impl Place {
             allocatable: Amounts::new(),
             taken: Amounts::new(),
             pods: BTreeMap::new(),
+            shy: 0,
         };
         place.update(node);
         place
@@ -43,12 +47,13 @@ impl Place {
     }
 
     /// Counts a pod as being on this node. Counting it twice changes nothing.
-    pub(crate) fn take(&mut self, uid: &str, pod: &Pod) {
+    pub(crate) fn take(&mut self, uid: &str, pod: &Arc<Pod>) {
         let Some(spec) = &pod.spec else { return };
         if self.pods.contains_key(uid) {
             return;
         }
-        let taken = Taken { requests: needs::requests(spec), ports: needs::host_ports(spec) };
+        let taken = Taken { requests: needs::requests(spec), ports: needs::host_ports(spec), pod: Arc::clone(pod) };
+        self.shy += usize::from(!neighbours::unwanted(pod).is_empty());
         quantity::add(&mut self.taken, &taken.requests);
         self.pods.insert(uid.to_owned(), taken);
     }
@@ -57,7 +62,13 @@ impl Place {
     pub(crate) fn free(&mut self, uid: &str) -> bool {
         let Some(taken) = self.pods.remove(uid) else { return false };
         quantity::subtract(&mut self.taken, &taken.requests);
+        self.shy -= usize::from(!neighbours::unwanted(&taken.pod).is_empty());
         true
+    }
+
+    /// The pods on this node.
+    pub(crate) fn pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods.values().map(|t| &t.pod)
     }
 }
 
@@ -78,10 +89,18 @@ pub(crate) fn choose<'a>(pod: &Pod, places: impl Iterator<Item = &'a Place>) -> 
     let Some(spec) = &pod.spec else { return Err(Unfit("pod has no specification".to_owned())) };
     let requests = needs::requests(spec);
     let ports = needs::host_ports(spec);
+    let places: Vec<&Place> = places.collect();
+    // Looking at all neighbours is dear, and mostly nobody asks for it.
+    let picky = neighbours::has_terms(pod) || places.iter().any(|p| p.shy > 0);
     let mut refusals = Vec::new();
     let mut best: Option<(i64, i64, &str)> = None;
-    for place in places {
-        match refuse(pod, &requests, &ports, place) {
+    for place in &places {
+        let objection = || {
+            let (reason, preemption_could_help) = neighbours::object(pod, place, &places)?;
+            Some(Refusal { reasons: vec![reason.to_owned()], preemption_could_help })
+        };
+        let refusal = refuse(pod, &requests, &ports, place);
+        match refusal.or_else(|| if picky { objection() } else { None }) {
             Some(refusal) => refusals.push(refusal),
             None => {
                 let name = place.node.metadata.name.as_deref().unwrap_or_default();
@@ -200,9 +219,10 @@ mod tests {
         Place::new(Arc::new(serde_json::from_value(node).unwrap()))
     }
 
-    fn pod(requests: serde_json::Value) -> Pod {
+    fn pod(requests: serde_json::Value) -> Arc<Pod> {
         let container = json!({"name": "c", "resources": {"requests": requests}});
-        serde_json::from_value(json!({"metadata": {"name": "p"}, "spec": {"containers": [container]}})).unwrap()
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [container]}});
+        Arc::new(serde_json::from_value(pod).unwrap())
     }
 
     #[test]
@@ -218,7 +238,7 @@ mod tests {
         let mut a = place("a", "4", "8Gi");
         let b = place("b", "4", "8Gi");
         a.take("1", &pod(json!({"cpu": "1"})));
-        let mut wanted = pod(json!({"cpu": "1"}));
+        let mut wanted = (*pod(json!({"cpu": "1"}))).clone();
         let preferred = json!([{"weight": 1, "preference": {"matchExpressions": [{"key": "name", "operator": "In", "values": ["a"]}]}}]);
         let affinity = json!({"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}});
         wanted.spec.as_mut().unwrap().affinity = serde_json::from_value(affinity).unwrap();

@@ -49,6 +49,27 @@ pub(crate) fn claims_of(pod: &Pod) -> BTreeSet<String> {
     volumes.iter().filter_map(claim).collect()
 }
 
+/// The claims that a pod brings along for its `ephemeral` volumes.
+pub(crate) fn own_claims(pod: &Pod) -> Vec<PersistentVolumeClaim> {
+    let volumes = pod.spec.as_ref().and_then(|s| s.volumes.as_deref()).unwrap_or_default();
+    let claim = |v: &k8s_openapi::api::core::v1::Volume| {
+        let template = v.ephemeral.as_ref()?.volume_claim_template.as_ref()?;
+        let meta = template.metadata.clone().unwrap_or_default();
+        Some(PersistentVolumeClaim {
+            metadata: ObjectMeta {
+                name: Some(format!("{}-{}", pod.name_any(), v.name)),
+                labels: meta.labels,
+                annotations: meta.annotations,
+                owner_references: Some(vec![members::controlled_by(pod)]),
+                ..ObjectMeta::default()
+            },
+            spec: Some(template.spec.clone()),
+            status: None,
+        })
+    };
+    volumes.iter().filter_map(claim).collect()
+}
+
 /// Whether a volume is held by this very claim.
 pub(crate) fn belongs_to(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let reference = volume.spec.as_ref().and_then(|s| s.claim_ref.as_ref());
@@ -229,6 +250,20 @@ mod tests {
         let aside = offered("aside", "5Gi", "", json!({"name": "c", "namespace": "n"}));
         let volumes = [volumes[1].clone(), Arc::clone(&aside)];
         assert_eq!(bind(&wanted, &volumes, &[], "ours"), Binding::Join(aside), "set aside for it");
+    }
+
+    #[test]
+    fn ephemeral_volumes_have_claims_of_the_pods_own() {
+        let template = json!({"spec": {"accessModes": ["ReadWriteOnce"]}});
+        let volumes = json!([{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}, {"name": "e", "emptyDir": {}}]);
+        let pod: Pod = serde_json::from_value(
+            json!({"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [], "volumes": volumes}}),
+        )
+        .unwrap();
+        let claims = own_claims(&pod);
+        assert_eq!(claims.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["p-scratch"]);
+        assert_eq!(claims[0].owner_references()[0].uid, "u");
+        assert_eq!(claims_of(&pod).into_iter().collect::<Vec<_>>(), ["p-scratch"]);
     }
 
     #[test]
