@@ -182,7 +182,7 @@ mod tests {
 
     fn pod(container: serde_json::Value, spec: serde_json::Value) -> Pod {
         let mut spec = spec;
-        spec["containers"] = serde_json::json!([container]);
+        spec["containers"] = serde_json::Value::Array(vec![container]);
         serde_json::from_value(serde_json::json!({"metadata": {"name": "p", "namespace": "n"}, "spec": spec}))
             .expect("a pod")
     }

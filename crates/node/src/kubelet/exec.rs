@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::sync::Arc;
 
-use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::response::Response;
@@ -165,7 +165,16 @@ async fn say(socket: &mut WebSocket, channel: u8, bytes: &[u8]) -> bool {
 /// The last word, on the error channel: a Status, with the exit code if it is not 0.
 async fn finish(mut socket: WebSocket, outcome: Result<i32, String>) {
     let _ = say(&mut socket, ERROR, outcome_status(outcome).to_string().as_bytes()).await;
-    let _ = socket.send(Message::Close(None)).await;
+    say_goodbye(&mut socket).await;
+}
+
+/// Closes with a status: clients take a close without one for an error.
+pub(super) async fn say_goodbye(socket: &mut WebSocket) {
+    let frame = CloseFrame { code: close_code::NORMAL, reason: "".into() };
+    let _ = socket.send(Message::Close(Some(frame))).await;
+    // The other side answers before the connection is given up; bytes on their way would be lost otherwise.
+    let heard = async { while let Some(Ok(_)) = socket.recv().await {} };
+    let _ = tokio::time::timeout(std::time::Duration::from_secs(2), heard).await;
 }
 
 fn outcome_status(outcome: Result<i32, String>) -> serde_json::Value {

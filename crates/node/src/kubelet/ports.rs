@@ -13,7 +13,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 
-use super::exec::decode;
+use super::exec::{decode, say_goodbye};
 use super::{Api, refuse};
 
 pub(super) async fn serve(
@@ -110,7 +110,7 @@ async fn relay(mut socket: WebSocket, address: String, ports: Vec<u16>) {
             },
         }
     }
-    let _ = socket.send(Message::Close(None)).await;
+    say_goodbye(&mut socket).await;
 }
 
 async fn pump(mut source: OwnedReadHalf, channel: u8, sender: mpsc::Sender<(u8, Vec<u8>)>) {

@@ -14,10 +14,9 @@ struct World {
 
 impl World {
     fn new(spec: serde_json::Value) -> Self {
-        let pod: Pod = serde_json::from_value(
-            serde_json::json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}, "spec": spec}),
-        )
-        .expect("a pod");
+        let mut object = serde_json::json!({"metadata": {"name": "p", "namespace": "n", "uid": "u"}});
+        object["spec"] = spec;
+        let pod: Pod = serde_json::from_value(object).expect("a pod");
         let images = containers(pod.spec.as_ref().expect("spec"))
             .into_iter()
             .map(|(_, c)| (c.name.clone(), ImageState::Ready { id: "i".to_owned() }))
