@@ -215,6 +215,7 @@ impl Conform<'_> {
         let mut unknown = Vec::new();
         for (name, field) in map.iter_mut() {
             let Some(field_schema) = schema.field(name) else {
+                self.complaints.push(format!("unknown field {}", crate::status::go_quote(&join(path, name))));
                 unknown.push(name.clone());
                 continue;
             };
@@ -223,7 +224,6 @@ impl Conform<'_> {
             self.value(field_schema, field, &at, &shown, owner)?;
         }
         for name in unknown {
-            self.complaints.push(format!("unknown field {}", crate::status::go_quote(&join(path, &name))));
             map.remove(&name);
         }
         let named_fields = schema.values.is_none();

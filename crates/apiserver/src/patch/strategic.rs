@@ -209,7 +209,7 @@ mod tests {
             before,
             &json!({"spec": {"template": {"spec": {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}], "containers": [{"name": "c", "image": "i"}]}}}}),
         );
-        assert_eq!(ordered, with_containers(json!([{"name": "c", "image": "i"}, {"name": "a"}, {"name": "b"}])));
+        assert_eq!(ordered, with_containers(json!([{"name": "b"}, {"name": "c", "image": "i"}, {"name": "a"}])));
     }
 
     #[test]

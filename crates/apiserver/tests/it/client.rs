@@ -73,14 +73,4 @@ impl Cluster {
     pub(crate) async fn delete(&self, path: &str, body: &Value) -> Answer {
         send(&self.client, "DELETE", path, "application/json", body.to_string().into_bytes()).await
     }
-
-    pub(crate) async fn patch(&self, kind: &str, path: &str, body: &Value) -> Answer {
-        let media = match kind {
-            "apply" => "application/apply-patch+yaml".to_owned(),
-            "json" => "application/json-patch+json".to_owned(),
-            "merge" => "application/merge-patch+json".to_owned(),
-            _ => "application/strategic-merge-patch+json".to_owned(),
-        };
-        send(&self.client, "PATCH", path, &media, body.to_string().into_bytes()).await
-    }
 }
