@@ -37,6 +37,12 @@ pub(crate) fn form(value: &Value) -> Value {
 fn walk(value: &Value, key: &str) -> Value {
     match value {
         Value::Object(map) => Value::Object(causes_sorted(map).iter().map(|(k, v)| (k.clone(), walk(v, k))).collect()),
+        Value::Array(list) if key == "managedFields" => {
+            // Sorted by whole seconds, so their order depends on when a second ends.
+            let mut entries: Vec<Value> = list.iter().map(|v| walk(v, key)).collect();
+            entries.sort_by_key(Value::to_string);
+            entries.into()
+        }
         Value::Array(list) => {
             list.iter().filter(|v| !is_plain_bookmark(v)).map(|v| walk(v, key)).collect::<Vec<_>>().into()
         }
