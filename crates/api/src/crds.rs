@@ -8,7 +8,7 @@ use crate::names::API_APPROVED;
 use crate::{ScheduledSparkApplication, SparkApplication, SparkConnect};
 
 /// Every definition, in the order they should be applied.
-pub fn all() -> Vec<CustomResourceDefinition> {
+fn all() -> Vec<CustomResourceDefinition> {
     let mut crds = vec![SparkApplication::crd(), ScheduledSparkApplication::crd(), SparkConnect::crd()];
     for crd in &mut crds {
         crd.metadata.annotations.get_or_insert_default().insert(API_APPROVED.0.to_owned(), API_APPROVED.1.to_owned());
@@ -25,6 +25,7 @@ pub fn manifests() -> Vec<Value> {
             let mut crd = serde_json::to_value(crd).unwrap_or_default();
             let kind = crd.pointer("/spec/names/kind").and_then(Value::as_str).unwrap_or_default().to_owned();
             if let Some(schema) = crd.pointer_mut("/spec/versions/0/schema/openAPIV3Schema") {
+                strip_defaults(schema);
                 let spec = match kind.as_str() {
                     "SparkApplication" => "/properties/spec",
                     "ScheduledSparkApplication" => "/properties/spec/properties/template",
@@ -46,6 +47,20 @@ pub fn manifests() -> Vec<Value> {
             crd
         })
         .collect()
+}
+
+/// Removes defaults that come from reading leniently: the stored object stays what the user wrote.
+fn strip_defaults(schema: &mut Value) {
+    let Some(fields) = schema.as_object_mut() else { return };
+    fields.remove("default");
+    if let Some(properties) = fields.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.values_mut().for_each(strip_defaults);
+    }
+    for inner in ["items", "additionalProperties"] {
+        if let Some(inner) = fields.get_mut(inner) {
+            strip_defaults(inner);
+        }
+    }
 }
 
 /// What CEL can refuse at once. The controller refuses the same with the same meaning for objects that got in otherwise.
@@ -87,6 +102,13 @@ mod tests {
         assert_eq!(spec["driver"]["properties"]["template"]["x-kubernetes-preserve-unknown-fields"], true);
         assert!(spec["driver"].get("x-kubernetes-preserve-unknown-fields").is_none());
         assert_eq!(spec.as_object().unwrap().len(), 33);
+    }
+
+    #[test]
+    fn the_api_server_fills_nothing_in() {
+        for crd in manifests() {
+            assert!(!crd["spec"]["versions"][0]["schema"].to_string().contains("\"default\":"));
+        }
     }
 
     #[test]
