@@ -194,6 +194,15 @@ fn spark_home_has_defaults_too_unless_a_conf_dir_is_given() {
 }
 
 #[test]
+fn a_script_that_spark_would_run_first_is_pointed_out() {
+    let world = World::empty().env("SPARK_CONF_DIR", "/conf").files(&[("/conf/spark-env.sh", "export MASTER=k8s://h")]);
+    assert_eq!(
+        world.submit(&base(&[])).warnings,
+        ["/conf/spark-env.sh is not run: set in the environment what this submission needs of it"]
+    );
+}
+
+#[test]
 fn master_and_deploy_mode_come_from_anywhere() {
     let world = World::empty().env("MASTER", "k8s://m").env("DEPLOY_MODE", "cluster");
     let effective = world.submit(&["--class", "a.Main", JAR]);

@@ -15,7 +15,7 @@ pub enum SubmissionError {
     #[error("the application is missing; write its jar, Python or R file after the options")]
     NoResource,
     #[error(
-        "{from}: `{value}` is neither `client` nor `cluster`; write --deploy-mode cluster to run the driver in a pod"
+        "spark.submit.deployMode ({from}): `{value}` is neither `client` nor `cluster`; write --deploy-mode cluster to run the driver in a pod"
     )]
     DeployMode { from: String, value: String },
     #[error("--remote (or spark.remote) cannot go with a master or a deploy mode; remove one of them")]

@@ -3,7 +3,7 @@
 /// Why a master is none that Firesteel can submit to.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MasterError {
-    #[error("master `{0}` is not a Kubernetes one; write --master k8s://https://HOST:PORT")]
+    #[error("master `{0}` is not Kubernetes: it does not start with k8s://; write --master k8s://https://HOST:PORT")]
     NotKubernetes(String),
     #[error(
         "master `{0}`: the API server is reached by https or http, not by `{1}`; write --master k8s://https://HOST:PORT"

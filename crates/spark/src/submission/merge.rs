@@ -81,8 +81,15 @@ pub(super) fn merge(args: &RawArgs, around: Around<'_>) -> Result<Settings, Subm
         })?;
         add(&mut settings, WHAT, path, &bytes, &Origin::PropertiesFile(path.to_owned()))?;
     }
-    if given.is_none() || args.load_spark_defaults {
-        load_defaults(&mut settings, around)?;
+    if let Some(dir) = conf_dir(around) {
+        if given.is_none() || args.load_spark_defaults {
+            load_defaults(&mut settings, &dir, around)?;
+        }
+        const SCRIPT: &str = "spark-env.sh";
+        if around.files.list(&dir).is_ok_and(|files| files.iter().any(|(name, _)| name == SCRIPT)) {
+            let warning = format!("{dir}/{SCRIPT} is not run: set in the environment what this submission needs of it");
+            settings.warnings.push(warning);
+        }
     }
     let foreign: Vec<String> = settings.conf.keys().filter(|k| !k.starts_with("spark.")).cloned().collect();
     for key in foreign {
@@ -93,12 +100,17 @@ pub(super) fn merge(args: &RawArgs, around: Around<'_>) -> Result<Settings, Subm
     Ok(settings)
 }
 
-/// `spark-defaults.conf` of `SPARK_CONF_DIR`, else of `SPARK_HOME`. It need not exist.
-fn load_defaults(settings: &mut Settings, around: Around<'_>) -> Result<(), SubmissionError> {
-    let home = || around.env.get("SPARK_HOME").map(|home| format!("{home}/conf"));
-    let Some(dir) = around.env.get("SPARK_CONF_DIR").cloned().or_else(home) else { return Ok(()) };
-    let dir = absolute(&dir, around.cwd);
-    let path = format!("{}/spark-defaults.conf", dir.trim_end_matches('/'));
+/// The submitter's conf directory: `SPARK_CONF_DIR`, else that of `SPARK_HOME`. Spark's shell scripts take an empty
+/// variable for an unset one.
+fn conf_dir(around: Around<'_>) -> Option<String> {
+    let given = |name: &str| around.env.get(name).filter(|value| !value.is_empty()).cloned();
+    let dir = given("SPARK_CONF_DIR").or_else(|| given("SPARK_HOME").map(|home| format!("{home}/conf")))?;
+    Some(absolute(dir.trim_end_matches('/'), around.cwd))
+}
+
+/// `spark-defaults.conf` need not exist.
+fn load_defaults(settings: &mut Settings, dir: &str, around: Around<'_>) -> Result<(), SubmissionError> {
+    let path = format!("{dir}/spark-defaults.conf");
     match around.files.read(&path) {
         Ok(bytes) => add(settings, "the file", &path, &bytes, &Origin::Defaults(path.clone())),
         // What is there but cannot be read stops Spark as well; a directory of that name does not.
