@@ -26,17 +26,22 @@ pub(crate) enum Patch {
 }
 
 impl Patch {
-    pub(crate) fn parse(asked: &Asked, body: &Bytes, strict: bool, warnings: &mut Vec<String>) -> Outcome<Self> {
+    pub(crate) fn parse(asked: &Asked, body: &Bytes, complaints: &mut Vec<String>) -> Outcome<Self> {
         let custom = asked.kind.custom.is_some();
-        let mut complaints = Vec::new();
         let mut json = || {
-            crate::decode::json(body, &mut complaints)
+            crate::decode::json(body, complaints)
                 .map_err(|why| Failure::bad_request(format!("error decoding patch: {why}")))
         };
         let patch = match asked.media_type.as_str() {
             JSON => {
-                let operations: json_patch::Patch = serde_json::from_slice(body)
-                    .map_err(|why| Failure::bad_request(format!("error decoding patch: {why}")))?;
+                let operations: json_patch::Patch = serde_json::from_slice(body).map_err(|why| {
+                    let text = if body.trim_ascii_start().starts_with(b"{") {
+                        "json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp".to_owned()
+                    } else {
+                        why.to_string()
+                    };
+                    Failure::bad_request(format!("error decoding patch: {text}"))
+                })?;
                 if operations.0.len() > MOST_OPERATIONS {
                     return Err(Failure::custom(
                         413,
@@ -52,7 +57,7 @@ impl Patch {
             MERGE => Self::Merge(object(json()?)?),
             STRATEGIC if !custom => Self::Strategic(object(json()?)?),
             APPLY => {
-                let value = crate::decode::yaml(body, &mut complaints)
+                let value = crate::decode::yaml(body, complaints)
                     .map_err(|why| Failure::bad_request(format!("error decoding YAML: {why}")))?;
                 Self::Apply(object(value)?)
             }
@@ -65,12 +70,6 @@ impl Patch {
                 return Err(failure);
             }
         };
-        if !complaints.is_empty() {
-            if strict {
-                return Err(Failure::bad_request(format!("strict decoding error: {}", complaints.join(", "))));
-            }
-            warnings.extend(complaints);
-        }
         Ok(patch)
     }
 

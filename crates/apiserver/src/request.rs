@@ -266,16 +266,14 @@ fn options_kind(method: &Method) -> &'static str {
 
 /// Finds the kind of a target.
 pub(crate) fn kind_of(kinds: &Kinds, target: &Target) -> Outcome<Arc<crate::kinds::Kind>> {
-    let kind = kinds.find(&target.group, &target.version, &target.resource).ok_or_else(|| {
-        let own =
-            kinds.iter().any(|k| k.custom.is_none() && *k.group == *target.group && *k.version == *target.version);
-        if own { Failure::no_such_resource() } else { Failure::no_such_path() }
-    })?;
+    let own = kinds.iter().any(|k| k.custom.is_none() && *k.group == *target.group && *k.version == *target.version);
+    let absent = || if own { Failure::no_such_resource() } else { Failure::no_such_path() };
+    let kind = kinds.find(&target.group, &target.version, &target.resource).ok_or_else(absent)?;
     if !kind.namespaced && !target.namespace.is_empty() {
-        return Err(Failure::no_such_path());
+        return Err(absent());
     }
     if kind.namespaced && target.namespace.is_empty() && !target.name.is_empty() {
-        return Err(Failure::no_such_path());
+        return Err(absent());
     }
     if !target.subresource.is_empty() && !kind.has_subresource(&target.subresource) {
         return Err(Failure::no_such_path());

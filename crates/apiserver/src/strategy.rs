@@ -62,7 +62,10 @@ pub(crate) fn prepare_create(state: &State, kind: &Kind, object: &mut Value) -> 
             }
             label(object, "kubernetes.io/metadata.name", &name);
         }
-        ("", "persistentvolumeclaims" | "persistentvolumes") => object["status"] = json!({"phase": "Pending"}),
+        ("", "persistentvolumeclaims") => object["status"] = json!({"phase": "Pending"}),
+        ("", "persistentvolumes") => {
+            object["status"] = json!({"phase": "Pending", "lastPhaseTransitionTime": meta::now()});
+        }
         ("", "services") => object["status"] = json!({"loadBalancer": {}}),
         // A node registers itself with its status.
         ("", "nodes") => {}

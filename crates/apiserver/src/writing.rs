@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use http::Method;
 use serde_json::Value;
 
 use crate::answer::{self, Reply};
@@ -72,22 +73,20 @@ impl<'a> Writer<'a> {
     }
 
     /// Unknown fields go, types are checked, strictness is honoured, defaults are filled in.
-    fn conform(&mut self, mut object: Value, mut complaints: Complaints) -> Outcome<Value> {
+    fn conform(&mut self, object: Value, complaints: Complaints) -> Outcome<Value> {
+        let kind = self.kind();
+        self.shape(object, complaints).map_err(|why| unreadable(kind, &why))
+    }
+
+    /// As [`Writer::conform`]; the error is only why.
+    fn shape(&mut self, mut object: Value, mut complaints: Complaints) -> Result<Value, String> {
         let kind = self.kind();
         decoded(kind, &mut object, &mut complaints)?;
         if !complaints.is_empty() {
             match self.strictness {
                 Strictness::Ignore => {}
                 Strictness::Warn => self.warnings.extend(complaints),
-                Strictness::Strict => {
-                    return Err(Failure::bad_request(format!(
-                        "{} in version {:?} cannot be handled as a {}: strict decoding error: {}",
-                        kind.kind,
-                        &*kind.version,
-                        kind.kind,
-                        complaints.join(", ")
-                    )));
-                }
+                Strictness::Strict => return Err(format!("strict decoding error: {}", complaints.join(", "))),
             }
         }
         crate::defaults::apply(kind, &mut object);
@@ -227,8 +226,8 @@ impl<'a> Writer<'a> {
     pub(crate) async fn patch(mut self, body: &Bytes) -> Outcome<Reply> {
         let kind = self.kind();
         let target = &self.asked.target;
-        let strict = self.strictness == Strictness::Strict;
-        let patch = Patch::parse(self.asked, body, strict, &mut self.warnings)?;
+        let mut complaints = Complaints::new();
+        let patch = Patch::parse(self.asked, body, &mut complaints)?;
         let manager = self.asked.field_manager();
         let subresource = target.subresource.clone();
         if let Patch::Apply(applied) = patch {
@@ -245,7 +244,11 @@ impl<'a> Writer<'a> {
                     let mut patched = check_patched(&writer.state.kinds.load(), kind, &shown, patched)?;
                     inherit_managed_fields(current, &mut patched);
                     writer.warnings.clear();
-                    writer.conform(patched, Complaints::new())
+                    let whole = patched.to_string();
+                    writer.shape(patched, complaints.clone()).map_err(|why| {
+                        let cause = Cause::invalid("patch", &whole.into(), &why);
+                        Failure::invalid("", "", "", &[cause])
+                    })
                 },
                 |kind, old, new| managed::record(kind, Some(old), new, &manager, &subresource),
             )
@@ -286,18 +289,27 @@ impl<'a> Writer<'a> {
         let mut complaints = Complaints::new();
         let mut checked = applied.clone();
         // Types and unknown fields are checked on what was sent; it is merged as sent, without defaults.
-        sent(kind, &mut checked, &mut complaints, false)?;
+        let untyped = |why: &str| {
+            let (slash, version) = (if kind.group.is_empty() { "/" } else { "" }, kind.api_version());
+            let shown = format!("/{}; {slash}{version}, Kind={}", target.name, kind.kind);
+            Failure::custom(500, "", format!("failed to create typed patch object ({shown}): {why}"))
+        };
+        sent(kind, &mut checked, &mut complaints, false).map_err(|why| untyped(&why))?;
+        if !complaints.is_empty() && kind.custom.is_none() {
+            let undeclared: Vec<String> = complaints
+                .iter()
+                .map(|c| c.trim_start_matches("unknown field ").trim_matches('"'))
+                .map(|path| format!(".{path}: field not declared in schema"))
+                .collect();
+            return Err(match undeclared.as_slice() {
+                [one] => untyped(one),
+                many => untyped(&format!("errors:\n  {}", many.join("\n  "))),
+            });
+        }
         if !complaints.is_empty() {
             match self.strictness {
                 Strictness::Strict => {
-                    return Err(Failure::bad_request(format!(
-                        "failed to create typed patch object ({}/{}; {}, Kind={}): {}",
-                        target.namespace,
-                        target.name,
-                        kind.api_version(),
-                        kind.kind,
-                        complaints.join("\n")
-                    )));
+                    return Err(Failure::bad_request(format!("strict decoding error: {}", complaints.join(", "))));
                 }
                 Strictness::Warn => self.warnings.extend(complaints),
                 Strictness::Ignore => {}
@@ -359,7 +371,7 @@ impl<'a> Writer<'a> {
             if !sent.is_empty() && sent != "0" && sent != meta::resource_version(&old) {
                 return Err(Failure::modified(&kind.group, &kind.resource, &target.name));
             }
-            keep_identity(kind, &old, &mut next)?;
+            keep_identity(kind, &self.asked.method, &old, &mut next)?;
             crate::strategy::prepare_update(kind, &target.subresource, &old, &mut next);
             own(kind, &old, &mut next);
             crate::admission::mutate_update(self.state, self.asked, &old, &mut next)?;
@@ -403,7 +415,7 @@ impl<'a> Writer<'a> {
             };
             match done {
                 Some(stored) => return Ok(stored),
-                None if !sent.is_empty() && self.asked.method == http::Method::PUT => {
+                None if !sent.is_empty() && self.asked.method == Method::PUT => {
                     return Err(Failure::modified(&kind.group, &kind.resource, &target.name));
                 }
                 None => {}
@@ -509,16 +521,16 @@ pub(crate) fn check_type(kinds: &Kinds, kind: &Kind, mut object: Value) -> Outco
 }
 
 /// Decoding of what was sent: unknown fields removed, types checked. No defaults.
-pub(crate) fn sent(kind: &Kind, object: &mut Value, complaints: &mut Complaints, tidy: bool) -> Outcome<()> {
+fn sent(kind: &Kind, object: &mut Value, complaints: &mut Complaints, tidy: bool) -> Result<(), String> {
     if let Some(custom) = &kind.custom {
         custom.prune(object, complaints);
         return Ok(());
     }
     let Some(schema) = kind.schema.and_then(crate::schema::built_in) else { return Ok(()) };
-    crate::decode::conform(schema, &kind.kind, object, complaints, tidy).map_err(|why| unreadable(kind, &why))
+    crate::decode::conform(schema, &kind.kind, object, complaints, tidy)
 }
 
-fn decoded(kind: &Kind, object: &mut Value, complaints: &mut Complaints) -> Outcome<()> {
+fn decoded(kind: &Kind, object: &mut Value, complaints: &mut Complaints) -> Result<(), String> {
     sent(kind, object, complaints, true)?;
     if let Some(custom) = &kind.custom {
         custom.fill_defaults(object);
@@ -579,9 +591,13 @@ fn check_patched(kinds: &Kinds, kind: &Kind, old: &Value, patched: Value) -> Out
 }
 
 /// What no update may change, or only in certain ways.
-fn keep_identity(kind: &Kind, old: &Value, next: &mut Value) -> Outcome<()> {
+fn keep_identity(kind: &Kind, method: &Method, old: &Value, next: &mut Value) -> Outcome<()> {
     let sent_uid = meta::uid(next);
     if !sent_uid.is_empty() && sent_uid != meta::uid(old) {
+        if method != Method::PUT {
+            let cause = Cause::invalid("metadata.uid", &sent_uid.into(), "field is immutable");
+            return Err(Failure::invalid(&kind.group, &kind.kind, meta::name(old), &[cause.clone(), cause]));
+        }
         return Err(Failure::conflict(
             &kind.group,
             &kind.resource,

@@ -97,7 +97,7 @@ pub(super) async fn serve(state: &Arc<State>, asked: &Asked, body: &Bytes) -> Ou
     let sent = match asked.method {
         Method::PUT => super::parse(asked, body)?,
         Method::PATCH => {
-            let patch = crate::patch::Patch::parse(asked, body, false, &mut Vec::new())?;
+            let patch = crate::patch::Patch::parse(asked, body, &mut Vec::new())?;
             let mut scale = scale_of(kind, &shown);
             match &patch {
                 crate::patch::Patch::Apply(applied) => {

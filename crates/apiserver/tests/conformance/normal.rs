@@ -24,6 +24,12 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
             (regex(r"in record \(\d+\)"), "in record (<n>)"),
             // A diff of Go structs follows.
             (regex(r"(?s)(if it was previously negative\)).*"), "$1"),
+            // The patched object, or the patch in Go's own form, is shown whole.
+            (
+                regex(r#"(?s)patch: Invalid value: ".*": (strict decoding|json:)"#),
+                "patch: Invalid value: <patched>: $1",
+            ),
+            (regex(r#"(?s)^Invalid value: "(\{|map\[).*": (strict decoding|json:)"#), "Invalid value: <patched>: $2"),
             // Which of several bindings that allow is named depends on the order of a Go map.
             (regex(r"RBAC: allowed by .*"), "RBAC: allowed"),
         ],

@@ -2,6 +2,7 @@
 
 mod access;
 mod client;
+mod kubectl;
 mod limits;
 mod node;
 mod objects;
