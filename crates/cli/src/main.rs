@@ -29,6 +29,7 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
+#[allow(clippy::large_enum_variant, reason = "there is one, and it lives for one match")]
 enum Verb {
     /// Submit an application; takes the arguments of spark-submit
     #[command(disable_help_flag = true)]
