@@ -128,22 +128,20 @@ fn quantities(draft: &Draft<'_>) -> Result<(), PlanError> {
 }
 
 fn ports(draft: &Draft<'_>) -> Result<(), PlanError> {
-    for port in draft.container.ports.iter().flatten().filter(|p| p.container_port == 0) {
-        let name = port.name.as_deref().unwrap_or_default();
-        let key = match name {
-            "driver-rpc-port" => key::DRIVER_PORT,
-            "blockmanager" => key::DRIVER_BLOCK_MANAGER_PORT,
-            "spark-connect" => key::CONNECT_PORT,
-            _ => key::UI_PORT,
-        };
-        return Err(PlanError::Value {
-            key: key.to_owned(),
-            value: "0".to_owned(),
-            problem: format!("a container must name its {name} port before Spark 4.3"),
-            remedy: "write a port, or leave it out".to_owned(),
-        });
-    }
-    Ok(())
+    let Some(port) = draft.container.ports.iter().flatten().find(|p| p.container_port == 0) else { return Ok(()) };
+    let name = port.name.as_deref().unwrap_or_default();
+    let key = match name {
+        "driver-rpc-port" => key::DRIVER_PORT,
+        "blockmanager" => key::DRIVER_BLOCK_MANAGER_PORT,
+        "spark-connect" => key::CONNECT_PORT,
+        _ => key::UI_PORT,
+    };
+    Err(PlanError::Value {
+        key: key.to_owned(),
+        value: "0".to_owned(),
+        problem: format!("a container must name its {name} port before Spark 4.3"),
+        remedy: "write a port, or leave it out".to_owned(),
+    })
 }
 
 fn volumes(draft: &Draft<'_>) -> Result<(), PlanError> {
