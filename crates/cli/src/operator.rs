@@ -5,6 +5,7 @@
 
 mod flags;
 
+use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -96,7 +97,7 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
         eprintln!("firesteel: {line}");
     }
     let options = options(&args)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().thread_stack_size(8 << 20).enable_all().build()?;
     runtime.block_on(async {
         let client = client(args.kubeconfig).await?;
         let until = CancellationToken::new();
@@ -109,7 +110,11 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
 fn start_logging(json: bool) {
     let filter = tracing_subscriber::EnvFilter::try_from_default_env()
         .unwrap_or_else(|_| "info,kube_client=warn,kube_runtime=error".into());
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_target(false);
     // Only the first one counts.
     let _ = if json { builder.json().try_init() } else { builder.try_init() };
 }
@@ -117,7 +122,8 @@ fn start_logging(json: bool) {
 async fn client(kubeconfig: Option<PathBuf>) -> anyhow::Result<kube::Client> {
     let mut config = match kubeconfig {
         Some(path) => {
-            let read = kube::config::Kubeconfig::read_from(&path).with_context(|| format!("--kubeconfig {}", path.display()))?;
+            let read = kube::config::Kubeconfig::read_from(&path)
+                .with_context(|| format!("--kubeconfig {}", path.display()))?;
             kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default()).await?
         }
         None => kube::Config::infer().await.context("no cluster: give --kubeconfig FILE")?,
@@ -128,7 +134,9 @@ async fn client(kubeconfig: Option<PathBuf>) -> anyhow::Result<kube::Client> {
 
 async fn cancel_on_signal(until: CancellationToken) {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else { return };
+    let (Ok(mut term), Ok(mut int)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        return;
+    };
     tokio::select! {
         _ = term.recv() => {}
         _ = int.recv() => {}

@@ -32,7 +32,11 @@ impl FromStr for Duration {
             total += number * unit;
             rest = &rest[letters..];
         }
-        if text.is_empty() { Err(refuse()) } else { std::time::Duration::try_from_secs_f64(total).map(Duration).map_err(|_| refuse()) }
+        if text.is_empty() {
+            Err(refuse())
+        } else {
+            std::time::Duration::try_from_secs_f64(total).map(Duration).map_err(|_| refuse())
+        }
     }
 }
 

@@ -9,100 +9,113 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, PATIENCE, container, message, now};
+use crate::fixture::{Fixture, PATIENCE, block_on, container, message, now};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_application_runs_to_its_end() {
-    let Some(f) = Fixture::new("complete").await else { return };
-    f.create("pi", &json!({})).await;
-    let app = f.wait_state("pi", "SUBMITTED").await;
-    let status = app.status.clone().unwrap();
-    assert_eq!(status.driver_info.pod_name.as_deref(), Some("pi-driver"));
-    assert_eq!(status.driver_info.web_ui_service_name.as_deref(), Some("pi-ui-svc"));
-    assert_eq!((status.submission_attempts, status.execution_attempts), (1, 1));
-    let pod = f.driver("pi", 1).await;
-    assert_eq!(pod.owner_references()[0].uid, app.uid().unwrap());
-    assert_eq!(pod.labels()["spark-app-selector"], status.spark_application_id.unwrap());
-    let maps: Api<ConfigMap> = Api::namespaced(f.client.clone(), f.namespace.name());
-    let labelled = ListParams::default().labels("sparkoperator.k8s.io/app-name=pi");
-    assert_eq!(maps.list(&labelled).await.unwrap().items.len(), 2);
+#[test]
+fn an_application_runs_to_its_end() {
+    block_on(async {
+        let Some(f) = Fixture::new("complete").await else { return };
+        f.create("pi", &json!({})).await;
+        let app = f.wait_state("pi", "SUBMITTED").await;
+        let status = app.status.clone().unwrap();
+        assert_eq!(status.driver_info.pod_name.as_deref(), Some("pi-driver"));
+        assert_eq!(status.driver_info.web_ui_service_name.as_deref(), Some("pi-ui-svc"));
+        assert_eq!((status.submission_attempts, status.execution_attempts), (1, 1));
+        let pod = f.driver("pi", 1).await;
+        assert_eq!(pod.owner_references()[0].uid, app.uid().unwrap());
+        assert_eq!(pod.labels()["spark-app-selector"], status.spark_application_id.unwrap());
+        let maps: Api<ConfigMap> = Api::namespaced(f.client.clone(), f.namespace.name());
+        let labelled = ListParams::default().labels("sparkoperator.k8s.io/app-name=pi");
+        assert_eq!(maps.list(&labelled).await.unwrap().items.len(), 2);
 
-    f.run_driver("pi").await;
-    f.wait_state("pi", "RUNNING").await;
-    f.end_driver("pi", 0).await;
-    let app = f.wait_state("pi", "COMPLETED").await;
-    let status = app.status.unwrap();
-    assert!(status.termination_time.is_some());
-    assert!(status.conditions.iter().any(|c| c.type_ == "Succeeded" && c.status == "True"));
-    assert_eq!(status.observed_generation, app.metadata.generation);
-    let services: Api<Service> = Api::namespaced(f.client.clone(), f.namespace.name());
-    assert!(services.get_opt("pi-ui-svc").await.unwrap().is_none(), "the UI service outlives its driver");
-    let reasons = f.reasons().await;
-    for reason in [
-        "SparkApplicationAdded",
-        "SparkApplicationSubmitted",
-        "SparkDriverRunning",
-        "SparkDriverCompleted",
-        "SparkApplicationCompleted",
-    ] {
-        assert!(reasons.iter().any(|r| r == reason), "{reason} is not in {reasons:?}");
-    }
+        f.run_driver("pi").await;
+        f.wait_state("pi", "RUNNING").await;
+        f.end_driver("pi", 0).await;
+        let app = f.wait_state("pi", "COMPLETED").await;
+        let status = app.status.unwrap();
+        assert!(status.termination_time.is_some());
+        assert!(status.conditions.iter().any(|c| c.type_ == "Succeeded" && c.status == "True"));
+        assert_eq!(status.observed_generation, app.metadata.generation);
+        let services: Api<Service> = Api::namespaced(f.client.clone(), f.namespace.name());
+        assert!(services.get_opt("pi-ui-svc").await.unwrap().is_none(), "the UI service outlives its driver");
+        let reasons = f.reasons().await;
+        for reason in [
+            "SparkApplicationAdded",
+            "SparkApplicationSubmitted",
+            "SparkDriverRunning",
+            "SparkDriverCompleted",
+            "SparkApplicationCompleted",
+        ] {
+            assert!(reasons.iter().any(|r| r == reason), "{reason} is not in {reasons:?}");
+        }
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_failed_driver_says_why_and_runs_again() {
-    let Some(f) = Fixture::new("retry").await else { return };
-    let policy = json!({"type": "OnFailure", "onFailureRetries": 1, "onFailureRetryInterval": 1});
-    f.create("pi", &json!({"restartPolicy": policy})).await;
-    let first = f.driver("pi", 1).await;
-    f.run_driver("pi").await;
-    f.wait_state("pi", "RUNNING").await;
-    f.end_driver("pi", 137).await;
-    let second = f.driver("pi", 2).await;
-    assert_ne!(first.uid(), second.uid());
-    f.end_driver("pi", 1).await;
-    let app = f.wait_state("pi", "FAILED").await;
-    assert!(message(&app).starts_with("driver container failed with ExitCode: 1, Reason: Error"), "{}", message(&app));
-    assert_eq!(app.status.unwrap().execution_attempts, 2);
-    let maps: Api<ConfigMap> = Api::namespaced(f.client.clone(), f.namespace.name());
-    let labelled = ListParams::default().labels("sparkoperator.k8s.io/app-name=pi");
-    assert_eq!(maps.list(&labelled).await.unwrap().items.len(), 2, "objects of the first attempt are left");
+#[test]
+fn a_failed_driver_says_why_and_runs_again() {
+    block_on(async {
+        let Some(f) = Fixture::new("retry").await else { return };
+        let policy = json!({"type": "OnFailure", "onFailureRetries": 1, "onFailureRetryInterval": 1});
+        f.create("pi", &json!({"restartPolicy": policy})).await;
+        let first = f.driver("pi", 1).await;
+        f.run_driver("pi").await;
+        f.wait_state("pi", "RUNNING").await;
+        f.end_driver("pi", 137).await;
+        let second = f.driver("pi", 2).await;
+        assert_ne!(first.uid(), second.uid());
+        f.end_driver("pi", 1).await;
+        let app = f.wait_state("pi", "FAILED").await;
+        assert!(
+            message(&app).starts_with("driver container failed with ExitCode: 1, Reason: Error"),
+            "{}",
+            message(&app)
+        );
+        assert_eq!(app.status.unwrap().execution_attempts, 2);
+        let maps: Api<ConfigMap> = Api::namespaced(f.client.clone(), f.namespace.name());
+        let labelled = ListParams::default().labels("sparkoperator.k8s.io/app-name=pi");
+        assert_eq!(maps.list(&labelled).await.unwrap().items.len(), 2, "objects of the first attempt are left");
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_refused_submission_is_tried_as_often_as_allowed() {
-    let Some(f) = Fixture::new("refused").await else { return };
-    let policy = json!({"type": "OnFailure", "onSubmissionFailureRetries": 2, "onSubmissionFailureRetryInterval": 1});
-    f.create("pi", &json!({"restartPolicy": policy, "driver": {"serviceAccount": "nobody"}})).await;
-    let app = f.wait_state("pi", "FAILED").await;
-    assert!(message(&app).starts_with("failed to run spark-submit: "), "{}", message(&app));
-    assert!(message(&app).contains("nobody"), "{}", message(&app));
-    assert_eq!(app.status.unwrap().submission_attempts, 3);
-    assert!(f.pods.get_opt("pi-driver").await.unwrap().is_none());
+#[test]
+fn a_refused_submission_is_tried_as_often_as_allowed() {
+    block_on(async {
+        let Some(f) = Fixture::new("refused").await else { return };
+        let policy =
+            json!({"type": "OnFailure", "onSubmissionFailureRetries": 2, "onSubmissionFailureRetryInterval": 1});
+        f.create("pi", &json!({"restartPolicy": policy, "driver": {"serviceAccount": "nobody"}})).await;
+        let app = f.wait_state("pi", "FAILED").await;
+        assert!(message(&app).starts_with("failed to run spark-submit: "), "{}", message(&app));
+        assert!(message(&app).contains("nobody"), "{}", message(&app));
+        assert_eq!(app.status.unwrap().submission_attempts, 3);
+        assert!(f.pods.get_opt("pi-driver").await.unwrap().is_none());
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_cannot_work_fails_once_with_the_field() {
-    let Some(f) = Fixture::new("bad").await else { return };
-    let policy = json!({"type": "Always"});
-    f.create("memory", &json!({"driver": {"memory": "lots"}, "restartPolicy": policy})).await;
-    f.create("volume", &json!({"driver": {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}})).await;
-    f.create("template", &json!({"driver": {"template": {"spec": {"containers": "none"}}}})).await;
-    let cases = [
-        ("memory", "spec.driver.memory: "),
-        ("volume", "spec.driver.volumeMounts[0].name: "),
-        ("template", "spec.driver.template.spec.containers: "),
-    ];
-    for (name, path) in cases {
-        let app = wait_raw(&f, name).await;
-        let text = app["status"]["applicationState"]["errorMessage"].as_str().unwrap().to_owned();
-        assert!(text.starts_with(&format!("failed to run spark-submit: {path}")), "{text}");
-    }
-    // Mending the field is enough.
-    f.edit("memory", &json!({"driver": {"memory": "1g"}})).await;
-    f.wait_state("memory", "SUBMITTED").await;
-    f.edit("template", &json!({"driver": {"template": null}})).await;
-    f.wait_state("template", "SUBMITTED").await;
+#[test]
+fn what_cannot_work_fails_once_with_the_field() {
+    block_on(async {
+        let Some(f) = Fixture::new("bad").await else { return };
+        let policy = json!({"type": "Always"});
+        f.create("memory", &json!({"driver": {"memory": "lots"}, "restartPolicy": policy})).await;
+        f.create("volume", &json!({"driver": {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}})).await;
+        f.create("template", &json!({"driver": {"template": {"spec": {"containers": "none"}}}})).await;
+        let cases = [
+            ("memory", "spec.driver.memory: "),
+            ("volume", "spec.driver.volumeMounts[0].name: "),
+            ("template", "spec.driver.template.spec.containers: "),
+        ];
+        for (name, path) in cases {
+            let app = wait_raw(&f, name).await;
+            let text = app["status"]["applicationState"]["errorMessage"].as_str().unwrap().to_owned();
+            assert!(text.starts_with(&format!("failed to run spark-submit: {path}")), "{text}");
+        }
+        // Mending the field is enough.
+        f.edit("memory", &json!({"driver": {"memory": "1g"}})).await;
+        f.wait_state("memory", "SUBMITTED").await;
+        f.edit("template", &json!({"driver": {"template": null}})).await;
+        f.wait_state("template", "SUBMITTED").await;
+    });
 }
 
 async fn wait_raw(f: &Fixture, name: &str) -> Value {
@@ -119,95 +132,109 @@ async fn wait_raw(f: &Fixture, name: &str) -> Value {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn suspending_ends_the_run_and_resuming_starts_another() {
-    let Some(f) = Fixture::new("suspend").await else { return };
-    f.create("pi", &json!({"suspend": true})).await;
-    f.wait_state("pi", "SUSPENDED").await;
-    assert!(f.pods.get_opt("pi-driver").await.unwrap().is_none());
-    f.edit("pi", &json!({"suspend": false})).await;
-    f.driver("pi", 1).await;
-    f.edit("pi", &json!({"suspend": true})).await;
-    f.wait_state("pi", "SUSPENDED").await;
-    assert!(f.pods.get_opt("pi-driver").await.unwrap().is_none());
-    f.edit("pi", &json!({"suspend": false})).await;
-    f.driver("pi", 2).await;
+#[test]
+fn suspending_ends_the_run_and_resuming_starts_another() {
+    block_on(async {
+        let Some(f) = Fixture::new("suspend").await else { return };
+        f.create("pi", &json!({"suspend": true})).await;
+        f.wait_state("pi", "SUSPENDED").await;
+        assert!(f.pods.get_opt("pi-driver").await.unwrap().is_none());
+        f.edit("pi", &json!({"suspend": false})).await;
+        f.driver("pi", 1).await;
+        f.edit("pi", &json!({"suspend": true})).await;
+        f.wait_state("pi", "SUSPENDED").await;
+        assert!(f.pods.get_opt("pi-driver").await.unwrap().is_none());
+        f.edit("pi", &json!({"suspend": false})).await;
+        f.driver("pi", 2).await;
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d2_an_edit_runs_again_and_an_equal_manifest_does_not() {
-    let Some(f) = Fixture::new("edit").await else { return };
-    f.create("pi", &json!({})).await;
-    let first = f.driver("pi", 1).await;
-    f.edit("pi", &json!({"mode": "cluster", "driver": {"cores": 1}, "timeToLiveSeconds": 1000})).await;
-    let app = f
-        .wait("pi", "observed", |a| a.status.as_ref().and_then(|s| s.observed_generation) == a.metadata.generation)
-        .await;
-    assert_eq!(app.status.unwrap().attempt, Some(1));
-    f.edit("pi", &json!({"arguments": ["1"]})).await;
-    let second = f.driver("pi", 2).await;
-    assert_ne!(first.uid(), second.uid());
-    f.end_driver("pi", 0).await;
-    f.wait_state("pi", "COMPLETED").await;
-    f.edit("pi", &json!({"arguments": ["2"]})).await;
-    f.driver("pi", 3).await;
+#[test]
+fn d2_an_edit_runs_again_and_an_equal_manifest_does_not() {
+    block_on(async {
+        let Some(f) = Fixture::new("edit").await else { return };
+        f.create("pi", &json!({})).await;
+        let first = f.driver("pi", 1).await;
+        f.edit("pi", &json!({"mode": "cluster", "driver": {"cores": 1}, "timeToLiveSeconds": 1000})).await;
+        let app = f
+            .wait("pi", "observed", |a| a.status.as_ref().and_then(|s| s.observed_generation) == a.metadata.generation)
+            .await;
+        assert_eq!(app.status.unwrap().attempt, Some(1));
+        f.edit("pi", &json!({"arguments": ["1"]})).await;
+        let second = f.driver("pi", 2).await;
+        assert_ne!(first.uid(), second.uid());
+        f.end_driver("pi", 0).await;
+        f.wait_state("pi", "COMPLETED").await;
+        f.edit("pi", &json!({"arguments": ["2"]})).await;
+        f.driver("pi", 3).await;
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_driver_deleted_by_hand_is_a_failure_that_says_so() {
-    let Some(f) = Fixture::new("gone").await else { return };
-    f.create("pi", &json!({})).await;
-    f.driver("pi", 1).await;
-    f.pods.delete("pi-driver", &DeleteParams::default().grace_period(0)).await.unwrap();
-    let app = f.wait_state("pi", "FAILED").await;
-    assert!(message(&app).starts_with("driver pod not found"), "{}", message(&app));
+#[test]
+fn a_driver_deleted_by_hand_is_a_failure_that_says_so() {
+    block_on(async {
+        let Some(f) = Fixture::new("gone").await else { return };
+        f.create("pi", &json!({})).await;
+        f.driver("pi", 1).await;
+        f.pods.delete("pi-driver", &DeleteParams::default().grace_period(0)).await.unwrap();
+        let app = f.wait_state("pi", "FAILED").await;
+        assert!(message(&app).starts_with("driver pod not found"), "{}", message(&app));
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d4_a_sidecar_does_not_hide_the_end_of_the_driver() {
-    let Some(f) = Fixture::new("sidecar").await else { return };
-    f.create("pi", &json!({"driver": {"sidecars": [{"name": "side", "image": "s"}]}})).await;
-    f.driver("pi", 1).await;
-    let ended = json!({"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": now()}});
-    let mut side = container(json!({"running": {}}));
-    side["name"] = json!("side");
-    f.pod_status("pi", &json!({"phase": "Running", "containerStatuses": [side, container(ended)]})).await;
-    f.wait_state("pi", "COMPLETED").await;
+#[test]
+fn d4_a_sidecar_does_not_hide_the_end_of_the_driver() {
+    block_on(async {
+        let Some(f) = Fixture::new("sidecar").await else { return };
+        f.create("pi", &json!({"driver": {"sidecars": [{"name": "side", "image": "s"}]}})).await;
+        f.driver("pi", 1).await;
+        let ended = json!({"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": now()}});
+        let mut side = container(json!({"running": {}}));
+        side["name"] = json!("side");
+        f.pod_status("pi", &json!({"phase": "Running", "containerStatuses": [side, container(ended)]})).await;
+        f.wait_state("pi", "COMPLETED").await;
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d5_a_driver_that_succeeded_and_vanished_has_succeeded() {
-    let Some(f) = Fixture::new("vanish").await else { return };
-    f.create("pi", &json!({})).await;
-    f.driver("pi", 1).await;
-    f.run_driver("pi").await;
-    f.wait_state("pi", "RUNNING").await;
-    f.end_driver("pi", 0).await;
-    f.pods.delete("pi-driver", &DeleteParams::default().grace_period(0)).await.unwrap();
-    f.wait_state("pi", "COMPLETED").await;
+#[test]
+fn d5_a_driver_that_succeeded_and_vanished_has_succeeded() {
+    block_on(async {
+        let Some(f) = Fixture::new("vanish").await else { return };
+        f.create("pi", &json!({})).await;
+        f.driver("pi", 1).await;
+        f.run_driver("pi").await;
+        f.wait_state("pi", "RUNNING").await;
+        f.end_driver("pi", 0).await;
+        f.pods.delete("pi-driver", &DeleteParams::default().grace_period(0)).await.unwrap();
+        f.wait_state("pi", "COMPLETED").await;
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_application_goes_when_its_time_to_live_is_over() {
-    let Some(f) = Fixture::new("ttl").await else { return };
-    f.create("pi", &json!({"timeToLiveSeconds": 1})).await;
-    f.driver("pi", 1).await;
-    f.end_driver("pi", 0).await;
-    let deadline = tokio::time::Instant::now() + PATIENCE;
-    while f.apps.get_opt("pi").await.unwrap().is_some() {
-        assert!(tokio::time::Instant::now() < deadline, "it is still there");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
+#[test]
+fn an_application_goes_when_its_time_to_live_is_over() {
+    block_on(async {
+        let Some(f) = Fixture::new("ttl").await else { return };
+        f.create("pi", &json!({"timeToLiveSeconds": 1})).await;
+        f.driver("pi", 1).await;
+        f.end_driver("pi", 0).await;
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while f.apps.get_opt("pi").await.unwrap().is_some() {
+            assert!(tokio::time::Instant::now() < deadline, "it is still there");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+    });
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn someone_elses_pod_is_left_alone() {
-    let Some(f) = Fixture::new("foreign").await else { return };
-    let pod = json!({"metadata": {"name": "pi-driver"}, "spec": {"nodeSelector": {"no": "where"},
-        "containers": [{"name": "c", "image": "i"}]}});
-    let theirs = f.pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
-    f.create("pi", &json!({})).await;
-    let app = f.wait_state("pi", "FAILED").await;
-    assert!(message(&app).contains("does not belong to this application"), "{}", message(&app));
-    assert_eq!(f.pods.get("pi-driver").await.unwrap().uid(), theirs.uid());
+#[test]
+fn someone_elses_pod_is_left_alone() {
+    block_on(async {
+        let Some(f) = Fixture::new("foreign").await else { return };
+        let pod = json!({"metadata": {"name": "pi-driver"}, "spec": {"nodeSelector": {"no": "where"},
+            "containers": [{"name": "c", "image": "i"}]}});
+        let theirs = f.pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+        f.create("pi", &json!({})).await;
+        let app = f.wait_state("pi", "FAILED").await;
+        assert!(message(&app).contains("does not belong to this application"), "{}", message(&app));
+        assert_eq!(f.pods.get("pi-driver").await.unwrap().uid(), theirs.uid());
+    });
 }

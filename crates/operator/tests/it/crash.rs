@@ -13,7 +13,7 @@ use kube::runtime::{WatchStreamExt, watcher};
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use crate::fixture::{Fixture, container, now, start};
+use crate::fixture::{Fixture, block_on, container, now, start};
 use crate::killer::{self, Point};
 
 /// More writes than the story has; the test sees when they are through.
@@ -82,18 +82,20 @@ async fn config(env: &TestEnv) -> kube::Config {
     kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default()).await.unwrap()
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn d1_an_operator_that_dies_at_any_write_leaves_nothing_double_and_nothing_stuck() {
-    let Some(env) = TestEnv::get() else { return };
-    crate::fixture::install(&env.client().await).await;
-    let points = (0..MOST_WRITES).flat_map(|write| [false, true].map(|after| Point { write, after }));
-    let mut died = 0;
-    let mut running = futures::stream::iter(points).map(survives).buffered(AT_ONCE);
-    while let Some(dead) = running.next().await {
-        if !dead {
-            break;
+#[test]
+fn d1_an_operator_that_dies_at_any_write_leaves_nothing_double_and_nothing_stuck() {
+    block_on(async {
+        let Some(env) = TestEnv::get() else { return };
+        crate::fixture::install(&env.client().await).await;
+        let points = (0..MOST_WRITES).flat_map(|write| [false, true].map(|after| Point { write, after }));
+        let mut died = 0;
+        let mut running = futures::stream::iter(points).map(survives).buffered(AT_ONCE);
+        while let Some(dead) = running.next().await {
+            if !dead {
+                break;
+            }
+            died += 1;
         }
-        died += 1;
-    }
-    assert!(died >= 20, "only {died} deaths: the story has more writes than that");
+        assert!(died >= 20, "only {died} deaths: the story has more writes than that");
+    });
 }

@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::jiff::SignedDuration;
-use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::runtime::conditions::is_crd_established;
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client, ResourceExt};
@@ -52,7 +52,7 @@ impl Fixture {
     }
 
     /// Creates an application whose driver stays pending until the test says otherwise.
-    pub(crate) async fn create(&self, name: &str, patch: &Value) -> SparkApplication {
+    pub(crate) async fn create(&self, name: &str, patch: &Value) {
         let mut spec = json!({
             "type": "Scala", "sparkVersion": "4.1.4", "image": "apache/spark:4.1.4", "mainClass": "org.example.Main",
             "mainApplicationFile": "local:///opt/app.jar",
@@ -63,7 +63,10 @@ impl Fixture {
             "apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication",
             "metadata": {"name": name}, "spec": spec,
         });
-        self.apps.create(&PostParams::default(), &serde_json::from_value(app).unwrap()).await.unwrap()
+        // Untyped: some tests write what the types cannot hold.
+        let resource = ApiResource::erase::<SparkApplication>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), self.namespace.name(), &resource);
+        api.create(&PostParams::default(), &serde_json::from_value(app).unwrap()).await.unwrap();
     }
 
     pub(crate) async fn edit(&self, name: &str, spec: &Value) {
@@ -128,6 +131,15 @@ impl Fixture {
         let events: Api<Event> = Api::namespaced(self.client.clone(), self.namespace.name());
         let list = events.list(&ListParams::default()).await.unwrap();
         list.items.into_iter().filter_map(|e| e.reason).collect()
+    }
+}
+
+/// Runs a test on threads with room for the large values of an unoptimised build.
+pub(crate) fn block_on(test: impl Future<Output = ()> + Send + 'static) {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    let runtime = builder.worker_threads(2).thread_stack_size(8 << 20).enable_all().build().unwrap();
+    if let Err(error) = runtime.block_on(runtime.spawn(test)) {
+        std::panic::resume_unwind(error.into_panic());
     }
 }
 
