@@ -130,18 +130,35 @@ pub fn down(home: &mut Home) -> Result<bool, ClusterError> {
     home.prepare()?;
     let _turn = home.take_turn()?;
     let mut ended = false;
-    if let Some(status) = home.status() {
+    if let Some(pid) = daemon(home) {
         ended = true;
-        let pid = Pid::from_raw(status.pid);
         let _ = kill(pid, Signal::SIGTERM);
         if !home.wait_until_free(GONE) {
             let _ = kill(pid, Signal::SIGKILL);
             home.wait_until_free(GONE);
         }
+        // It lets go of the directory a moment before it ends.
+        let deadline = Instant::now() + GONE;
+        while leftovers::is_daemon(pid.as_raw()) && Instant::now() < deadline {
+            std::thread::sleep(LOOK);
+        }
     }
     ended |= !leftovers::find(home.root()).is_empty();
     let left = leftovers::end(home.root());
     if left.is_empty() { Ok(ended) } else { Err(ClusterError::Stuck(left)) }
+}
+
+/// The daemon that holds the directory. One that has just started may not have said who it is yet; what is written then is
+/// its predecessor's, whose number may be another process's by now.
+fn daemon(home: &Home) -> Option<Pid> {
+    let deadline = Instant::now() + GONE;
+    while home.is_held() && Instant::now() < deadline {
+        if let Some(status) = home.status().filter(|s| leftovers::is_daemon(s.pid)) {
+            return Some(Pid::from_raw(status.pid));
+        }
+        std::thread::sleep(LOOK);
+    }
+    None
 }
 
 /// Takes the cluster down and forgets all that it holds.

@@ -195,7 +195,8 @@ impl Running {
                 let conditions = node.status.and_then(|s| s.conditions).unwrap_or_default();
                 // What is left from the last time does not count.
                 conditions.iter().any(|c| {
-                    let heard = c.last_heartbeat_time.as_ref().is_none_or(|t| t.0.as_second() >= self.since.as_second());
+                    let heard =
+                        c.last_heartbeat_time.as_ref().is_none_or(|t| t.0.as_second() >= self.since.as_second());
                     c.type_ == "Ready" && c.status == "True" && heard
                 })
             }
@@ -284,7 +285,9 @@ async fn serve(home: &Home, port: Option<u16>) -> anyhow::Result<RunningServer> 
 fn taken(error: StartError, port: u16) -> anyhow::Error {
     match error {
         StartError::Listen { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => {
-            anyhow::anyhow!("port {port} of 127.0.0.1 is taken: choose another with --port, or leave it out for a free one")
+            anyhow::anyhow!(
+                "port {port} of 127.0.0.1 is taken: choose another with --port, or leave it out for a free one"
+            )
         }
         other => other.into(),
     }

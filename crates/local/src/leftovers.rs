@@ -33,6 +33,13 @@ fn executable(pid: i32) -> Option<PathBuf> {
     Some(text.strip_suffix(" (deleted)").map_or_else(|| link.clone(), PathBuf::from))
 }
 
+/// Whether a process is one that serves a cluster.
+pub(crate) fn is_daemon(pid: i32) -> bool {
+    let line = arguments(pid);
+    let verb = |at: usize| line.get(at).map(String::as_str).unwrap_or_default();
+    verb(1) == "local" && line.iter().skip(2).any(|a| a == "daemon" || a == "up")
+}
+
 /// The processes of this program that were started for a data directory.
 pub(crate) fn find(root: &Path) -> Vec<i32> {
     let own = std::env::current_exe().ok().and_then(|p| p.file_name().map(ToOwned::to_owned));

@@ -208,7 +208,10 @@ fn a_script_of_this_machine_runs_and_its_exit_code_is_ours() {
         return;
     }
     let bed = Bed::new();
-    let script = bed.write("fail.py", "import sys\nprint('about to fail with', sys.argv[1], flush=True)\nsys.exit(int(sys.argv[1]))\n");
+    let script = bed.write(
+        "fail.py",
+        "import sys\nprint('about to fail with', sys.argv[1], flush=True)\nsys.exit(int(sys.argv[1]))\n",
+    );
     let said = bed.run(&["run"], &[&script, "7"]);
     assert_eq!(said.code, 7, "{said:?}");
     assert!(said.out.contains("about to fail with 7"), "{said:?}");

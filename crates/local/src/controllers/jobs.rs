@@ -102,7 +102,10 @@ async fn release_orphans(world: &World) {
             let key = Key::new(&pod.namespace().unwrap_or_default(), &o.name);
             world.jobs.get(&key).is_some_and(|j| j.uid().as_deref() == Some(&o.uid))
         });
-        if tracked && !alive && let Err(error) = release(world, &pod).await {
+        if tracked
+            && !alive
+            && let Err(error) = release(world, &pod).await
+        {
             tracing::debug!("release {}: {error}", pod.name_any());
         }
     }

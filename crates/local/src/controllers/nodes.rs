@@ -96,13 +96,19 @@ impl Keeper {
             let api = self.world.cluster_api::<Node>();
             let written = api.patch_status(&name, &PatchParams::default(), &Patch::Strategic(&patch)).await;
             self.world.nodes.caught_up(&written.context("write conditions")?).await;
-            self.speaker.normal(&*node, "NodeNotReady", "NodeNotReady", format!("Node {name} status is now: NodeNotReady"));
+            self.speaker.normal(
+                &*node,
+                "NodeNotReady",
+                "NodeNotReady",
+                format!("Node {name} status is now: NodeNotReady"),
+            );
         }
         let node = self.world.nodes.get(&Key::new("", &name)).unwrap_or(node);
         if let Some(taints) = health::taints(&node, now) {
             let patch = json!({"metadata": {"resourceVersion": node.resource_version()}, "spec": {"taints": taints}});
             let api = self.world.cluster_api::<Node>();
-            let written = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.context("write taints")?;
+            let written =
+                api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.context("write taints")?;
             self.world.nodes.caught_up(&written).await;
         }
         let mut wake = GRACE.saturating_sub(silent).max(Duration::from_millis(100));
@@ -150,7 +156,8 @@ impl Keeper {
 
     async fn delete(&self, pod: &Pod, grace: Option<u32>) -> anyhow::Result<()> {
         let api = self.world.api::<Pod>(&pod.namespace().unwrap_or_default());
-        let mut how = DeleteParams::background().preconditions(Preconditions { uid: pod.uid(), resource_version: None });
+        let mut how =
+            DeleteParams::background().preconditions(Preconditions { uid: pod.uid(), resource_version: None });
         how.grace_period_seconds = grace;
         match api.delete(&pod.name_any(), &how).await {
             Ok(_) => Ok(()),

@@ -76,8 +76,14 @@ fn write_indexes(indexes: &BTreeSet<i32>) -> String {
 pub(crate) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
     let spec = job.spec.clone().unwrap_or_default();
     let mut status = job.status.clone().unwrap_or_default();
-    let mut plan =
-        Plan { create: Vec::new(), delete: Vec::new(), release: Vec::new(), status: status.clone(), remove: false, wake: None };
+    let mut plan = Plan {
+        create: Vec::new(),
+        delete: Vec::new(),
+        release: Vec::new(),
+        status: status.clone(),
+        remove: false,
+        wake: None,
+    };
     if job.metadata.deletion_timestamp.is_some() {
         plan.release = pods.iter().filter(|p| tracked(p)).cloned().collect();
         return plan;
@@ -103,8 +109,16 @@ pub(crate) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
         status.start_time = Some(members::time(now));
     }
     let limit = spec.backoff_limit.unwrap_or(6);
-    let restarts: i32 = active.iter().flat_map(|p| p.status.iter()).flat_map(|s| s.container_statuses.iter().flatten()).map(|c| c.restart_count).sum();
-    let deadline = spec.active_deadline_seconds.zip(status.start_time.as_ref()).map(|(s, t)| t.0.as_second() + s - now.as_second());
+    let restarts: i32 = active
+        .iter()
+        .flat_map(|p| p.status.iter())
+        .flat_map(|s| s.container_statuses.iter().flatten())
+        .map(|c| c.restart_count)
+        .sum();
+    let deadline = spec
+        .active_deadline_seconds
+        .zip(status.start_time.as_ref())
+        .map(|(s, t)| t.0.as_second() + s - now.as_second());
     let wanted = spec.completions;
     let complete = match wanted {
         Some(n) => done >= n,
@@ -112,7 +126,9 @@ pub(crate) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
         None => done > 0 && active.is_empty(),
     };
     let end = match () {
-        () if complete => Some(("SuccessCriteriaMet", "Complete", "CompletionsReached", "Reached expected number of succeeded pods")),
+        () if complete => {
+            Some(("SuccessCriteriaMet", "Complete", "CompletionsReached", "Reached expected number of succeeded pods"))
+        }
         () if failed > limit || restarts > limit => {
             Some(("FailureTarget", "Failed", "BackoffLimitExceeded", "Job has reached the specified backoff limit"))
         }
@@ -166,7 +182,7 @@ pub(crate) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
 fn count(pods: &[Arc<Pod>], status: &mut JobStatus, plan: &mut Plan, indexed: bool) {
     let mut books = status.uncounted_terminated_pods.clone().unwrap_or_default();
     let mut indexes = parse_indexes(status.completed_indexes.as_deref().unwrap_or_default());
-    let mut settle = |list: &mut Option<Vec<String>>, counter: &mut Option<i32>| {
+    let settle = |list: &mut Option<Vec<String>>, counter: &mut Option<i32>| {
         let still = |uid: &String| pods.iter().any(|p| p.uid().as_ref() == Some(uid) && tracked(p));
         let uids = list.take().unwrap_or_default();
         let (held, free): (Vec<String>, Vec<String>) = uids.into_iter().partition(still);
@@ -201,7 +217,13 @@ fn count(pods: &[Arc<Pod>], status: &mut JobStatus, plan: &mut Plan, indexed: bo
     status.uncounted_terminated_pods = Some(books);
 }
 
-fn new_pods(indexed: bool, missing: i32, wanted: Option<i32>, status: &JobStatus, pods: &[Arc<Pod>]) -> Vec<Option<i32>> {
+fn new_pods(
+    indexed: bool,
+    missing: i32,
+    wanted: Option<i32>,
+    status: &JobStatus,
+    pods: &[Arc<Pod>],
+) -> Vec<Option<i32>> {
     let missing = usize::try_from(missing).unwrap_or(0);
     if !indexed {
         return vec![None; missing];
@@ -263,8 +285,7 @@ pub(crate) fn pod(job: &Job, at: Option<i32>) -> Pod {
         spec.hostname = Some(format!("{name}-{i}"));
         let field = ObjectFieldSelector { field_path: format!("metadata.labels['{INDEX}']"), api_version: None };
         let from = EnvVarSource { field_ref: Some(field), ..EnvVarSource::default() };
-        let variable =
-            EnvVar { name: "JOB_COMPLETION_INDEX".to_owned(), value: None, value_from: Some(from) };
+        let variable = EnvVar { name: "JOB_COMPLETION_INDEX".to_owned(), value: None, value_from: Some(from) };
         for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
             container.env.get_or_insert_default().push(variable.clone());
         }
@@ -279,7 +300,8 @@ mod tests {
     use super::*;
 
     fn job(spec: Value, status: Value) -> Job {
-        let mut full = json!({"template": {"spec": {"containers": [{"name": "c"}]}}, "completions": 1, "parallelism": 1});
+        let mut full =
+            json!({"template": {"spec": {"containers": [{"name": "c"}]}}, "completions": 1, "parallelism": 1});
         for (key, value) in spec.as_object().into_iter().flatten() {
             full[key] = value.clone();
         }
@@ -288,7 +310,12 @@ mod tests {
 
     fn pod_in(uid: &str, phase: &str, tracked: bool) -> Arc<Pod> {
         let finalizers = if tracked { json!([TRACKING]) } else { json!([]) };
-        Arc::new(serde_json::from_value(json!({"metadata": {"name": uid, "uid": uid, "finalizers": finalizers}, "status": {"phase": phase}})).unwrap())
+        Arc::new(
+            serde_json::from_value(
+                json!({"metadata": {"name": uid, "uid": uid, "finalizers": finalizers}, "status": {"phase": phase}}),
+            )
+            .unwrap(),
+        )
     }
 
     fn now() -> Timestamp {
@@ -317,7 +344,11 @@ mod tests {
         let second = plan(&job(json!({}), serde_json::to_value(&first.status).unwrap()), &ended, now());
         assert_eq!(second.release.len(), 1);
         assert_eq!(second.status.succeeded, None);
-        let third = plan(&job(json!({}), serde_json::to_value(&second.status).unwrap()), &[pod_in("a", "Succeeded", false)], now());
+        let third = plan(
+            &job(json!({}), serde_json::to_value(&second.status).unwrap()),
+            &[pod_in("a", "Succeeded", false)],
+            now(),
+        );
         assert_eq!(third.status.succeeded, Some(1));
         assert!(has(&third.status, "Complete") && third.status.completion_time.is_some());
     }

@@ -39,7 +39,8 @@ pub(crate) fn unknown(node: &Node, now: Timestamp) -> Option<Vec<Value>> {
         return None;
     }
     let time = format!("{now:.0}");
-    let mut types: Vec<&str> = conditions.iter().map(|c| c.type_.as_str()).filter(|t| *t != "NetworkUnavailable").collect();
+    let mut types: Vec<&str> =
+        conditions.iter().map(|c| c.type_.as_str()).filter(|t| *t != "NetworkUnavailable").collect();
     if !types.contains(&"Ready") {
         types.push("Ready");
     }
@@ -67,11 +68,8 @@ pub(crate) fn taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
         wanted.push((CORDONED, "NoSchedule"));
     }
     let is = |t: &Taint, (key, effect): &(&str, &str)| t.key == *key && t.effect == *effect;
-    let mut taints: Vec<Taint> = have
-        .iter()
-        .filter(|t| !OURS.contains(&t.key.as_str()) || wanted.iter().any(|w| is(t, w)))
-        .cloned()
-        .collect();
+    let mut taints: Vec<Taint> =
+        have.iter().filter(|t| !OURS.contains(&t.key.as_str()) || wanted.iter().any(|w| is(t, w))).cloned().collect();
     for want in &wanted {
         if !taints.iter().any(|t| is(t, want)) {
             let time_added = (want.1 == "NoExecute" || want.0 != CORDONED).then(|| members::time(now));
@@ -109,7 +107,8 @@ mod tests {
 
     fn node(ready: &str, spec: Value) -> Node {
         let conditions = json!([{"type": "Ready", "status": ready}, {"type": "DiskPressure", "status": "False"}]);
-        serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": spec, "status": {"conditions": conditions}})).unwrap()
+        serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": spec, "status": {"conditions": conditions}}))
+            .unwrap()
     }
 
     fn now() -> Timestamp {
@@ -123,14 +122,18 @@ mod tests {
     #[test]
     fn a_ready_node_has_no_taints_of_ours() {
         assert_eq!(taints(&node("True", json!({})), now()), None);
-        let left = json!({"taints": [{"key": NOT_READY, "effect": "NoSchedule"}, {"key": "gpu", "effect": "NoSchedule"}]});
+        let left =
+            json!({"taints": [{"key": NOT_READY, "effect": "NoSchedule"}, {"key": "gpu", "effect": "NoSchedule"}]});
         assert_eq!(keys(&taints(&node("True", left), now()).unwrap()), ["gpu:NoSchedule"]);
     }
 
     #[test]
     fn a_silent_node_is_unreachable_and_a_cordoned_one_unschedulable() {
         let got = taints(&node("Unknown", json!({})), now()).unwrap();
-        assert_eq!(keys(&got), ["node.kubernetes.io/unreachable:NoSchedule", "node.kubernetes.io/unreachable:NoExecute"]);
+        assert_eq!(
+            keys(&got),
+            ["node.kubernetes.io/unreachable:NoSchedule", "node.kubernetes.io/unreachable:NoExecute"]
+        );
         let got = taints(&node("True", json!({"unschedulable": true})), now()).unwrap();
         assert_eq!(keys(&got), ["node.kubernetes.io/unschedulable:NoSchedule"]);
     }
@@ -144,14 +147,14 @@ mod tests {
 
     #[test]
     fn pods_leave_a_lost_node_when_their_toleration_ends() {
-        let tainted = json!({"taints": [{"key": UNREACHABLE, "effect": "NoExecute", "timeAdded": "2026-01-01T00:09:00Z"}]});
+        let tainted =
+            json!({"taints": [{"key": UNREACHABLE, "effect": "NoExecute", "timeAdded": "2026-01-01T00:09:00Z"}]});
         let node = node("Unknown", tainted);
         let pod = |tolerations: Value| -> Pod {
-            serde_json::from_value(json!({"spec": {"nodeName": "n", "containers": [], "tolerations": tolerations}})).unwrap()
+            serde_json::from_value(json!({"spec": {"nodeName": "n", "containers": [], "tolerations": tolerations}}))
+                .unwrap()
         };
-        let tolerate = |seconds: i64| {
-            json!([{"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}])
-        };
+        let tolerate = |seconds: i64| json!([{"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}]);
         assert_eq!(stay(&pod(json!([])), &node, now()), Stay::NoLonger);
         assert_eq!(stay(&pod(tolerate(300)), &node, now()), Stay::For(Duration::from_secs(240)));
         assert_eq!(stay(&pod(tolerate(60)), &node, now()), Stay::NoLonger);

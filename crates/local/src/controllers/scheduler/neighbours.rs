@@ -98,7 +98,10 @@ mod tests {
 
     fn pod(name: &str, affinity: Value) -> Arc<Pod> {
         let meta = json!({"name": name, "namespace": "n", "labels": {"app": "a"}});
-        Arc::new(serde_json::from_value(json!({"metadata": meta, "spec": {"containers": [], "affinity": affinity}})).unwrap())
+        Arc::new(
+            serde_json::from_value(json!({"metadata": meta, "spec": {"containers": [], "affinity": affinity}}))
+                .unwrap(),
+        )
     }
 
     fn terms(key: &str) -> Value {

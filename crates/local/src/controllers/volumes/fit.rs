@@ -255,7 +255,8 @@ mod tests {
     #[test]
     fn ephemeral_volumes_have_claims_of_the_pods_own() {
         let template = json!({"spec": {"accessModes": ["ReadWriteOnce"]}});
-        let volumes = json!([{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}, {"name": "e", "emptyDir": {}}]);
+        let volumes =
+            json!([{"name": "scratch", "ephemeral": {"volumeClaimTemplate": template}}, {"name": "e", "emptyDir": {}}]);
         let pod: Pod = serde_json::from_value(
             json!({"metadata": {"name": "p", "uid": "u"}, "spec": {"containers": [], "volumes": volumes}}),
         )
