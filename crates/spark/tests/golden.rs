@@ -16,7 +16,10 @@ use firesteel_spark::{args, driver, submission};
 use serde_json::Value;
 
 /// Cases in which we do something else on purpose: (case, what and why).
-const DIFFERENCES: &[(&str, &str)] = &[];
+const DIFFERENCES: &[(&str, &str)] = &[(
+    "y44-overhead-negative",
+    "Spark subtracts a negative memory overhead from the container, which then cannot hold the heap; we refuse it",
+)];
 
 /// Cases only an API server with certain objects in it refuses: the plan itself is good.
 const REFUSED_BY_CLUSTER_STATE: &[&str] =
@@ -136,6 +139,16 @@ fn every_golden_case_is_planned_as_spark_does() {
     }
     assert!(count > 100, "only {count} cases found");
     assert!(wrong.is_empty(), "{} of {count} cases differ:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[test]
+fn a_negative_memory_overhead_is_refused() {
+    for version in versions() {
+        for (_, case) in cases(&version).iter().filter(|(name, _)| name == "y44-overhead-negative") {
+            let refusal = planned(&version, case).expect_err("a negative overhead is no plan");
+            assert!(refusal.contains("spark.driver.memoryOverhead"), "{refusal}");
+        }
+    }
 }
 
 #[test]

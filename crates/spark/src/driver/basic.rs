@@ -51,21 +51,18 @@ fn container(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     if draft.line >= Line::V4_1 {
         ports.push((port::CONNECT.0, conf.port(key::CONNECT_PORT)?.unwrap_or(port::CONNECT.1)));
     }
-    let keeps_zero = draft.line < Line::V4_3;
     let container = &mut draft.container;
     if container.name.is_empty() {
         container.name = DRIVER_CONTAINER.to_owned();
     }
     container.image = Some(image);
     container.image_pull_policy = Some(pull_policy.to_owned());
-    container.ports.get_or_insert_default().extend(
-        ports.into_iter().filter(|(_, number)| keeps_zero || *number != 0).map(|(name, number)| ContainerPort {
-            name: Some(name.to_owned()),
-            container_port: number,
-            protocol: Some("TCP".to_owned()),
-            ..ContainerPort::default()
-        }),
-    );
+    container.ports.get_or_insert_default().extend(ports.into_iter().map(|(name, number)| ContainerPort {
+        name: Some(name.to_owned()),
+        container_port: number,
+        protocol: Some("TCP".to_owned()),
+        ..ContainerPort::default()
+    }));
     if draft.line >= Line::V4_3 {
         let inherited = conf.boolean(key::ALLOW_ESCALATION, false)?;
         let allowed = conf.boolean(key::DRIVER_ALLOW_ESCALATION, inherited)?;
@@ -77,7 +74,9 @@ fn container(draft: &mut Draft<'_>) -> Result<(), PlanError> {
 
 fn environment(draft: &mut Draft<'_>) {
     let around = draft.around;
-    draft.add_env(env::USER, &around.user);
+    // From 4.3 on the driver runs in the name of the proxy user, where there is one.
+    let proxy_user = draft.submission.proxy_user.as_ref().filter(|_| draft.line >= Line::V4_3);
+    draft.add_env(env::USER, proxy_user.unwrap_or(&around.user));
     draft.add_env(env::APPLICATION_ID, &around.ids.app_id);
     for (name, value) in draft.conf.with_prefix(key::DRIVER_ENV_PREFIX) {
         draft.add_env(&name, &value);

@@ -6,6 +6,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use super::{Draft, PlanError};
 use crate::names::key;
 use crate::value;
+use crate::version::Line;
 
 const MAX_NAME: usize = 253;
 const MAX_LABEL: usize = 63;
@@ -60,7 +61,8 @@ fn labels(draft: &Draft<'_>) -> Result<(), PlanError> {
         key::DRIVER_NODE_SELECTOR_PREFIX,
     ] {
         for (name, value) in draft.conf.with_prefix(prefix) {
-            let value = draft.substitute_ids(&value);
+            let substituted = prefix == key::DRIVER_LABEL_PREFIX && draft.line >= Line::V4_0;
+            let value = if substituted { draft.substitute_ids(&value) } else { value };
             let refuse = |problem: &str, remedy: &str| PlanError::Value {
                 key: format!("{prefix}{name}"),
                 value: value.clone(),
@@ -139,8 +141,8 @@ fn ports(draft: &Draft<'_>) -> Result<(), PlanError> {
     Err(PlanError::Value {
         key: key.to_owned(),
         value: "0".to_owned(),
-        problem: format!("a container must name its {name} port before Spark 4.3"),
-        remedy: "write a port, or leave it out".to_owned(),
+        problem: format!("the {name} port of a container and its service needs a number"),
+        remedy: "write a port from 1 to 65535, or leave it out".to_owned(),
     })
 }
 

@@ -34,9 +34,6 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
         }
         ports.push(connect);
     }
-    if draft.line >= Line::V4_3 {
-        ports.retain(|p| p.port != 0);
-    }
     let policy = conf.one_of(key::IP_FAMILY_POLICY, &["SingleStack", "PreferDualStack", "RequireDualStack"])?;
     let families = conf.one_of(key::IP_FAMILIES, &["IPv4", "IPv6", "IPv4,IPv6", "IPv6,IPv4"])?;
 

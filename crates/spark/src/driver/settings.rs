@@ -52,7 +52,7 @@ impl<'a> Settings<'a> {
         })
     }
 
-    /// A TCP port; 0 lets the system choose.
+    /// A TCP port.
     pub(crate) fn port(&self, key: &str) -> Result<Option<i32>, PlanError> {
         match self.int(key)? {
             Some(port) if !(0..=65535).contains(&port) => Err(PlanError::Value {
