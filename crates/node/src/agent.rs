@@ -391,26 +391,34 @@ pub(crate) async fn clean_up(dir: &PodDir, grace: Duration) {
     .await;
 }
 
-/// Ends whatever a pod's shim holds, and the shim.
+/// Ends whatever a pod's shim holds, and the shim. It is gone afterwards, one way or the other.
 async fn end_pod(dir: &PodDir, grace: Duration) {
-    let Ok(mut link) = Link::connect(dir).await else { return };
-    let shim = link.record.borrow().shim_pid;
-    let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-    if link.send(&Command::End { grace_ms }).await.is_ok() {
-        let gone = async {
-            while link.record.changed().await.is_ok() {}
-            // It has said its last word; a moment later it is no more.
-            while is_shim(shim) {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-        };
-        let _ = tokio::time::timeout(grace + Duration::from_secs(5), gone).await;
+    let mut patience = Duration::from_secs(2);
+    if let Ok(mut link) = Link::connect(dir).await {
+        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
+        if link.send(&Command::End { grace_ms }).await.is_ok() {
+            patience += grace + Duration::from_secs(3);
+        }
+    }
+    // One that cannot be reached has just said its last word, or hangs; what it holds dies with it.
+    let pid = link::recorded(dir).shim_pid;
+    let gone = async {
+        while is_shim_of(pid, dir) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    if tokio::time::timeout(patience, gone).await.is_err() && is_shim_of(pid, dir) {
+        tracing::warn!(pid, "a shim did not end and is killed");
+        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
     }
 }
 
-/// Whether a process is still that of a shim. One that has ended and waits for its parent has no command line.
-fn is_shim(pid: i32) -> bool {
-    fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.split(|b| *b == 0).any(|word| word == b"shim"))
+/// Whether a process is the shim of a pod. One that has ended and waits for its parent has no command line.
+fn is_shim_of(pid: i32, dir: &PodDir) -> bool {
+    use std::os::unix::ffi::OsStrExt as _;
+    let path = dir.path().as_os_str().as_bytes();
+    pid > 0
+        && fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.split(|b| *b == 0).any(|word| word == path))
 }
 
 /// Ends all pods of a data directory, with or without an agent: no process of theirs is left afterwards.

@@ -87,11 +87,14 @@ impl Link {
     }
 }
 
+/// What the last shim of a pod has written down.
+pub(crate) fn recorded(dir: &PodDir) -> PodRecord {
+    fs::read(dir.state()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
+}
+
 /// What the directory of a pod says when no shim runs.
 pub(crate) fn record_without_shim(dir: &PodDir) -> PodRecord {
-    let record: PodRecord =
-        fs::read(dir.state()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
-    without_shim(&record, Timestamp::now())
+    without_shim(&recorded(dir), Timestamp::now())
 }
 
 /// Removes the directory of a pod. Overlays leave directories that not even their owner may read.

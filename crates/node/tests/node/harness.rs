@@ -117,7 +117,10 @@ impl World {
             // The build directory may lie in a home that others cannot read.
             program = self.data_dir.with_file_name("firesteel-node");
             if !program.exists() {
-                std::fs::copy(PROGRAM, &program).expect("a copy of the program");
+                // By another process: a file open for writing here would be inherited by a fork in another thread, and a
+                // program that somebody has open for writing cannot be started.
+                let copied = Command::new("cp").arg(PROGRAM).arg(&program).status().expect("cp");
+                assert!(copied.success(), "a copy of the program");
             }
             let own = std::fs::read(&self.kubeconfig).expect("kubeconfig");
             self.kubeconfig = self.data_dir.with_file_name("kubeconfig-of-agent");
@@ -256,17 +259,11 @@ impl World {
         self.pods().delete(name, &DeleteParams::default()).await.expect("a deletion");
     }
 
-    /// The log as the API server gives it where it hands requests on, otherwise as it is in the file.
+    /// The log as the API server gives it, which asks our node.
     pub(crate) async fn log(&self, pod: &Pod, container: &str) -> String {
-        if self.real {
-            let name = pod.metadata.name.clone().unwrap_or_default();
-            let parameters = LogParams { container: Some(container.to_owned()), ..LogParams::default() };
-            return self.pods().logs(&name, &parameters).await.expect("a log");
-        }
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let dir = self.data_dir.join("pods").join(uid).join("containers").join(container);
-        let text = std::fs::read_to_string(dir.join("0.log")).unwrap_or_default();
-        text.lines().map(|l| format!("{}\n", l.splitn(4, ' ').nth(3).unwrap_or_default())).collect()
+        let name = pod.metadata.name.clone().unwrap_or_default();
+        let parameters = LogParams { container: Some(container.to_owned()), ..LogParams::default() };
+        self.pods().logs(&name, &parameters).await.expect("a log")
     }
 
     pub(crate) async fn events(&self, name: &str) -> Vec<String> {

@@ -6,8 +6,9 @@ mod spark;
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeClaim, Secret, Service, ServiceAccount};
-use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, AttachParams, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use harness::{Cluster, World, exit, phase, processes_of, waiting};
 
@@ -468,5 +469,45 @@ async fn a_claim_is_mounted_from_its_volume(world: World) {
     assert_eq!(phase(&world.ended("claims").await), "Succeeded");
     assert_eq!(std::fs::read_to_string(disk.path().join("file")).expect("the file"), "kept\n");
     let _ = volumes.delete(&name, &DeleteParams::default()).await;
+    world.finish().await;
+}
+
+/// Real API servers ask nodes in SPDY, which ours does not speak yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_run_in_containers_and_ports_are_forwarded() {
+    let world = World::new(Cluster::Ours).await.expect("our own cluster");
+    let mut spec = sh("mkdir -p /w && cd /w && echo served > x && exec python3 -m http.server --bind $IP 8000");
+    spec["containers"][0]["env"] = json!([{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]);
+    world.run("host", spec).await;
+    world.running("host").await;
+    let wanted = AttachParams::default().stdin(true).stdout(true).stderr(true);
+    let mut process = world
+        .pods()
+        .exec("host", ["sh", "-c", "read line; echo got $line; hostname >&2; exit 4"], &wanted)
+        .await
+        .expect("exec");
+    let status = process.take_status().expect("a status");
+    let mut stdin = process.stdin().expect("stdin");
+    let (mut stdout, mut stderr) = (process.stdout().expect("stdout"), process.stderr().expect("stderr"));
+    stdin.write_all(b"hello\n").await.expect("input");
+    let (mut out, mut err) = (String::new(), String::new());
+    stdout.read_to_string(&mut out).await.expect("output");
+    stderr.read_to_string(&mut err).await.expect("errors");
+    assert_eq!((out.as_str(), err.as_str()), ("got hello\n", "host\n"));
+    let causes = status.await.and_then(|s| s.details?.causes).expect("an exit code");
+    assert_eq!(causes[0].message.as_deref(), Some("4"));
+
+    let mut answer = Vec::new();
+    for _ in 0..50 {
+        let mut forwarder = world.pods().portforward("host", &[8000]).await.expect("a forwarder");
+        let mut stream = forwarder.take_stream(8000).expect("a stream");
+        stream.write_all(b"GET /x HTTP/1.0\r\n\r\n").await.expect("a request");
+        if stream.read_to_end(&mut answer).await.is_ok() && !answer.is_empty() {
+            break;
+        }
+        // The server in the pod may not listen yet.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    assert!(String::from_utf8_lossy(&answer).ends_with("served\n"), "{}", String::from_utf8_lossy(&answer));
     world.finish().await;
 }
