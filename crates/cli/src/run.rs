@@ -87,14 +87,13 @@ async fn carry_out(
     view: &View,
     interrupt: &Interrupt,
 ) -> anyhow::Result<ExitStatus> {
-    let began = std::time::Instant::now();
     let started = match wish {
         Wish::Manifests(documents) => prepare::manifests(local, documents, view, interrupt).await?,
         Wish::Submission(wanted) => prepare::submission(local, *wanted, view, interrupt).await?,
     };
     let mut worst = ExitStatus::Success;
     for followed in &started.followed {
-        let follower = follow::Follower { local, view, interrupt, began };
+        let follower = follow::Follower { local, view, interrupt, began: started.began };
         let exit = follower.to_the_end(followed).await?;
         if worst == ExitStatus::Success {
             worst = exit;

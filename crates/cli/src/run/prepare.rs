@@ -1,6 +1,7 @@
 //! Everything between what the person gave and what is followed: images, namespaces, accounts, files, objects.
 
 use std::collections::BTreeSet;
+use std::time::Instant;
 
 use anyhow::Context;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
@@ -28,6 +29,8 @@ const VANISHING: std::time::Duration = std::time::Duration::from_secs(60);
 /// What was started.
 pub(crate) struct Started {
     pub(crate) followed: Vec<Followed>,
+    /// When the work began: after downloads, which happen once.
+    pub(crate) began: Instant,
     shelf: Shelf,
 }
 
@@ -49,6 +52,7 @@ pub(crate) async fn submission(
     interrupt: &Interrupt,
 ) -> anyhow::Result<Started> {
     images::provide(wanted.images(), view, interrupt).await;
+    let began = Instant::now();
     let mut shelf = new_shelf(local);
     stop_if(interrupt)?;
     let (plan, warnings) = wanted.plan(&local.cluster.server, &mut shelf)?;
@@ -59,7 +63,7 @@ pub(crate) async fn submission(
     }
     let pod = Creation::new(&local.cluster, &plan, interrupt)?.run(crate::output::Printer).await?;
     let followed = Followed { namespace: plan.namespace.clone(), name: pod.name_any(), application: None };
-    Ok(Started { followed: vec![followed], shelf })
+    Ok(Started { followed: vec![followed], began, shelf })
 }
 
 pub(crate) async fn manifests(
@@ -75,6 +79,7 @@ pub(crate) async fn manifests(
     }
     let wanted: BTreeSet<String> = documents.iter().flat_map(|d| images_of(&d.object, d.work())).collect();
     images::provide(wanted.into_iter().collect(), view, interrupt).await;
+    let began = Instant::now();
     let given: BTreeSet<&str> = documents.iter().filter(|d| d.kind() == "Namespace").map(Document::name).collect();
     let needed: BTreeSet<&str> = documents.iter().map(Document::namespace).collect();
     for name in needed.iter().filter(|n| !given.contains(*n)) {
@@ -99,7 +104,7 @@ pub(crate) async fn manifests(
             followed.push(Followed { namespace, name, application });
         }
     }
-    Ok(Started { followed, shelf })
+    Ok(Started { followed, began, shelf })
 }
 
 fn stop_if(interrupt: &Interrupt) -> anyhow::Result<()> {
