@@ -177,39 +177,39 @@ mod tests {
         target
     }
 
-    fn with_containers(containers: Value) -> Value {
+    fn with_containers(containers: &Value) -> Value {
         json!({"spec": {"template": {"spec": {"containers": containers}}}})
     }
 
     #[test]
     fn containers_merge_by_name_and_ports_by_number() {
         let before = with_containers(
-            json!([{"name": "a", "image": "x", "ports": [{"containerPort": 80, "name": "p"}]}, {"name": "b"}]),
+            &json!([{"name": "a", "image": "x", "ports": [{"containerPort": 80, "name": "p"}]}, {"name": "b"}]),
         );
         let patch = with_containers(
-            json!([{"name": "a", "image": "y", "ports": [{"containerPort": 80, "name": "q"}, {"containerPort": 81}]}]),
+            &json!([{"name": "a", "image": "y", "ports": [{"containerPort": 80, "name": "q"}, {"containerPort": 81}]}]),
         );
         let after = merged(before, &patch);
         assert_eq!(
             after,
             with_containers(
-                json!([{"name": "a", "image": "y", "ports": [{"containerPort": 80, "name": "q"}, {"containerPort": 81}]}, {"name": "b"}])
+                &json!([{"name": "a", "image": "y", "ports": [{"containerPort": 80, "name": "q"}, {"containerPort": 81}]}, {"name": "b"}])
             )
         );
     }
 
     #[test]
     fn directives_delete_replace_and_order() {
-        let before = with_containers(json!([{"name": "a"}, {"name": "b"}, {"name": "c"}]));
-        let gone = merged(before.clone(), &with_containers(json!([{"name": "b", "$patch": "delete"}])));
-        assert_eq!(gone, with_containers(json!([{"name": "a"}, {"name": "c"}])));
-        let fresh = merged(before.clone(), &with_containers(json!([{"$patch": "replace"}, {"name": "z"}])));
-        assert_eq!(fresh, with_containers(json!([{"name": "z"}])));
+        let before = with_containers(&json!([{"name": "a"}, {"name": "b"}, {"name": "c"}]));
+        let gone = merged(before.clone(), &with_containers(&json!([{"name": "b", "$patch": "delete"}])));
+        assert_eq!(gone, with_containers(&json!([{"name": "a"}, {"name": "c"}])));
+        let fresh = merged(before.clone(), &with_containers(&json!([{"$patch": "replace"}, {"name": "z"}])));
+        assert_eq!(fresh, with_containers(&json!([{"name": "z"}])));
         let ordered = merged(
             before,
             &json!({"spec": {"template": {"spec": {"$setElementOrder/containers": [{"name": "c"}, {"name": "a"}], "containers": [{"name": "c", "image": "i"}]}}}}),
         );
-        assert_eq!(ordered, with_containers(json!([{"name": "b"}, {"name": "c", "image": "i"}, {"name": "a"}])));
+        assert_eq!(ordered, with_containers(&json!([{"name": "b"}, {"name": "c", "image": "i"}, {"name": "a"}])));
     }
 
     #[test]
