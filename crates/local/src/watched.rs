@@ -91,12 +91,12 @@ impl<K> Objects<K>
 where
     K: Resource,
 {
-    fn insert(&mut self, key: Key, object: Arc<K>) -> Option<Arc<K>> {
-        let old = self.by_key.insert(key.clone(), Arc::clone(&object));
+    fn insert(&mut self, key: Key, object: &Arc<K>) -> Option<Arc<K>> {
+        let old = self.by_key.insert(key.clone(), Arc::clone(object));
         if let Some(uid) = old.as_deref().and_then(controller_uid) {
             self.forget(&uid, &key);
         }
-        if let Some(uid) = controller_uid(&*object) {
+        if let Some(uid) = controller_uid(&**object) {
             self.by_controller.entry(uid).or_default().insert(key);
         }
         old
@@ -207,7 +207,7 @@ where
 
     fn apply(&self, new: Arc<K>) {
         let key = Key::of(&*new);
-        let old = self.objects.write().unwrap_or_else(PoisonError::into_inner).insert(key, Arc::clone(&new));
+        let old = self.objects.write().unwrap_or_else(PoisonError::into_inner).insert(key, &new);
         self.tell(&Change::Applied { old, new });
     }
 
@@ -234,6 +234,7 @@ where
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "values are written in place")]
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
     use serde_json::json;

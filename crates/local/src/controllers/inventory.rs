@@ -95,8 +95,8 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    pub(crate) fn insert(&mut self, item: Arc<Item>) -> Option<Arc<Item>> {
-        let old = self.items.insert(item.uid.clone(), Arc::clone(&item));
+    pub(crate) fn insert(&mut self, item: &Arc<Item>) -> Option<Arc<Item>> {
+        let old = self.items.insert(item.uid.clone(), Arc::clone(item));
         if let Some(old) = &old {
             self.unlink(old);
         }
@@ -201,7 +201,7 @@ impl Inventory {
         match change {
             Change::Applied { new, .. } => {
                 let new = Arc::new(Item::of(kind, new));
-                let old = self.graph.write().unwrap_or_else(PoisonError::into_inner).insert(Arc::clone(&new));
+                let old = self.graph.write().unwrap_or_else(PoisonError::into_inner).insert(&new);
                 self.tell(&Event::Changed { old, new });
             }
             Change::Deleted(object) => {

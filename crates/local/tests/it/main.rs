@@ -2,6 +2,8 @@
 //!
 //! The same cases run on both. Nodes are puppets: a task of the test says what a kubelet would say.
 
+#![allow(clippy::needless_pass_by_value, reason = "values are written in place")]
+
 mod cases;
 mod puppet;
 mod real;

@@ -109,13 +109,13 @@ mod tests {
     #[test]
     fn the_graph_knows_dependents_of_owners_it_has_not_seen() {
         let mut graph = Graph::default();
-        graph.insert(Arc::new(item("child", &["parent"], &[])));
+        graph.insert(&Arc::new(item("child", &["parent"], &[])));
         assert_eq!(graph.with_unknown_owners(), ["child"]);
-        graph.insert(Arc::new(item("parent", &[], &[])));
+        graph.insert(&Arc::new(item("parent", &[], &[])));
         assert!(graph.with_unknown_owners().is_empty());
         assert_eq!(graph.dependents("parent").len(), 1);
         assert!(blocks(&graph.dependents("parent")[0], "parent"));
-        graph.insert(Arc::new(item("child", &[], &[])));
+        graph.insert(&Arc::new(item("child", &[], &[])));
         assert!(graph.dependents("parent").is_empty());
     }
 }

@@ -102,6 +102,7 @@ pub(crate) fn stay(pod: &Pod, node: &Node, now: Timestamp) -> Stay {
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "values are written in place")]
 mod tests {
     use super::*;
 

@@ -66,7 +66,7 @@ impl Desk {
         }
         if let Some(node) = node_of(&pod) {
             self.forget_waiting(&pod);
-            self.settle(&pod, node.to_owned());
+            self.settle(&pod, node);
             return;
         }
         // Just given a node here; the memory of the watch is older than our binding.
@@ -157,7 +157,7 @@ impl Desk {
             };
             match choice {
                 Ok(node) => {
-                    self.settle(&pod, node.clone());
+                    self.settle(&pod, &node);
                     decisions.push(Decision::Bind { pod, node });
                 }
                 Err(Unfit(message)) => {
@@ -194,15 +194,15 @@ impl Desk {
         None
     }
 
-    fn settle(&mut self, pod: &Arc<Pod>, node: String) {
+    fn settle(&mut self, pod: &Arc<Pod>, node: &str) {
         let uid = uid(pod);
-        if let Some(before) = self.homes.insert(uid.clone(), node.clone())
+        if let Some(before) = self.homes.insert(uid.clone(), node.to_owned())
             && before != node
             && let Some(place) = self.places.get_mut(&before)
         {
             place.free(&uid);
         }
-        match self.places.get_mut(&node) {
+        match self.places.get_mut(node) {
             Some(place) => place.take(&uid, pod),
             None => {
                 self.homeless.insert(uid, Arc::clone(pod));
@@ -228,6 +228,7 @@ fn allocatable(node: &Node) -> Option<&BTreeMap<String, k8s_openapi::apimachiner
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "values are written in place")]
 mod tests {
     use serde_json::{Value, json};
 
