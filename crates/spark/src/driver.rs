@@ -275,11 +275,12 @@ const STEPS: &[Step] = &[
 
 /// Plans a driver. Pure: the same arguments give the same plan.
 pub fn plan(submission: &Submission, around: &Surroundings<'_>) -> Result<DriverPlan, PlanError> {
-    let conf = Settings::new(&submission.conf);
+    let line = submission.version.line();
+    let expanded = settings::expand(&submission.conf, &around.env);
+    let conf = Settings::new(&submission.conf, &expanded, line);
     if let Some(value) = conf.get(key::DRIVER_FEATURE_STEPS).filter(|v| !v.trim().is_empty()) {
         return Err(PlanError::CustomStep { key: key::DRIVER_FEATURE_STEPS.to_owned(), value: value.to_owned() });
     }
-    let line = submission.version.line();
     let excluded = if line >= Line::V4_1 { conf.list(key::DRIVER_EXCLUDED_STEPS) } else { Vec::new() };
     let mut warnings = Vec::new();
     let (pod, container) = template::load(&conf, around, &mut warnings)?;

@@ -6,20 +6,30 @@ use super::PlanError;
 use crate::names::key;
 use crate::submission::SparkConf;
 use crate::value;
+use crate::version::Line;
 
 /// A view of the effective configuration.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings<'a> {
+    /// As written: what families of keys are read from.
     conf: &'a SparkConf,
+    /// With references filled in: what single settings are read from, as in Spark.
+    expanded: &'a SparkConf,
+    line: Line,
+}
+
+/// The configuration with `${env:X}`, `${spark.x}` and the like in its values replaced.
+pub(crate) fn expand(conf: &SparkConf, env: &BTreeMap<String, String>) -> SparkConf {
+    conf.iter().map(|(key, text)| (key.clone(), value::substitute(text, conf, env))).collect()
 }
 
 impl<'a> Settings<'a> {
-    pub(crate) fn new(conf: &'a SparkConf) -> Self {
-        Settings { conf }
+    pub(crate) fn new(conf: &'a SparkConf, expanded: &'a SparkConf, line: Line) -> Self {
+        Settings { conf, expanded, line }
     }
 
     pub(crate) fn get(&self, key: &str) -> Option<&'a str> {
-        self.conf.get(key).map(String::as_str)
+        self.expanded.get(key).map(String::as_str)
     }
 
     pub(crate) fn app_name(&self) -> &'a str {
@@ -45,10 +55,11 @@ impl<'a> Settings<'a> {
 
     /// A size in MiB, which is also the unit of a bare number.
     pub(crate) fn mebibytes(&self, key: &str) -> Result<Option<u64>, PlanError> {
-        self.parsed(key, |text| {
-            value::memory_mib(text).map_err(|e| e.to_string()).and_then(|mib| {
-                u64::try_from(mib).map_err(|_| format!("`{text}` is negative; write a size such as 512m"))
-            })
+        let line = self.line;
+        self.parsed(key, move |text| {
+            value::check_suffix(text, line).map_err(|e| e.to_string())?;
+            let mib = value::memory_mib(text).map_err(|e| e.to_string())?;
+            u64::try_from(mib).map_err(|_| format!("`{text}` is negative; write a size such as 512m"))
         })
     }
 
@@ -98,5 +109,32 @@ impl<'a> Settings<'a> {
         let Some(text) = self.get(key) else { return Ok(None) };
         let invalid = |problem: E| PlanError::Invalid { key: key.to_owned(), problem: problem.to_string() };
         parse(text).map(Some).map_err(invalid)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conf(pairs: &[(&str, &str)]) -> SparkConf {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    #[test]
+    fn references_are_filled_in_for_single_settings_only() {
+        let raw = conf(&[("spark.app.name", "${env:TEAM}-job"), ("spark.kubernetes.driver.label.team", "${env:TEAM}")]);
+        let env = BTreeMap::from([("TEAM".to_owned(), "core".to_owned())]);
+        let expanded = expand(&raw, &env);
+        let settings = Settings::new(&raw, &expanded, Line::V4_1);
+        assert_eq!(settings.get("spark.app.name"), Some("core-job"));
+        assert_eq!(settings.with_prefix("spark.kubernetes.driver.label.")["team"], "${env:TEAM}");
+    }
+
+    #[test]
+    fn sizes_with_kubernetes_suffixes_are_for_newer_sparks() {
+        let raw = conf(&[("spark.driver.memory", "1Gi")]);
+        let mebibytes = |line| Settings::new(&raw, &raw, line).mebibytes("spark.driver.memory");
+        assert_eq!(mebibytes(Line::V4_2), Ok(Some(1024)));
+        assert!(mebibytes(Line::V4_1).is_err());
     }
 }
