@@ -217,7 +217,7 @@ impl Follower<'_> {
         }
         seen.trouble = Some((trouble.key, since, told || tell));
         let limit = if trouble.patience { NO_ROOM } else { HELD_UP };
-        (lasted > limit).then(|| Ending { exit: ExitStatus::NeverStarted, failure: Some(trouble.sentence) })
+        (lasted > limit).then_some(Ending { exit: ExitStatus::NeverStarted, failure: Some(trouble.sentence) })
     }
 
     fn tell(&self, line: Option<String>) {

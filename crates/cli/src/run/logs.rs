@@ -72,7 +72,7 @@ impl Source {
         let status = response.status();
         let mut body = response.into_body();
         if !status.is_success() {
-            let text = body.collect().await.map(|b| b.to_bytes()).unwrap_or_default();
+            let text = body.collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
             let message = serde_json::from_slice::<serde_json::Value>(&text).ok();
             let message = message.and_then(|m| m["message"].as_str().map(str::to_owned));
             return End::Broken(message.unwrap_or_else(|| status.to_string()));

@@ -163,6 +163,7 @@ impl Story {
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_pass_by_value, reason = "values are written in place")]
 mod tests {
     use serde_json::{Value, json};
 

@@ -37,7 +37,7 @@ impl Bed {
     fn run(&self, verb: &[&str], more: &[&str]) -> Said {
         let began = Instant::now();
         let output = self.command(verb).args(more).output().expect("firesteel runs");
-        Said::from(output, began)
+        Said::from(&output, began)
     }
 
     fn write(&self, name: &str, text: &str) -> String {
@@ -84,7 +84,7 @@ struct Said {
 }
 
 impl Said {
-    fn from(output: Output, began: Instant) -> Self {
+    fn from(output: &Output, began: Instant) -> Self {
         Said {
             code: output.status.code().unwrap_or(-1),
             out: String::from_utf8_lossy(&output.stdout).into_owned(),
