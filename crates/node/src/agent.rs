@@ -380,10 +380,9 @@ fn pod_dirs(data_dir: &Path) -> Vec<PodDir> {
 /// Ends the processes of a pod and removes its directory.
 pub(crate) async fn clean_up(dir: &PodDir, grace: Duration) {
     end_pod(dir, grace).await;
-    let uid = dir.path().file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let path = dir.path().to_owned();
+    let (path, memory) = (dir.path().to_owned(), dir.memory());
     let _ = tokio::task::spawn_blocking(move || {
-        let _ = remove_tree(&pod::memory_dir(&uid));
+        let _ = remove_tree(&memory);
         if let Err(error) = remove_tree(&path) {
             tracing::warn!(%error, path = %path.display(), "a pod's directory was not removed");
         }

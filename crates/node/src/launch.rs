@@ -194,6 +194,11 @@ impl PodDir {
     pub(crate) fn volumes(&self) -> PathBuf {
         self.0.join("volumes")
     }
+    /// Where memory-backed volumes lie. They live no longer than the shim.
+    pub(crate) fn memory(&self) -> PathBuf {
+        let uid = self.0.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+        Path::new("/dev/shm").join(format!("firesteel-{uid}"))
+    }
     pub(crate) fn container(&self, name: &str) -> PathBuf {
         self.0.join("containers").join(name)
     }

@@ -138,6 +138,7 @@ impl Shim {
     fn serve(&mut self) -> io::Result<()> {
         loop {
             if self.ending && self.live.is_empty() {
+                let _ = fs::remove_dir_all(self.dir.memory());
                 self.record.ended = true;
                 self.publish()?;
                 return Ok(());

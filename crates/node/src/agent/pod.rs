@@ -92,11 +92,6 @@ const CONFIG_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::fr
 const WRITE_RETRY: Duration = Duration::from_secs(1);
 const FORCED_GRACE: Duration = Duration::from_secs(2);
 
-/// Where memory-backed volumes of a pod lie.
-pub(super) fn memory_dir(uid: &str) -> PathBuf {
-    PathBuf::from("/dev/shm").join(format!("firesteel-{uid}"))
-}
-
 pub(super) struct PodWorker {
     shared: Arc<Shared>,
     uid: String,

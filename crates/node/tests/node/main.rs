@@ -147,7 +147,10 @@ async fn volumes_and_variables_are_as_declared(world: World) {
         assert!(log.contains(wanted), "{wanted:?} is not in:\n{log}");
     }
     assert_eq!(phase(&pod), "Succeeded", "{log}");
+    let memory =
+        std::path::PathBuf::from(format!("/dev/shm/firesteel-{}", pod.metadata.uid.clone().unwrap_or_default()));
     world.finish().await;
+    assert!(!memory.exists(), "volumes in memory are given back");
 }
 
 async fn a_pod_waits_for_its_config_map(world: World) {

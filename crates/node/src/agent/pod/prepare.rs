@@ -5,7 +5,7 @@ use std::fs;
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
-use super::{Delay, HOST_IP, MOUNT_RETRY, PodWorker, memory_dir, supply};
+use super::{Delay, HOST_IP, MOUNT_RETRY, PodWorker, supply};
 use crate::agent::events::Kind;
 use crate::environment::PodFacts;
 use crate::hosts;
@@ -53,7 +53,7 @@ impl PodWorker {
                     volumes::materialise(
                         &planned,
                         &self.dir.volumes().join(&volume.name),
-                        &memory_dir(&self.uid).join(&volume.name),
+                        &self.dir.memory().join(&volume.name),
                         group,
                     )
                 })
