@@ -18,7 +18,7 @@ enum Format {
     Name,
 }
 
-pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
+pub(crate) fn main(args: &Args) -> anyhow::Result<ExitStatus> {
     let mut out = std::io::stdout().lock();
     for crd in firesteel_api::crds::manifests() {
         let text = match args.output {

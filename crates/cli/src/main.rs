@@ -65,8 +65,8 @@ fn dispatch(verb: Verb) -> anyhow::Result<ExitStatus> {
         Verb::Local(args) => local::main(args),
         Verb::Setup(args) => setup::main(&args),
         Verb::Operator(args) => operator::main(args),
-        Verb::Crds(args) => crds::main(args),
+        Verb::Crds(args) => crds::main(&args),
         Verb::Node(args) => node::main(args),
-        Verb::Shim(args) => shim::main(args),
+        Verb::Shim(args) => shim::main(&args),
     }
 }

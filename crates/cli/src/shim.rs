@@ -8,7 +8,7 @@ pub(crate) struct Args {
     words: Vec<String>,
 }
 
-pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
+pub(crate) fn main(args: &Args) -> anyhow::Result<ExitStatus> {
     let words: Vec<&str> = args.words.iter().map(String::as_str).collect();
     Ok(match firesteel_node::shim::main(&words) {
         0 => ExitStatus::Success,
