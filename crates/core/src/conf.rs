@@ -44,10 +44,10 @@ pub(crate) struct Settings {
 
 impl Settings {
     /// Later settings win, as on a command line.
-    fn set(&mut self, key: impl Into<String>, value: impl ToString, path: impl Into<String>) {
+    fn set(&mut self, key: impl Into<String>, value: impl Into<String>, path: impl Into<String>) {
         let key = key.into();
         self.origins.insert(key.clone(), path.into());
-        self.args.settings.push(Setting { key, value: value.to_string(), flag: "--conf" });
+        self.args.settings.push(Setting { key, value: value.into(), flag: "--conf" });
     }
 
     fn maybe(&mut self, key: &str, value: Option<&impl ToString>, path: &str) {
@@ -161,7 +161,11 @@ impl Settings {
             self.maybe(&format!("spark.dynamicAllocation.{name}"), number.as_ref(), &format!("{path}.{name}"));
         }
         let tracking = dynamic.shuffle_tracking_enabled.unwrap_or(true);
-        self.set("spark.dynamicAllocation.shuffleTracking.enabled", tracking, format!("{path}.shuffleTrackingEnabled"));
+        self.set(
+            "spark.dynamicAllocation.shuffleTracking.enabled",
+            tracking.to_string(),
+            format!("{path}.shuffleTrackingEnabled"),
+        );
         self.maybe(
             "spark.dynamicAllocation.shuffleTracking.timeout",
             dynamic.shuffle_tracking_timeout.as_ref(),

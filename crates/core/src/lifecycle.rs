@@ -225,7 +225,7 @@ pub fn step(app: &App<'_>, seen: &Observation, limits: &Limits) -> Decision {
         Seen::Present(pod) => pod.waiting.as_ref().map(|w| (w.reason.clone(), diagnosis::words(w))),
         Seen::Absent { .. } => None,
     };
-    draft.finish(waiting)
+    draft.finish(waiting.as_ref())
 }
 
 /// Decides what follows from a submission.
@@ -295,9 +295,9 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn finish(mut self, waiting: Option<(String, String)>) -> Decision {
+    fn finish(mut self, waiting: Option<&(String, String)>) -> Decision {
         let phase = Phase::read(&self.status, self.now);
-        let words = waiting.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str()));
+        let words = waiting.map(|(reason, message)| (reason.as_str(), message.as_str()));
         if !self.app.deleting && phase != Phase::New {
             conditions::follow(&mut self.status, phase, words, self.app.generation, self.now);
         }

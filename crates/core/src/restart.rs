@@ -54,7 +54,7 @@ pub fn after_success(spec: &SparkApplicationSpec) -> bool {
 mod tests {
     use super::*;
 
-    fn spec(policy: serde_json::Value) -> SparkApplicationSpec {
+    fn spec(policy: &serde_json::Value) -> SparkApplicationSpec {
         serde_json::from_value(serde_json::json!({"restartPolicy": policy})).unwrap()
     }
 
@@ -64,7 +64,7 @@ mod tests {
 
     #[test]
     fn n_retries_give_n_plus_one_runs() {
-        let spec = spec(serde_json::json!({"type": "OnFailure", "onFailureRetries": 2, "onFailureRetryInterval": 10}));
+        let spec = spec(&serde_json::json!({"type": "OnFailure", "onFailureRetries": 2, "onFailureRetryInterval": 10}));
         assert_eq!(after(&spec, Failure::Run, 1, at(100)), Retry::At(at(110)));
         assert_eq!(after(&spec, Failure::Run, 2, at(100)), Retry::At(at(120)));
         assert_eq!(after(&spec, Failure::Run, 3, at(100)), Retry::Never);
@@ -73,14 +73,14 @@ mod tests {
 
     #[test]
     fn d9_an_interval_nobody_filled_in_is_five_seconds() {
-        let spec = spec(serde_json::json!({"type": "Always"}));
+        let spec = spec(&serde_json::json!({"type": "Always"}));
         assert_eq!(after(&spec, Failure::Submission, 1, at(0)), Retry::At(at(5)));
         assert_eq!(after(&spec, Failure::Run, i32::MAX, at(0)), Retry::At(at(5 * i64::from(i32::MAX))));
     }
 
     #[test]
     fn an_immense_interval_does_not_overflow() {
-        let spec = spec(serde_json::json!({"type": "Always", "onFailureRetryInterval": i64::MAX}));
+        let spec = spec(&serde_json::json!({"type": "Always", "onFailureRetryInterval": i64::MAX}));
         assert_eq!(after(&spec, Failure::Run, 9, at(0)), Retry::At(Timestamp::MAX));
     }
 }

@@ -3,6 +3,8 @@
 //! The world here is as small as it can be and still go wrong: one driver pod, a cache that may lag, a cluster that may
 //! refuse, an operator that may die before it writes the status.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use firesteel_api::{SparkApplicationSpec, SparkApplicationStatus};

@@ -1,5 +1,7 @@
 //! Each typed field of an application, shown in the driver pod and in the template executors are made from.
 
+#![allow(clippy::unwrap_used)]
+
 use std::collections::BTreeMap;
 
 use firesteel_api::{SparkApplicationSpec, defaults, names};
@@ -373,7 +375,7 @@ fn a_template_without_sparks_container_lends_its_first() {
 
 #[test]
 fn complaints_name_the_field() {
-    let sentence = |patch| try_run(&patch).unwrap_err().0;
+    let sentence = |patch: Value| try_run(&patch).unwrap_err().0;
     let reserved = sentence(json!({"driver": {"labels": {"spark-role": "x"}}}));
     assert!(reserved.starts_with("spec.driver.labels[spark-role]: "), "{reserved}");
     let limit = sentence(json!({"driver": {"cores": 4, "coreLimit": "1"}}));

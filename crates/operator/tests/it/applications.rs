@@ -189,9 +189,9 @@ fn d4_a_sidecar_does_not_hide_the_end_of_the_driver() {
         f.create("pi", &json!({"driver": {"sidecars": [{"name": "side", "image": "s"}]}})).await;
         f.driver("pi", 1).await;
         let ended = json!({"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": now()}});
-        let mut side = container(json!({"running": {}}));
+        let mut side = container(&json!({"running": {}}));
         side["name"] = json!("side");
-        f.pod_status("pi", &json!({"phase": "Running", "containerStatuses": [side, container(ended)]})).await;
+        f.pod_status("pi", &json!({"phase": "Running", "containerStatuses": [side, container(&ended)]})).await;
         f.wait_state("pi", "COMPLETED").await;
     });
 }

@@ -37,8 +37,8 @@ async fn play(pods: Api<Pod>, seen: Arc<Mutex<BTreeMap<String, Vec<String>>>>) {
         }
         let (phase, code) = if attempt == "1" { ("Failed", 1) } else { ("Succeeded", 0) };
         let ended = json!({"terminated": {"exitCode": code, "reason": "x", "finishedAt": now()}});
-        let running = json!({"phase": "Running", "containerStatuses": [container(json!({"running": {}}))]});
-        let finished = json!({"phase": phase, "containerStatuses": [container(ended)]});
+        let running = json!({"phase": "Running", "containerStatuses": [container(&json!({"running": {}}))]});
+        let finished = json!({"phase": phase, "containerStatuses": [container(&ended)]});
         for status in [running, finished] {
             let patch = kube::api::Patch::Merge(json!({"status": status}));
             let _ = pods.patch_status(&pod.name_any(), &kube::api::PatchParams::default(), &patch).await;

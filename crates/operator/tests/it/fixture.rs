@@ -116,7 +116,7 @@ impl Fixture {
     }
 
     pub(crate) async fn run_driver(&self, name: &str) {
-        self.pod_status(name, &json!({"phase": "Running", "containerStatuses": [container(json!({"running": {}}))]}))
+        self.pod_status(name, &json!({"phase": "Running", "containerStatuses": [container(&json!({"running": {}}))]}))
             .await;
     }
 
@@ -124,7 +124,7 @@ impl Fixture {
         let phase = if code == 0 { "Succeeded" } else { "Failed" };
         let reason = if code == 0 { "Completed" } else { "Error" };
         let ended = json!({"terminated": {"exitCode": code, "reason": reason, "finishedAt": now()}});
-        self.pod_status(name, &json!({"phase": phase, "containerStatuses": [container(ended)]})).await;
+        self.pod_status(name, &json!({"phase": phase, "containerStatuses": [container(&ended)]})).await;
     }
 
     pub(crate) async fn reasons(&self) -> Vec<String> {
@@ -147,7 +147,7 @@ pub(crate) fn now() -> String {
     k8s_openapi::jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-pub(crate) fn container(state: Value) -> Value {
+pub(crate) fn container(state: &Value) -> Value {
     json!({"name": "spark-kubernetes-driver", "image": "i", "imageID": "", "ready": true, "restartCount": 0, "state": state})
 }
 
