@@ -122,6 +122,11 @@ fn check(document: &Document) -> Result<(), BadInput> {
     if document.name().is_empty() {
         return lacks("metadata.name");
     }
+    // Bare words such as `n`, `on` and `yes` are no text in YAML.
+    let namespace = document.object["metadata"].get("namespace");
+    if namespace.is_some_and(|n| !n.is_string() && !n.is_null()) {
+        return Err(BadInput(format!("{place}: metadata.namespace is not text; put it in quotes")));
+    }
     Ok(())
 }
 
@@ -136,11 +141,11 @@ mod tests {
     #[test]
     fn several_documents_and_lists_become_objects() {
         let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\n---\n\
-                    apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: b, namespace: n}}\n";
+                    apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Pod, metadata: {name: b, namespace: other}}\n";
         let found = documents(text).unwrap();
         assert_eq!(found.iter().map(Document::name).collect::<Vec<_>>(), ["a", "b"]);
         assert_eq!(found[1].work(), Work::Pod);
-        assert_eq!((found[0].namespace(), found[1].namespace()), ("default", "n"));
+        assert_eq!((found[0].namespace(), found[1].namespace()), ("default", "other"));
         assert_eq!(found[1].place, "x.yaml, document 2");
     }
 
@@ -148,6 +153,8 @@ mod tests {
     fn what_is_wrong_is_said_with_its_place() {
         assert_eq!(documents("kind: Pod\nmetadata: {name: a}").unwrap_err(), "x.yaml: the object has no apiVersion");
         assert_eq!(documents("apiVersion: v1\nkind: Pod").unwrap_err(), "x.yaml: the object has no metadata.name");
+        let bare = documents("apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: n}").unwrap_err();
+        assert_eq!(bare, "x.yaml: metadata.namespace is not text; put it in quotes");
         assert!(documents("- a\n- b").unwrap_err().contains("not an object"));
         assert!(documents("a: [").unwrap_err().starts_with("x.yaml is not YAML: "));
     }

@@ -70,17 +70,24 @@ impl Case {
     async fn new(client: Client, name: &str) -> Self {
         let api: Api<Namespace> = Api::all(client.clone());
         let meta = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"generateName": format!("{name}-")}});
-        let made = api.create(&PostParams::default(), &serde_json::from_value(meta).unwrap()).await.expect("namespace");
+        let made = api
+            .create(&PostParams::default(), &serde_json::from_value(meta).expect("well formed"))
+            .await
+            .expect("namespace");
         let case = Case { client, namespace: made.name_any() };
         // Pods need the account that the controller makes.
-        case.until(name, || async { case.api::<ServiceAccount>().get_opt("default").await.unwrap().is_some() }).await;
+        case.until(name, || async {
+            case.api::<ServiceAccount>().get_opt("default").await.expect("an answer").is_some()
+        })
+        .await;
         case
     }
 
     async fn end(&self) {
         let api: Api<Namespace> = Api::all(self.client.clone());
         let _ = api.delete(&self.namespace, &DeleteParams::default()).await;
-        self.until("namespace gone", || async { api.get_opt(&self.namespace).await.unwrap().is_none() }).await;
+        self.until("namespace gone", || async { api.get_opt(&self.namespace).await.expect("an answer").is_none() })
+            .await;
     }
 
     fn api<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self) -> Api<K> {
@@ -245,7 +252,7 @@ async fn custom_resources_own_and_are_owned(case: Case) {
         "group": group, "scope": "Namespaced", "names": {"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
         "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}});
     let crds: Api<CustomResourceDefinition> = Api::all(case.client.clone());
-    crds.create(&PostParams::default(), &serde_json::from_value(crd).unwrap()).await.expect("crd");
+    crds.create(&PostParams::default(), &serde_json::from_value(crd).expect("well formed")).await.expect("crd");
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(&group, "v1", "Thing"), "things");
     let things: Api<DynamicObject> = Api::namespaced_with(case.client.clone(), &case.namespace, &resource);
     let thing = DynamicObject::new("thing", &resource);

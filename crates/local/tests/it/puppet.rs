@@ -21,7 +21,8 @@ impl Drop for Puppet {
 /// A node object that is ready and has so many cpus.
 pub(crate) async fn node(client: &Client, name: &str, cpu: &str) -> Puppet {
     let api: Api<Node> = Api::all(client.clone());
-    let node = serde_json::from_value(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})).unwrap();
+    let node = serde_json::from_value(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}))
+        .expect("well formed");
     api.create(&PostParams::default(), &node).await.expect("node");
     let amounts = json!({"cpu": cpu, "memory": "8Gi", "pods": "110"});
     let ready = json!([{"type": "Ready", "status": "True", "reason": "Puppet", "message": "says so"}]);
