@@ -1,5 +1,7 @@
 //! Whatever a configuration holds, planning gives a plan or one sentence: never a panic, never a stack of lines.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail right there")]
+
 use std::collections::BTreeMap;
 
 use firesteel_spark::surroundings::{Ids, NoFiles, Surroundings};

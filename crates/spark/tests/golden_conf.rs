@@ -3,6 +3,8 @@
 //! `tests/golden.rs` compares whole objects. This test looks at the keys alone, so that a wrong key is blamed on the
 //! resolving of arguments and not on a step.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail right there")]
+
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,8 @@
 //! From a command line to a submission: one table per rule of `spark-submit`, with an environment and files made up for
 //! it. What is expected here was seen in real Spark (3.5.9 to 4.3.0) unless a test says that we differ.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail right there")]
+
 use std::collections::BTreeMap;
 use std::io;
 
