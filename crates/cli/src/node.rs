@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use anyhow::Context as _;
 use firesteel_node::runtime::Progress;
-use firesteel_node::{AgentOptions, OnStop};
+use firesteel_node::{AgentOptions, Capacity, OnStop};
 use tokio_util::sync::CancellationToken;
 use tracing_subscriber::EnvFilter;
 
@@ -30,6 +30,9 @@ pub(crate) struct Args {
     /// The port of the node's own API on 127.0.0.1 [default: a free one]
     #[arg(long, value_name = "P", default_value_t = 0, hide_default_value = true)]
     port: u16,
+    /// How many CPUs to offer to pods [default: those of this machine]; more than there are lets pods share them
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
+    cpus: Option<u64>,
     /// A label of the node; may be given more than once
     #[arg(long = "label", value_name = "KEY=VALUE")]
     labels: Vec<String>,
@@ -42,6 +45,9 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
     start_logging();
     let labels = args.labels.iter().map(|l| label(l)).collect::<Result<BTreeMap<_, _>, _>>()?;
     let program = std::env::current_exe().context("find this program's own file")?;
+    let data_dir = std::path::absolute(&args.data_dir).context("find the data directory")?;
+    std::fs::create_dir_all(&data_dir).with_context(|| format!("create {}", data_dir.display()))?;
+    let capacity = args.cpus.map(|cpus| Capacity { cpu_milli: cpus * 1000, ..Capacity::of_this_machine(&data_dir) });
     let options = AgentOptions {
         name: match args.name {
             Some(name) => name,
@@ -49,14 +55,14 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
                 nix::unistd::gethostname().context("find the name of this machine")?.to_string_lossy().to_lowercase()
             }
         },
-        data_dir: std::path::absolute(&args.data_dir).context("find the data directory")?,
+        data_dir,
         cache_dir: match args.runtime_dir {
             Some(dir) => std::path::absolute(dir).context("find the runtime directory")?,
             None => cache_dir()?,
         },
         shim: vec![program.into(), "shim".into()],
         labels,
-        capacity: None,
+        capacity,
         port: args.port,
         on_stop: if args.end_pods { OnStop::EndPods } else { OnStop::LeavePods },
         progress: log_progress(),

@@ -21,7 +21,15 @@ pub(crate) fn plan(home: &Home, port: Option<u16>) -> anyhow::Result<Plan> {
     };
     let node = part(
         "node",
-        &["--name".into(), NODE.into(), "--data-dir".into(), home.node().into(), "--end-pods".into()],
+        &[
+            "--name".into(),
+            NODE.into(),
+            "--data-dir".into(),
+            home.node().into(),
+            "--cpus".into(),
+            offered_cpus().to_string().into(),
+            "--end-pods".into(),
+        ],
         Ready::Node(NODE.to_owned()),
     );
     let health = free_address().context("find a free port for the operator")?;
@@ -31,6 +39,14 @@ pub(crate) fn plan(home: &Home, port: Option<u16>) -> anyhow::Result<Plan> {
         Ready::Http { address: health, path: "/readyz".to_owned() },
     );
     Ok(Plan { port, objects: firesteel_api::crds::manifests(), parts: vec![node, operator] })
+}
+
+/// Manifests ask for the CPUs of a cluster. Here pods are processes that share what there is: they shall start on a laptop
+/// too, only slower.
+fn offered_cpus() -> usize {
+    const FEW: usize = 8;
+    const SHARED_BY: usize = 4;
+    std::thread::available_parallelism().map_or(FEW, |cpus| FEW.max(cpus.get() * SHARED_BY))
 }
 
 /// An address of this machine that nobody listens on right now.
