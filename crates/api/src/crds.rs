@@ -4,13 +4,19 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
 
-use crate::names::API_APPROVED;
-use crate::{ScheduledSparkApplication, SparkApplication, SparkConnect};
+use crate::names::{API_APPROVED, GROUP};
+use crate::{ExecutorGrant, ExecutorLedger, ScheduledSparkApplication, SparkApplication, SparkConnect};
 
 /// Every definition, in the order they should be applied.
 fn all() -> Vec<CustomResourceDefinition> {
-    let mut crds = vec![SparkApplication::crd(), ScheduledSparkApplication::crd(), SparkConnect::crd()];
-    for crd in &mut crds {
+    let mut crds = vec![
+        SparkApplication::crd(),
+        ScheduledSparkApplication::crd(),
+        SparkConnect::crd(),
+        ExecutorGrant::crd(),
+        ExecutorLedger::crd(),
+    ];
+    for crd in crds.iter_mut().filter(|crd| crd.spec.group == GROUP) {
         crd.metadata.annotations.get_or_insert_default().insert(API_APPROVED.0.to_owned(), API_APPROVED.1.to_owned());
     }
     crds
@@ -24,6 +30,10 @@ pub fn manifests() -> Vec<Value> {
         .map(|crd| {
             let mut crd = serde_json::to_value(crd).unwrap_or_default();
             let kind = crd.pointer("/spec/names/kind").and_then(Value::as_str).unwrap_or_default().to_owned();
+            if kind == "ExecutorLedger" {
+                // One writer, one write: a ledger comes into being with its status.
+                crd["spec"]["versions"][0]["subresources"] = json!({});
+            }
             if let Some(schema) = crd.pointer_mut("/spec/versions/0/schema/openAPIV3Schema") {
                 strip_defaults(schema);
                 let spec = match kind.as_str() {
@@ -36,6 +46,14 @@ pub fn manifests() -> Vec<Value> {
                 {
                     spec["required"] = json!(["type", "sparkVersion", "mainApplicationFile", "driver", "executor"]);
                     spec["x-kubernetes-validations"] = rules();
+                }
+                if kind == "ExecutorGrant"
+                    && let Some(spec) = schema.pointer_mut("/properties/spec")
+                {
+                    spec["x-kubernetes-validations"] = json!([{
+                        "rule": "self == oldSelf",
+                        "message": "a grant cannot be changed; submit the application again",
+                    }]);
                 }
                 if kind == "SparkApplication" {
                     schema["x-kubernetes-validations"] = json!([{

@@ -44,3 +44,10 @@ pub const CONDITION_FINISHED: &str = "Finished";
 pub const CONDITION_DRIVER_PRESENT: &str = "DriverPresent";
 /// False when a field of the specification cannot take effect in the pods Spark makes.
 pub const CONDITION_FIELDS_HONOURED: &str = "FieldsHonoured";
+
+/// On the pods of an application whose executors Firesteel allocates: driver and executors alike.
+pub const LABEL_ALLOCATOR: &str = "firesteel.dev/allocator";
+/// Set, as by Spark itself, on ended executors that are kept.
+pub const LABEL_EXECUTOR_INACTIVE: &str = "spark-exec-inactive";
+/// The resource profile of an executor.
+pub const LABEL_EXECUTOR_PROFILE: &str = "spark-exec-resourceprofile-id";

@@ -47,6 +47,46 @@ pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
+/// What a driver asks for, by profile. Drivers are not trusted: everything is bounded.
+pub(crate) fn profiles(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object",
+        "maxProperties": 64,
+        "additionalProperties": {
+            "type": "object",
+            "required": ["wanted"],
+            "properties": {
+                "wanted": {"type": "integer", "format": "int64", "minimum": 0, "maximum": 2147483647},
+                "cores": {"type": "integer", "format": "int64", "minimum": 0, "maximum": 65536},
+                "cpu": {"type": "string", "maxLength": 32},
+                "cpuLimit": {"type": "string", "maxLength": 32},
+                "memory": {"type": "string", "maxLength": 32},
+                "resources": {
+                    "type": "object", "maxProperties": 32,
+                    "additionalProperties": {"type": "string", "maxLength": 32}
+                },
+                "env": {
+                    "type": "object", "maxProperties": 1024,
+                    "additionalProperties": {"type": "string", "maxLength": 16384}
+                }
+            }
+        }
+    })
+}
+
+/// Addresses by executor id.
+pub(crate) fn registered(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object", "maxProperties": 20000,
+        "additionalProperties": {"type": "string", "maxLength": 64}
+    })
+}
+
+/// Executor ids.
+pub(crate) fn ids(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "array", "maxItems": 20000, "items": {"type": "string", "maxLength": 10}})
+}
+
 macro_rules! words {
     ($($name:ident: $($word:literal),+;)+) => {$(
         pub(crate) fn $name(_: &mut SchemaGenerator) -> Schema {
@@ -60,4 +100,6 @@ words! {
     deploy_mode: "cluster", "client";
     restart_policy: "Never", "Always", "OnFailure";
     python_version: "2", "3";
+    strategy: "pods", "replicaset", "statefulset";
+    cause: "application", "platform", "withdrawn";
 }
