@@ -5,13 +5,16 @@
 //! 1. [`args`] reads `spark-submit` arguments into what was written, nothing more;
 //! 2. [`submission`] merges them with properties files, defaults and the environment into one [`Submission`];
 //! 3. [`driver`] turns a submission into a [`driver::DriverPlan`]: the driver pod and every object beside it.
+//! 4. [`executor`] plans the pods of its executors, for when something else than the driver creates them.
 //!
 //! Everything here is a pure function of its arguments: files, clocks and randomness come in from outside
 //! ([`surroundings`]). There is no client and no async code.
 
 pub mod args;
 pub mod driver;
+pub mod executor;
 pub mod names;
+mod pod;
 pub mod properties;
 pub mod registry;
 pub mod resource_name;

@@ -7,27 +7,43 @@ pub mod label {
     pub const APP_NAME: &str = "spark-app-name";
     pub const ROLE: &str = "spark-role";
     pub const VERSION: &str = "spark-version";
+    pub const EXECUTOR_ID: &str = "spark-exec-id";
+    pub const RESOURCE_PROFILE_ID: &str = "spark-exec-resourceprofile-id";
 
     pub const ROLE_DRIVER: &str = "driver";
     pub const ROLE_EXECUTOR: &str = "executor";
 }
 
-/// Environment variables of driver containers, and of the submitter where it says so.
+/// Environment variables of driver and executor containers, and of the submitter where it says so.
 pub mod env {
     pub const APPLICATION_ID: &str = "SPARK_APPLICATION_ID";
+    /// The shared secret in clear text: Spark's way of handing it to executors, and never ours.
+    pub const AUTH_SECRET: &str = "_SPARK_AUTH_SECRET";
+    pub const CLASSPATH: &str = "SPARK_CLASSPATH";
     pub const CONF_DIR: &str = "SPARK_CONF_DIR";
     pub const DRIVER_BIND_ADDRESS: &str = "SPARK_DRIVER_BIND_ADDRESS";
+    pub const EXECUTOR_ATTRIBUTE_APP_ID: &str = "SPARK_EXECUTOR_ATTRIBUTE_APP_ID";
+    pub const EXECUTOR_ATTRIBUTE_EXECUTOR_ID: &str = "SPARK_EXECUTOR_ATTRIBUTE_EXECUTOR_ID";
+    pub const EXECUTOR_CORES: &str = "SPARK_EXECUTOR_CORES";
+    pub const EXECUTOR_DIRS: &str = "SPARK_EXECUTOR_DIRS";
+    pub const EXECUTOR_ID: &str = "SPARK_EXECUTOR_ID";
+    pub const EXECUTOR_MEMORY: &str = "SPARK_EXECUTOR_MEMORY";
+    pub const EXECUTOR_POD_IP: &str = "SPARK_EXECUTOR_POD_IP";
+    pub const EXECUTOR_POD_NAME: &str = "SPARK_EXECUTOR_POD_NAME";
     pub const HADOOP_CONF_DIR: &str = "HADOOP_CONF_DIR";
     pub const HADOOP_TOKEN_FILE: &str = "HADOOP_TOKEN_FILE_LOCATION";
+    pub const JAVA_OPT_PREFIX: &str = "SPARK_JAVA_OPT_";
     pub const LOCAL_DIRS: &str = "SPARK_LOCAL_DIRS";
     pub const PYSPARK_DRIVER_PYTHON: &str = "PYSPARK_DRIVER_PYTHON";
     pub const PYSPARK_PYTHON: &str = "PYSPARK_PYTHON";
+    pub const RESOURCE_PROFILE_ID: &str = "SPARK_RESOURCE_PROFILE_ID";
     pub const SPARK_HOME: &str = "SPARK_HOME";
     pub const USER: &str = "SPARK_USER";
 }
 
-/// Paths inside the driver container.
+/// Paths inside driver and executor containers.
 pub mod path {
+    pub const AUTH_SECRET: &str = "/mnt/secrets/spark-auth";
     pub const CONF_DIR: &str = "/opt/spark/conf";
     pub const CREDENTIALS: &str = "/mnt/secrets/spark-kubernetes-credentials";
     pub const HADOOP_CONF: &str = "/opt/hadoop/conf";
@@ -39,9 +55,10 @@ pub mod path {
     pub const TEMPLATE_FILE: &str = "pod-spec-template.yml";
 }
 
-/// Volumes of the driver pod.
+/// Volumes of driver and executor pods.
 pub mod volume {
     pub const CONF: &str = "spark-conf-volume-driver";
+    pub const EXECUTOR_CONF: &str = "spark-conf-volume-exec";
     pub const CREDENTIALS: &str = "kubernetes-credentials";
     pub const HADOOP_CONF: &str = "hadoop-properties";
     pub const HADOOP_TOKENS: &str = "hadoop-secret";
@@ -59,8 +76,12 @@ pub mod port {
     pub const UI: (&str, i32) = ("spark-ui", 4040);
 }
 
-/// The container Spark runs in when a template does not name it.
+/// The containers Spark runs in when a template does not name them.
 pub const DRIVER_CONTAINER: &str = "spark-kubernetes-driver";
+pub const EXECUTOR_CONTAINER: &str = "spark-kubernetes-executor";
+
+/// What stands for the executor's id where it is not known yet: in Spark's own sets, and in our templates.
+pub const EXECUTOR_ID_PLACEHOLDER: &str = "EXECID";
 
 /// What stands for "no primary resource".
 pub const NO_RESOURCE: &str = "spark-internal";
@@ -70,8 +91,15 @@ pub mod key {
     pub const APP_ID: &str = "spark.app.id";
     pub const APP_NAME: &str = "spark.app.name";
     pub const ARCHIVES: &str = "spark.archives";
+    pub const AUTH_DRIVER_SECRET_FILE: &str = "spark.authenticate.secret.driver.file";
+    pub const AUTH_EXECUTOR_SECRET_FILE: &str = "spark.authenticate.secret.executor.file";
+    pub const AUTH_SECRET: &str = "spark.authenticate.secret";
+    pub const AUTH_SECRET_FILE: &str = "spark.authenticate.secret.file";
+    pub const AUTHENTICATE: &str = "spark.authenticate";
     pub const BLOCK_MANAGER_PORT: &str = "spark.blockManager.port";
     pub const CONNECT_PORT: &str = "spark.connect.grpc.binding.port";
+    pub const CUSTOM_EXECUTOR_LOG_URL: &str = "spark.ui.custom.executor.log.url";
+    pub const DECOMMISSION: &str = "spark.decommission.enabled";
     pub const DRIVER_BIND_ADDRESS: &str = "spark.driver.bindAddress";
     pub const DRIVER_BLOCK_MANAGER_PORT: &str = "spark.driver.blockManager.port";
     pub const DRIVER_CORES: &str = "spark.driver.cores";
@@ -82,10 +110,29 @@ pub mod key {
     pub const DRIVER_MIN_MEMORY_OVERHEAD: &str = "spark.driver.minMemoryOverhead";
     pub const DRIVER_PORT: &str = "spark.driver.port";
     pub const DRIVER_RESOURCE_PREFIX: &str = "spark.driver.resource.";
+    pub const DYNAMIC_ALLOCATION: &str = "spark.dynamicAllocation.enabled";
+    pub const DYNAMIC_INITIAL: &str = "spark.dynamicAllocation.initialExecutors";
+    pub const DYNAMIC_MAXIMUM: &str = "spark.dynamicAllocation.maxExecutors";
+    pub const DYNAMIC_MINIMUM: &str = "spark.dynamicAllocation.minExecutors";
+    pub const EXECUTOR_CLASS_PATH: &str = "spark.executor.extraClassPath";
+    pub const EXECUTOR_CORES: &str = "spark.executor.cores";
+    pub const EXECUTOR_ENV_PREFIX: &str = "spark.executorEnv.";
+    pub const EXECUTOR_FAILURE_WINDOW: &str = "spark.executor.failuresValidityInterval";
+    pub const EXECUTOR_INSTANCES: &str = "spark.executor.instances";
+    pub const EXECUTOR_MAX_FAILURES: &str = "spark.executor.maxNumFailures";
+    pub const EXECUTOR_MEMORY: &str = "spark.executor.memory";
+    pub const EXECUTOR_MEMORY_OVERHEAD: &str = "spark.executor.memoryOverhead";
+    pub const EXECUTOR_MEMORY_OVERHEAD_FACTOR: &str = "spark.executor.memoryOverheadFactor";
+    pub const EXECUTOR_MIN_MEMORY_OVERHEAD: &str = "spark.executor.minMemoryOverhead";
+    pub const EXECUTOR_PYSPARK_MEMORY: &str = "spark.executor.pyspark.memory";
+    pub const EXECUTOR_RESOURCE_PREFIX: &str = "spark.executor.resource.";
     pub const FILES: &str = "spark.files";
     pub const JARS: &str = "spark.jars";
     pub const KEYTAB: &str = "spark.kerberos.keytab";
     pub const LOCAL_DIR: &str = "spark.local.dir";
+    pub const OFF_HEAP: &str = "spark.memory.offHeap.enabled";
+    pub const OFF_HEAP_SIZE: &str = "spark.memory.offHeap.size";
+    pub const PLUGINS: &str = "spark.plugins";
     pub const PRINCIPAL: &str = "spark.kerberos.principal";
     pub const PY_FILES: &str = "spark.submit.pyFiles";
     pub const PYSPARK_DRIVER_PYTHON: &str = "spark.pyspark.driver.python";
@@ -93,8 +140,13 @@ pub mod key {
     pub const SPARK_HOME: &str = "spark.home";
     pub const UI_PORT: &str = "spark.ui.port";
 
+    pub const ALLOCATION_MAXIMUM: &str = "spark.kubernetes.allocation.maximum";
+    pub const ALLOCATION_RECOVERY_MODE: &str = "spark.kubernetes.allocation.recoveryMode.enabled";
+    pub const ALLOCATION_TIMEOUT: &str = "spark.kubernetes.allocation.executor.timeout";
+    pub const ALLOCATOR: &str = "spark.kubernetes.allocation.pods.allocator";
     pub const ALLOW_ESCALATION: &str = "spark.kubernetes.securityContext.allowPrivilegeEscalation";
     pub const CONFIG_MAP_MAX_SIZE: &str = "spark.kubernetes.configMap.maxSize";
+    pub const DECOMMISSION_SCRIPT: &str = "spark.kubernetes.decommission.script";
     pub const DRIVER_ALLOW_ESCALATION: &str = "spark.kubernetes.driver.securityContext.allowPrivilegeEscalation";
     pub const DRIVER_ANNOTATION_PREFIX: &str = "spark.kubernetes.driver.annotation.";
     pub const DRIVER_AUTH_PREFIX: &str = "spark.kubernetes.authenticate.driver.";
@@ -106,8 +158,10 @@ pub mod key {
     pub const DRIVER_LIMIT_CORES: &str = "spark.kubernetes.driver.limit.cores";
     pub const DRIVER_MOUNTED_AUTH_PREFIX: &str = "spark.kubernetes.authenticate.driver.mounted.";
     pub const DRIVER_NODE_SELECTOR_PREFIX: &str = "spark.kubernetes.driver.node.selector.";
+    pub const DRIVER_OWNS_CLAIMS: &str = "spark.kubernetes.driver.ownPersistentVolumeClaim";
     pub const DRIVER_POD_NAME: &str = "spark.kubernetes.driver.pod.name";
     pub const DRIVER_REQUEST_CORES: &str = "spark.kubernetes.driver.request.cores";
+    pub const DRIVER_REUSES_CLAIMS: &str = "spark.kubernetes.driver.reusePersistentVolumeClaim";
     pub const DRIVER_SCHEDULER: &str = "spark.kubernetes.driver.scheduler.name";
     pub const DRIVER_SECRET_KEY_REF_PREFIX: &str = "spark.kubernetes.driver.secretKeyRef.";
     pub const DRIVER_SECRETS_PREFIX: &str = "spark.kubernetes.driver.secrets.";
@@ -117,8 +171,28 @@ pub mod key {
     pub const DRIVER_TEMPLATE: &str = "spark.kubernetes.driver.podTemplateFile";
     pub const DRIVER_TEMPLATE_CONTAINER: &str = "spark.kubernetes.driver.podTemplateContainerName";
     pub const DRIVER_VOLUMES_PREFIX: &str = "spark.kubernetes.driver.volumes.";
+    pub const EXECUTOR_ALLOW_ESCALATION: &str = "spark.kubernetes.executor.securityContext.allowPrivilegeEscalation";
+    pub const EXECUTOR_ANNOTATION_PREFIX: &str = "spark.kubernetes.executor.annotation.";
+    pub const EXECUTOR_DECOMMISSION_LABEL: &str = "spark.kubernetes.executor.decommissionLabel";
+    pub const EXECUTOR_DELETE: &str = "spark.kubernetes.executor.deleteOnTermination";
+    pub const EXECUTOR_DISABLE_CONFIG_MAP: &str = "spark.kubernetes.executor.disableConfigMap";
+    pub const EXECUTOR_EXCLUDED_STEPS: &str = "spark.kubernetes.executor.pod.excludedFeatureSteps";
+    pub const EXECUTOR_FEATURE_STEPS: &str = "spark.kubernetes.executor.pod.featureSteps";
+    pub const EXECUTOR_GRACE_PERIOD: &str = "spark.kubernetes.executor.terminationGracePeriodSeconds";
     pub const EXECUTOR_HADOOP_CONFIG_MAP: &str = "spark.kubernetes.executor.hadoopConfigMapName";
+    pub const EXECUTOR_IMAGE: &str = "spark.kubernetes.executor.container.image";
+    pub const EXECUTOR_LABEL_PREFIX: &str = "spark.kubernetes.executor.label.";
+    pub const EXECUTOR_LIMIT_CORES: &str = "spark.kubernetes.executor.limit.cores";
+    pub const EXECUTOR_NODE_SELECTOR_PREFIX: &str = "spark.kubernetes.executor.node.selector.";
+    pub const EXECUTOR_NAME_PREFIX: &str = "spark.kubernetes.executor.podNamePrefix";
+    pub const EXECUTOR_REQUEST_CORES: &str = "spark.kubernetes.executor.request.cores";
+    pub const EXECUTOR_SCHEDULER: &str = "spark.kubernetes.executor.scheduler.name";
+    pub const EXECUTOR_SECRET_KEY_REF_PREFIX: &str = "spark.kubernetes.executor.secretKeyRef.";
+    pub const EXECUTOR_SECRETS_PREFIX: &str = "spark.kubernetes.executor.secrets.";
+    pub const EXECUTOR_SERVICE_ACCOUNT: &str = "spark.kubernetes.authenticate.executor.serviceAccountName";
     pub const EXECUTOR_TEMPLATE: &str = "spark.kubernetes.executor.podTemplateFile";
+    pub const EXECUTOR_TEMPLATE_CONTAINER: &str = "spark.kubernetes.executor.podTemplateContainerName";
+    pub const EXECUTOR_VOLUMES_PREFIX: &str = "spark.kubernetes.executor.volumes.";
     pub const HADOOP_CONFIG_MAP: &str = "spark.kubernetes.hadoop.configMapName";
     pub const IMAGE: &str = "spark.kubernetes.container.image";
     pub const IMAGE_PULL_POLICY: &str = "spark.kubernetes.container.image.pullPolicy";

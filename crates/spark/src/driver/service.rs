@@ -7,6 +7,9 @@ use super::{Draft, Object, PlanError};
 use crate::names::{key, label, port};
 use crate::version::Line;
 
+/// The longest name a Service may have.
+const MAX_NAME: usize = 63;
+
 pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     let conf = draft.conf;
     for key in [key::DRIVER_BIND_ADDRESS, key::DRIVER_HOST] {
@@ -37,7 +40,8 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     let policy = conf.one_of(key::IP_FAMILY_POLICY, &["SingleStack", "PreferDualStack", "RequireDualStack"])?;
     let families = conf.one_of(key::IP_FAMILIES, &["IPv4", "IPv6", "IPv4,IPv6", "IPv6,IPv4"])?;
 
-    let mut metadata = draft.metadata(&draft.names.service);
+    let name = name(draft);
+    let mut metadata = draft.metadata(&name);
     let mut labels = std::collections::BTreeMap::from([(label::APP_ID.to_owned(), draft.app_id().to_owned())]);
     labels.extend(conf.with_prefix(key::DRIVER_SERVICE_LABEL_PREFIX));
     metadata.labels = Some(labels);
@@ -52,11 +56,23 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
         publish_not_ready_addresses: publish.then_some(true),
         ..ServiceSpec::default()
     };
-    draft.set_property(key::DRIVER_HOST, format!("{}.{}.svc", draft.names.service, draft.namespace));
+    draft.set_property(key::DRIVER_HOST, format!("{name}.{}.svc", draft.namespace));
     draft.set_property(key::DRIVER_PORT, rpc.to_string());
     draft.set_property(key::DRIVER_BLOCK_MANAGER_PORT, block_manager.to_string());
     draft.objects.push(Object::Service(Service { metadata, spec: Some(spec), ..Service::default() }));
     Ok(())
+}
+
+fn name(draft: &mut Draft<'_>) -> String {
+    let usual = format!("{}-driver-svc", draft.names.prefix);
+    if usual.len() <= MAX_NAME {
+        return usual;
+    }
+    let shorter = format!("spark-{}-driver-svc", draft.around.ids.service);
+    draft
+        .warnings
+        .push(format!("the driver service is named {shorter}, because {usual} is longer than {MAX_NAME} characters"));
+    shorter
 }
 
 fn named(name: &str, number: i32) -> ServicePort {

@@ -1,4 +1,4 @@
-//! Pod templates: where a driver pod starts from.
+//! Pod templates: where a pod starts from.
 //!
 //! The template is taken as it is; steps add to it and overwrite what Spark insists on. The container Spark runs in
 //! is taken out of it and joins the pod again, as its last container, when all steps are done.
@@ -6,19 +6,20 @@
 use k8s_openapi::api::core::v1::{Container, Pod};
 
 use super::PlanError;
+use super::role::Role;
 use super::settings::Settings;
-use crate::names::key;
 use crate::surroundings::Surroundings;
 
 /// The pod to start from and the container Spark runs in.
-pub(super) fn load(
+pub(crate) fn load(
+    role: &Role,
     conf: &Settings<'_>,
     around: &Surroundings<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<(Pod, Container), PlanError> {
-    let Some(path) = conf.get(key::DRIVER_TEMPLATE) else { return Ok((Pod::default(), Container::default())) };
+    let Some(path) = conf.get(role.template) else { return Ok((Pod::default(), Container::default())) };
     let refuse = |problem: String, remedy: &str| PlanError::File {
-        key: key::DRIVER_TEMPLATE.to_owned(),
+        key: role.template.to_owned(),
         path: path.to_owned(),
         problem,
         remedy: remedy.to_owned(),
@@ -26,7 +27,7 @@ pub(super) fn load(
     let bytes = around.files.read(path).map_err(|e| refuse(e.to_string(), "give the path of a pod template"))?;
     let text = String::from_utf8(bytes).map_err(|_| refuse("not UTF-8".to_owned(), "give a YAML or JSON pod"))?;
     let mut pod = parse(&text).map_err(|problem| refuse(problem, "give a YAML or JSON pod"))?;
-    let container = take_container(&mut pod, conf.get(key::DRIVER_TEMPLATE_CONTAINER), warnings);
+    let container = take_container(&mut pod, role, conf.get(role.template_container), warnings);
     Ok((pod, container))
 }
 
@@ -46,7 +47,7 @@ fn one_line(text: &str) -> String {
 }
 
 /// Takes out the container named `name`, else the first; an empty one if there is none.
-fn take_container(pod: &mut Pod, name: Option<&str>, warnings: &mut Vec<String>) -> Container {
+fn take_container(pod: &mut Pod, role: &Role, name: Option<&str>, warnings: &mut Vec<String>) -> Container {
     let Some(containers) = pod.spec.as_mut().map(|s| &mut s.containers) else { return Container::default() };
     let mut at = 0;
     if let Some(name) = name {
@@ -55,7 +56,7 @@ fn take_container(pod: &mut Pod, name: Option<&str>, warnings: &mut Vec<String>)
             [only] => at = only,
             _ => warnings.push(format!(
                 "{}={name}: the pod template has no such container, its first one is used",
-                key::DRIVER_TEMPLATE_CONTAINER
+                role.template_container
             )),
         }
     }
@@ -74,7 +75,7 @@ mod tests {
     fn taken(names: &[&str], wanted: Option<&str>) -> (String, Vec<String>, usize) {
         let mut pod = pod(names);
         let mut warnings = Vec::new();
-        let container = take_container(&mut pod, wanted, &mut warnings);
+        let container = take_container(&mut pod, &super::super::role::DRIVER, wanted, &mut warnings);
         let rest = pod.spec.unwrap().containers.into_iter().map(|c| c.name).collect();
         (container.name, rest, warnings.len())
     }

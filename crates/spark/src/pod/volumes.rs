@@ -1,4 +1,4 @@
-//! Volumes by configuration: `spark.kubernetes.driver.volumes.<type>.<name>.…`.
+//! Volumes by configuration: `spark.kubernetes.{driver,executor}.volumes.<type>.<name>.…`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,9 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use super::role::Role;
 use super::{Draft, Object, PlanError};
-use crate::names::{key, label};
+use crate::names::{env, key, label};
 use crate::value;
 use crate::version::Line;
 
@@ -18,6 +19,7 @@ const ON_DEMAND: &str = "OnDemand";
 
 /// The settings of one volume, by the part of their key behind `<type>.<name>.`.
 struct VolumeSettings<'a> {
+    role: &'static Role,
     kind: &'a str,
     name: &'a str,
     settings: &'a BTreeMap<String, String>,
@@ -29,7 +31,7 @@ impl VolumeSettings<'_> {
     }
 
     fn key(&self, part: &str) -> String {
-        format!("{}{}", key::DRIVER_VOLUMES_PREFIX, self.short_key(part))
+        format!("{}{}", self.role.volumes_prefix, self.short_key(part))
     }
 
     fn get(&self, part: &str) -> Option<String> {
@@ -79,8 +81,8 @@ impl VolumeSettings<'_> {
     }
 }
 
-pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
-    let settings = draft.conf.with_prefix(key::DRIVER_VOLUMES_PREFIX);
+pub(crate) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
+    let settings = draft.conf.with_prefix(draft.role.volumes_prefix);
     let named: BTreeSet<(&str, &str)> = settings
         .keys()
         .filter_map(|key| {
@@ -90,7 +92,7 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
         .collect();
     let mut mounted: BTreeMap<String, String> = BTreeMap::new();
     for (index, (kind, name)) in named.into_iter().enumerate() {
-        let volume = VolumeSettings { kind, name, settings: &settings };
+        let volume = VolumeSettings { role: draft.role, kind, name, settings: &settings };
         let mount = mount(&volume, draft.line)?;
         if let Some(other) = mounted.insert(mount.mount_path.clone(), volume.key("mount.path")) {
             let problem = format!("{other} mounts a volume there too");
@@ -107,13 +109,14 @@ fn mount(volume: &VolumeSettings<'_>, line: Line) -> Result<VolumeMount, PlanErr
     const TYPES: [&str; 4] = ["hostPath", "persistentVolumeClaim", "emptyDir", "nfs"];
     if !TYPES.contains(&volume.kind) {
         return Err(PlanError::Value {
-            key: format!("{}{}.{}", key::DRIVER_VOLUMES_PREFIX, volume.kind, volume.name),
+            key: format!("{}{}.{}", volume.role.volumes_prefix, volume.kind, volume.name),
             value: volume.kind.to_owned(),
             problem: "not a type of volume Spark knows".to_owned(),
             remedy: format!("use one of {}, or a pod template", TYPES.join(" | ")),
         });
     }
-    let path = volume.require("mount.path", "say where in the driver's container the volume is mounted")?;
+    let remedy = format!("say where in the {}'s container the volume is mounted", volume.role.word);
+    let path = volume.require("mount.path", &remedy)?;
     let sub_path = volume.get("mount.subPath");
     let sub_path_expr = volume.get("mount.subPathExpr").filter(|_| line >= Line::V4_0);
     if sub_path.is_some() && sub_path_expr.is_some() {
@@ -163,7 +166,11 @@ fn claim(
 ) -> Result<PersistentVolumeClaimVolumeSource, PlanError> {
     let remedy = "name a PersistentVolumeClaim, or write OnDemand to have one made";
     let template = volume.require("options.claimName", remedy)?;
-    let claim_name = template.replace(ON_DEMAND, &format!("{}-driver-pvc-{index}", draft.names.prefix));
+    let owner = draft.names.pod_part(draft.role);
+    let mut claim_name = template.replace(ON_DEMAND, &format!("{owner}-pvc-{index}"));
+    if !draft.role.executor_id.is_empty() {
+        claim_name = claim_name.replace(env::EXECUTOR_ID, draft.role.executor_id);
+    }
     let size = volume.size_limit(draft.line)?;
     if let (Some(class), Some(size)) = (volume.get("options.storageClass"), size) {
         let mut metadata = draft.metadata(&claim_name);

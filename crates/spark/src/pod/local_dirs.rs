@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{EmptyDirVolumeSource, Volume};
 use super::{Draft, PlanError};
 use crate::names::{env, key, volume};
 
-pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
+pub(crate) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     let mounts = draft.container.volume_mounts.iter().flatten();
     let mounted: Vec<String> =
         mounts.filter(|m| m.name.starts_with(volume::LOCAL_DIR_PREFIX)).map(|m| m.mount_path.clone()).collect();
@@ -15,7 +15,7 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
 }
 
 fn add_volumes(draft: &mut Draft<'_>) -> Result<Vec<String>, PlanError> {
-    let given = draft.around.env.get(env::LOCAL_DIRS).map(String::as_str).filter(|d| !d.is_empty());
+    let given = draft.env.get(env::LOCAL_DIRS).map(String::as_str).filter(|d| !d.is_empty());
     let given = given.or_else(|| draft.conf.get(key::LOCAL_DIR)).unwrap_or_default();
     let mut directories: Vec<String> = given.split(',').filter(|d| !d.is_empty()).map(str::to_owned).collect();
     if directories.is_empty() {

@@ -63,6 +63,15 @@ impl<'a> Settings<'a> {
         })
     }
 
+    /// A time in `unit`, which is also the unit of a bare number.
+    pub(crate) fn time(&self, key: &str, unit: value::TimeUnit) -> Result<Option<i64>, PlanError> {
+        self.parsed(key, |text| value::time(text, unit))
+    }
+
+    pub(crate) fn line(&self) -> Line {
+        self.line
+    }
+
     /// A TCP port.
     pub(crate) fn port(&self, key: &str) -> Result<Option<i32>, PlanError> {
         match self.int(key)? {

@@ -3,6 +3,7 @@
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use super::role::LONGEST_ID;
 use super::{Draft, PlanError};
 use crate::names::key;
 use crate::value;
@@ -11,7 +12,7 @@ use crate::version::Line;
 const MAX_NAME: usize = 253;
 const MAX_LABEL: usize = 63;
 
-pub(super) fn apply(draft: &Draft<'_>) -> Result<(), PlanError> {
+pub(crate) fn apply(draft: &Draft<'_>) -> Result<(), PlanError> {
     namespace(draft)?;
     pod_name(draft)?;
     labels(draft)?;
@@ -36,7 +37,10 @@ fn namespace(draft: &Draft<'_>) -> Result<(), PlanError> {
 }
 
 fn pod_name(draft: &Draft<'_>) -> Result<(), PlanError> {
-    let name = &draft.names.pod;
+    let mut name = draft.names.pod.clone();
+    if !draft.role.executor_id.is_empty() {
+        name = name.replace(draft.role.executor_id, LONGEST_ID);
+    }
     let problem = if name.len() > MAX_NAME {
         format!("{} characters are too many for a pod's name", name.len())
     } else if !name.split('.').all(is_dns_label) {
@@ -44,24 +48,26 @@ fn pod_name(draft: &Draft<'_>) -> Result<(), PlanError> {
     } else {
         return Ok(());
     };
-    let (key, remedy) = if draft.conf.get(key::DRIVER_POD_NAME).is_some() {
-        (key::DRIVER_POD_NAME, "use lower case letters, digits, dashes and dots, at most 253")
+    let setting = draft.role.name_setting;
+    let (key, remedy) = if draft.conf.get(setting).is_some() {
+        let most = MAX_NAME - draft.role.name_room;
+        (setting, format!("use lower case letters, digits, dashes and dots, at most {most}"))
     } else {
-        (key::APP_NAME, "use a shorter application name, or set spark.kubernetes.driver.pod.name")
+        (key::APP_NAME, format!("use a shorter application name, or set {setting}"))
     };
     let value = draft.conf.get(key).unwrap_or_default().to_owned();
-    Err(PlanError::Value { key: key.to_owned(), value, problem, remedy: remedy.to_owned() })
+    Err(PlanError::Value { key: key.to_owned(), value, problem, remedy })
 }
 
 fn labels(draft: &Draft<'_>) -> Result<(), PlanError> {
     for prefix in [
-        key::DRIVER_LABEL_PREFIX,
+        draft.role.label_prefix,
         key::DRIVER_SERVICE_LABEL_PREFIX,
         key::NODE_SELECTOR_PREFIX,
-        key::DRIVER_NODE_SELECTOR_PREFIX,
+        draft.role.node_selector_prefix,
     ] {
         for (name, value) in draft.conf.with_prefix(prefix) {
-            let substituted = prefix == key::DRIVER_LABEL_PREFIX && draft.line >= Line::V4_0;
+            let substituted = prefix == draft.role.label_prefix && draft.line >= Line::V4_0;
             let value = if substituted { draft.substitute_ids(&value) } else { value };
             let refuse = |problem: &str, remedy: &str| PlanError::Value {
                 key: format!("{prefix}{name}"),
@@ -82,7 +88,7 @@ fn labels(draft: &Draft<'_>) -> Result<(), PlanError> {
 }
 
 fn annotations(draft: &Draft<'_>) -> Result<(), PlanError> {
-    for prefix in [key::DRIVER_ANNOTATION_PREFIX, key::DRIVER_SERVICE_ANNOTATION_PREFIX] {
+    for prefix in [draft.role.annotation_prefix, key::DRIVER_SERVICE_ANNOTATION_PREFIX] {
         for (name, value) in draft.conf.with_prefix(prefix) {
             if !is_qualified_name(&name.to_lowercase()) {
                 return Err(PlanError::Value {
@@ -107,24 +113,23 @@ fn quantities(draft: &Draft<'_>) -> Result<(), PlanError> {
     };
     let requests = resources.requests.iter().flatten();
     for (name, request) in requests {
-        let source = if name == "cpu" { key::DRIVER_REQUEST_CORES } else { key::DRIVER_MEMORY };
+        let source = if name == "cpu" { draft.role.request_cores } else { draft.role.memory };
         let wanted = parse(request, source)?;
         let Some(limit) = resources.limits.as_ref().and_then(|l| l.get(name)) else { continue };
-        let most = parse(limit, key::DRIVER_LIMIT_CORES)?;
+        let most = parse(limit, draft.role.limit_cores)?;
         if wanted > most {
-            let cores =
-                draft.conf.get(key::DRIVER_REQUEST_CORES).map_or(key::DRIVER_CORES, |_| key::DRIVER_REQUEST_CORES);
+            let cores = draft.conf.get(draft.role.request_cores).map_or(draft.role.cores, |_| draft.role.request_cores);
             let key = if name == "cpu" { cores } else { source };
             return Err(PlanError::Value {
                 key: key.to_owned(),
                 value: request.0.clone(),
                 problem: format!("a container cannot ask for more {name} than its limit of {}", limit.0),
-                remedy: format!("lower it, or raise {}", key::DRIVER_LIMIT_CORES),
+                remedy: format!("lower it, or raise {}", draft.role.limit_cores),
             });
         }
     }
     for limit in resources.limits.iter().flat_map(|l| l.values()) {
-        parse(limit, key::DRIVER_LIMIT_CORES)?;
+        parse(limit, draft.role.limit_cores)?;
     }
     Ok(())
 }
@@ -185,7 +190,7 @@ fn environment(draft: &Draft<'_>) -> Result<(), PlanError> {
             return Err(PlanError::Object {
                 object: format!("pod {}", draft.names.pod),
                 problem: format!("{name:?} is not a name an environment variable can have"),
-                remedy: format!("rename it in {}*", key::DRIVER_ENV_PREFIX),
+                remedy: format!("rename it in {}*", draft.role.env_prefix),
             });
         }
     }

@@ -3,11 +3,10 @@
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, SecretKeySelector, SecretVolumeSource, Volume};
 
 use super::{Draft, PlanError};
-use crate::names::key;
 
-/// `spark.kubernetes.driver.secrets.<secret>=<path>`: the Secret's keys as files below the path.
-pub(super) fn mount(draft: &mut Draft<'_>) -> Result<(), PlanError> {
-    for (secret, path) in draft.conf.with_prefix(key::DRIVER_SECRETS_PREFIX) {
+/// `spark.kubernetes.{driver,executor}.secrets.<secret>=<path>`: the Secret's keys as files below the path.
+pub(crate) fn mount(draft: &mut Draft<'_>) -> Result<(), PlanError> {
+    for (secret, path) in draft.conf.with_prefix(draft.role.secrets_prefix) {
         let name = format!("{secret}-volume");
         draft.add_mount(&name, &path);
         draft.add_volume(Volume {
@@ -19,12 +18,12 @@ pub(super) fn mount(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// `spark.kubernetes.driver.secretKeyRef.<VARIABLE>=<secret>:<key>`.
-pub(super) fn expose(draft: &mut Draft<'_>) -> Result<(), PlanError> {
-    for (variable, reference) in draft.conf.with_prefix(key::DRIVER_SECRET_KEY_REF_PREFIX) {
+/// `spark.kubernetes.{driver,executor}.secretKeyRef.<VARIABLE>=<secret>:<key>`.
+pub(crate) fn expose(draft: &mut Draft<'_>) -> Result<(), PlanError> {
+    for (variable, reference) in draft.conf.with_prefix(draft.role.secret_key_ref_prefix) {
         let [secret, item] = reference.split(':').collect::<Vec<_>>()[..] else {
             return Err(PlanError::Value {
-                key: format!("{}{variable}", key::DRIVER_SECRET_KEY_REF_PREFIX),
+                key: format!("{}{variable}", draft.role.secret_key_ref_prefix),
                 value: reference.clone(),
                 problem: "not a reference to one key of a Secret".to_owned(),
                 remedy: "write <secret>:<key>".to_owned(),

@@ -1,0 +1,113 @@
+//! `spark.authenticate` without the secret in clear text: in Spark every executor pod carries it in its environment;
+//! here it is a Secret that driver and executors mount.
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use super::PlanError;
+use crate::names::{key, path};
+use crate::submission::SparkConf;
+use crate::value;
+
+const ITEM: &str = "secret";
+
+/// Prepares a configuration for authentication; to be called before driver and executors are planned. Gives the Secret
+/// to create, or nothing if authentication is off or the user has files of the secret already.
+///
+/// `generated` is the secret's value, unless the configuration holds one: that moves into the Secret.
+pub fn authenticate(
+    conf: &mut SparkConf,
+    name: &str,
+    namespace: &str,
+    generated: &str,
+) -> Result<Option<Secret>, PlanError> {
+    let on = match conf.get(key::AUTHENTICATE) {
+        None => false,
+        Some(text) => value::boolean(text).map_err(|problem| PlanError::Invalid {
+            key: key::AUTHENTICATE.to_owned(),
+            problem: problem.to_string(),
+        })?,
+    };
+    let has = |key: &str| conf.contains_key(key);
+    let (driver, executor) = (has(key::AUTH_DRIVER_SECRET_FILE), has(key::AUTH_EXECUTOR_SECRET_FILE));
+    if !on || has(key::AUTH_SECRET_FILE) || (driver && executor) {
+        return Ok(None);
+    }
+    if driver != executor {
+        let [given, missing] = if driver {
+            [key::AUTH_DRIVER_SECRET_FILE, key::AUTH_EXECUTOR_SECRET_FILE]
+        } else {
+            [key::AUTH_EXECUTOR_SECRET_FILE, key::AUTH_DRIVER_SECRET_FILE]
+        };
+        return Err(PlanError::Missing {
+            key: missing.to_owned(),
+            remedy: format!("it goes with {given}: give both, or neither to have a secret made"),
+        });
+    }
+    let secret = conf.remove(key::AUTH_SECRET).unwrap_or_else(|| generated.to_owned());
+    for prefix in [key::DRIVER_SECRETS_PREFIX, key::EXECUTOR_SECRETS_PREFIX] {
+        conf.insert(format!("{prefix}{name}"), path::AUTH_SECRET.to_owned());
+    }
+    // The one key that also an executor's first connection, before it knows its settings, goes by.
+    conf.insert(key::AUTH_SECRET_FILE.to_owned(), format!("{}/{ITEM}", path::AUTH_SECRET));
+    Ok(Some(Secret {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectMeta::default()
+        },
+        immutable: Some(true),
+        data: Some([(ITEM.to_owned(), ByteString(secret.into_bytes()))].into()),
+        type_: Some("Opaque".to_owned()),
+        ..Secret::default()
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn conf(pairs: &[(&str, &str)]) -> SparkConf {
+        pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
+    }
+
+    fn value(secret: &Secret) -> &[u8] {
+        &secret.data.as_ref().unwrap()[ITEM].0
+    }
+
+    #[test]
+    fn nothing_happens_without_authentication() {
+        for mut given in [conf(&[]), conf(&[("spark.authenticate", "false")])] {
+            let before = given.clone();
+            assert_eq!(authenticate(&mut given, "s", "n", "x"), Ok(None));
+            assert_eq!(given, before);
+        }
+    }
+
+    #[test]
+    fn a_secret_is_made_and_mounted_on_both_sides() {
+        let mut given = conf(&[("spark.authenticate", "true")]);
+        let secret = authenticate(&mut given, "s", "n", "x").unwrap().unwrap();
+        assert_eq!(value(&secret), b"x");
+        assert_eq!(given["spark.authenticate.secret.file"], "/mnt/secrets/spark-auth/secret");
+        assert_eq!(given["spark.kubernetes.driver.secrets.s"], "/mnt/secrets/spark-auth");
+        assert_eq!(given["spark.kubernetes.executor.secrets.s"], "/mnt/secrets/spark-auth");
+    }
+
+    #[test]
+    fn a_secret_in_the_configuration_moves_out_of_it() {
+        let mut given = conf(&[("spark.authenticate", "true"), ("spark.authenticate.secret", "mine")]);
+        let secret = authenticate(&mut given, "s", "n", "x").unwrap().unwrap();
+        assert_eq!(value(&secret), b"mine");
+        assert!(!given.contains_key("spark.authenticate.secret"));
+    }
+
+    #[test]
+    fn files_of_the_user_stand_and_one_alone_is_refused() {
+        let file = |key: &'static str| [("spark.authenticate", "true"), (key, "/f")];
+        assert_eq!(authenticate(&mut conf(&file("spark.authenticate.secret.file")), "s", "n", "x"), Ok(None));
+        let refusal = authenticate(&mut conf(&file("spark.authenticate.secret.driver.file")), "s", "n", "x");
+        assert!(refusal.unwrap_err().to_string().starts_with("spark.authenticate.secret.executor.file is not set"));
+    }
+}

@@ -1,0 +1,215 @@
+//! What driver and executor pods have in common: the draft that feature steps work on, and the steps that differ
+//! between the two only in the names of settings ([`Role`]).
+//!
+//! A draft starts as the pod template (or an empty pod); the container Spark runs in stands beside it until all steps
+//! are done. Nothing here talks to a cluster.
+
+pub(crate) mod basic;
+pub(crate) mod check;
+pub(crate) mod local_dirs;
+pub(crate) mod object;
+pub(crate) mod resources;
+pub(crate) mod role;
+pub(crate) mod secrets;
+pub(crate) mod settings;
+pub(crate) mod template;
+pub(crate) mod volumes;
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{
+    Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod, PodSpec, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+use crate::names::label;
+use crate::resource_name;
+use crate::submission::{SparkConf, Submission};
+use crate::surroundings::Surroundings;
+use crate::version::Line;
+
+pub use object::{Object, Upload};
+use role::Role;
+use settings::Settings;
+
+/// Why no plan could be made. Each message names the key or file at fault, and what to do about it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// A setting does not hold the kind of value it takes; the problem says what it holds and what to write.
+    #[error("{key}: {problem}")]
+    Invalid { key: String, problem: String },
+    /// A setting has a value that cannot work.
+    #[error("{key}={value}: {problem}; {remedy}")]
+    Value { key: String, value: String, problem: String, remedy: String },
+    /// A setting is needed and absent.
+    #[error("{key} is not set; {remedy}")]
+    Missing { key: String, remedy: String },
+    /// Settings that exclude each other.
+    #[error("{one} and {other} exclude each other; {remedy}")]
+    Exclusive { one: String, other: String, remedy: String },
+    /// A file that a setting names cannot be used.
+    #[error("{key}: cannot use file {path}: {problem}; {remedy}")]
+    File { key: String, path: String, problem: String, remedy: String },
+    /// The API server would refuse the object.
+    #[error("the API server would refuse {object}: {problem}; {remedy}")]
+    Object { object: String, problem: String, remedy: String },
+    /// Java classes cannot run here.
+    #[error(
+        "{key}={value}: custom feature steps are Java classes, which Firesteel does not run; use a pod template \
+         ({template}) instead, or {instead}"
+    )]
+    CustomStep { key: String, value: String, template: &'static str, instead: &'static str },
+}
+
+/// Names of what a plan makes.
+pub(crate) struct Names {
+    /// What the names of most objects begin with.
+    pub(crate) prefix: String,
+    pub(crate) pod: String,
+    pub(crate) config_map: String,
+}
+
+impl Names {
+    /// What names of things that are the pod's own begin with. A driver's may differ from the pod's name, which is a setting.
+    fn pod_part(&self, role: &Role) -> String {
+        match role.executor_id {
+            "" => format!("{}-driver", self.prefix),
+            id => format!("{}-exec-{id}", self.prefix),
+        }
+    }
+}
+
+/// A plan in the making: what feature steps read and write.
+pub(crate) struct Draft<'a> {
+    pub(crate) role: &'static Role,
+    pub(crate) submission: &'a Submission,
+    pub(crate) around: &'a Surroundings<'a>,
+    /// The environment in which Spark would build this pod: the submitter's for a driver, the driver's for executors.
+    pub(crate) env: &'a BTreeMap<String, String>,
+    pub(crate) conf: Settings<'a>,
+    pub(crate) line: Line,
+    pub(crate) names: Names,
+    pub(crate) namespace: String,
+    pub(crate) pod: Pod,
+    /// The container Spark runs in; joins the pod, as its last, when all steps are done.
+    pub(crate) container: Container,
+    /// What the driver will read as `spark.properties`.
+    pub(crate) properties: SparkConf,
+    pub(crate) objects: Vec<Object>,
+    pub(crate) uploads: Vec<Upload>,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Draft<'_> {
+    pub(crate) fn app_id(&self) -> &str {
+        &self.around.ids.app_id
+    }
+
+    pub(crate) fn spec(&mut self) -> &mut PodSpec {
+        self.pod.spec.get_or_insert_default()
+    }
+
+    pub(crate) fn add_env(&mut self, name: &str, value: &str) {
+        self.container.env.get_or_insert_default().push(EnvVar {
+            name: name.to_owned(),
+            value: Some(value.to_owned()).filter(|v| !v.is_empty()),
+            ..EnvVar::default()
+        });
+    }
+
+    /// A variable that holds a field of the pod.
+    pub(crate) fn add_field_env(&mut self, name: &str, field: &str) {
+        self.container.env.get_or_insert_default().push(EnvVar {
+            name: name.to_owned(),
+            value_from: Some(EnvVarSource {
+                field_ref: Some(ObjectFieldSelector {
+                    api_version: Some("v1".to_owned()),
+                    field_path: field.to_owned(),
+                }),
+                ..EnvVarSource::default()
+            }),
+            ..EnvVar::default()
+        });
+    }
+
+    pub(crate) fn add_volume(&mut self, volume: Volume) {
+        self.spec().volumes.get_or_insert_default().push(volume);
+    }
+
+    pub(crate) fn add_mount(&mut self, name: &str, path: &str) {
+        self.container.volume_mounts.get_or_insert_default().push(VolumeMount {
+            name: name.to_owned(),
+            mount_path: path.to_owned(),
+            ..VolumeMount::default()
+        });
+    }
+
+    /// Metadata of an object beside the pod.
+    pub(crate) fn metadata(&self, name: &str) -> ObjectMeta {
+        ObjectMeta { name: Some(name.to_owned()), namespace: Some(self.namespace.clone()), ..ObjectMeta::default() }
+    }
+
+    pub(crate) fn set_property(&mut self, key: &str, value: impl Into<String>) {
+        self.properties.insert(key.to_owned(), value.into());
+    }
+
+    /// Labels of the pod: Spark's own, and those of the settings.
+    pub(crate) fn labels(&self) -> Result<BTreeMap<String, String>, PlanError> {
+        let mut reserved = vec![
+            (label::VERSION, self.submission.version.as_str().to_owned()),
+            (label::APP_ID, self.app_id().to_owned()),
+            (label::APP_NAME, resource_name::label_value(self.conf.app_name())),
+            (label::ROLE, self.role.word.to_owned()),
+        ];
+        reserved.extend(self.role.own_labels.iter().map(|(name, value)| (*name, (*value).to_owned())));
+        let mut labels = self.conf.with_prefix(self.role.label_prefix);
+        for (name, _) in &reserved {
+            if let Some(value) = labels.get(*name) {
+                return Err(PlanError::Value {
+                    key: format!("{}{name}", self.role.label_prefix),
+                    value: value.clone(),
+                    problem: format!("the label {name} is reserved for Spark's own bookkeeping"),
+                    remedy: "use another label".to_owned(),
+                });
+            }
+        }
+        if self.line >= Line::V4_0 {
+            labels.values_mut().for_each(|value| *value = self.substitute_ids(value));
+        }
+        labels.extend(reserved.into_iter().map(|(name, value)| (name.to_owned(), value)));
+        Ok(labels)
+    }
+
+    /// Replaces `{{APP_ID}}` and `{{EXECUTOR_ID}}`; a driver has no executor's id, and there it becomes nothing.
+    pub(crate) fn substitute_ids(&self, text: &str) -> String {
+        text.replace("{{APP_ID}}", self.app_id()).replace("{{EXECUTOR_ID}}", self.role.executor_id)
+    }
+}
+
+/// A feature step: its class in Spark (by which it can be excluded), the line that has it, and what it does.
+pub(crate) type Step = (&'static str, Line, fn(&mut Draft<'_>) -> Result<(), PlanError>);
+
+/// Refuses custom steps, which are Java classes.
+pub(crate) fn refuse_custom_steps(conf: &Settings<'_>, role: &Role) -> Result<(), PlanError> {
+    match conf.get(role.feature_steps).filter(|v| !v.trim().is_empty()) {
+        None => Ok(()),
+        Some(value) => Err(PlanError::CustomStep {
+            key: role.feature_steps.to_owned(),
+            value: value.to_owned(),
+            template: role.template,
+            instead: role.instead,
+        }),
+    }
+}
+
+/// Applies the steps that the line has and that are not excluded, in order.
+pub(crate) fn apply(draft: &mut Draft<'_>, steps: &[Step]) -> Result<(), PlanError> {
+    let excluded = if draft.line >= Line::V4_1 { draft.conf.list(draft.role.excluded_steps) } else { Vec::new() };
+    for (class, since, apply) in steps {
+        let is_excluded = excluded.iter().any(|e| e.rsplit('.').next() == Some(class) && e.contains(".features."));
+        if draft.line >= *since && !is_excluded {
+            apply(draft)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,185 @@
+//! The executors we plan are those that real Spark's allocators made: every case of `tests/golden/executors/` is planned
+//! at submission, then laid over with what only its driver could know, and compared with what stood in a real API server.
+//!
+//! Of the captured pods only these variables are taken for the driver's word: its address, the JVM's words, and what the
+//! image's entry point and PySpark add to the settings of a running driver. All else must come from the plan.
+
+#![allow(clippy::unwrap_used, reason = "a capture that is not what it should be fails the test right there")]
+
+#[path = "golden/normalize.rs"]
+mod normalize;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use firesteel_spark::executor::{self, ExecutorPlan, Strategy};
+use firesteel_spark::surroundings::{Files, Ids, Surroundings};
+use firesteel_spark::{args, driver, submission};
+use serde_json::{Value, json};
+
+struct Disk;
+
+impl Files for Disk {
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        std::fs::read(firesteel_spark::surroundings::local_path(path))
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<(String, u64)>> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            let metadata = entry.metadata()?;
+            if metadata.is_file() {
+                files.push((entry.file_name().to_string_lossy().into_owned(), metadata.len()));
+            }
+        }
+        Ok(files)
+    }
+}
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")
+}
+
+/// Version, name and content of every case.
+fn cases() -> Vec<(String, String, Value)> {
+    let mut cases = Vec::new();
+    for version in std::fs::read_dir(golden().join("executors")).unwrap() {
+        let directory = version.unwrap().path();
+        let version = directory.file_name().unwrap().to_str().unwrap().to_owned();
+        for case in std::fs::read_dir(&directory).unwrap() {
+            let path = case.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            cases.push((version.clone(), name, serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap()));
+        }
+    }
+    cases.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+    cases
+}
+
+fn inputs() -> String {
+    golden().join("inputs").canonicalize().unwrap().to_str().unwrap().to_owned()
+}
+
+/// The arguments of a case. Older captures ran in client mode and recorded their settings only.
+fn arguments(version: &str, case: &Value) -> Vec<String> {
+    let mut argv = vec!["--spark-version".to_owned(), version.to_owned()];
+    let text = |value: &Value| value.as_str().unwrap().replace("<INPUTS>", &inputs());
+    if let Some(given) = case["argv"].as_array() {
+        argv.extend(given.iter().map(text));
+        return argv;
+    }
+    argv.extend(["--master", "k8s://https://127.0.0.1:6443", "--deploy-mode", "cluster"].map(str::to_owned));
+    argv.extend(["--name", "ramp", "--class", "Main"].map(str::to_owned));
+    for setting in case["conf"].as_array().unwrap() {
+        argv.extend(["--conf".to_owned(), text(setting)]);
+    }
+    argv.push("spark-internal".to_owned());
+    argv
+}
+
+fn strategy(argv: &[String]) -> Strategy {
+    let is = |name: &str| argv.contains(&format!("spark.kubernetes.allocation.pods.allocator={name}"));
+    if is("statefulset") { Strategy::StatefulSet } else { Strategy::Pods }
+}
+
+fn planned(version: &str, case: &Value) -> Result<(ExecutorPlan, Strategy), String> {
+    let argv = arguments(version, case);
+    let fill = |text: &Value| text.as_str().unwrap().replace("<INPUTS>", &inputs());
+    let env: BTreeMap<String, String> =
+        case["env"].as_object().into_iter().flatten().map(|(name, value)| (name.clone(), fill(value))).collect();
+    let raw = args::parse(&argv).map_err(|e| e.to_string())?;
+    let world = submission::Around { env: &env, files: &Disk, cwd: "/", now_ms: 0 };
+    let submission = match submission::resolve(&raw, world).map_err(|e| e.to_string())? {
+        submission::Resolved::Submit(effective) => effective.submission,
+        other => return Err(format!("the arguments do not submit in cluster mode but say {other:?}")),
+    };
+    let around = Surroundings {
+        ids: Ids::from_bytes(&[0xab; 64], 0x19a_e1e0_617a),
+        user: env.get("SPARK_USER").cloned().unwrap_or_else(|| "root".to_owned()),
+        env,
+        files: &Disk,
+    };
+    let driver = driver::plan(&submission, &around).map_err(|e| e.to_string())?;
+    let strategy = strategy(&argv);
+    let plan = executor::plan(&submission, &around, &driver, strategy).map_err(|e| e.to_string())?;
+    Ok((plan, strategy))
+}
+
+/// Whether only a running driver knows this variable.
+fn of_the_driver(name: &str) -> bool {
+    name.starts_with("SPARK_JAVA_OPT_") || ["SPARK_DRIVER_URL", "SPARK_DRIVER_POD_IP", "PYTHONHASHSEED"].contains(&name)
+}
+
+/// What the driver said about the pod in whose container list this is.
+fn told(plan: &ExecutorPlan, spec: &Value) -> executor::Profile {
+    let containers = spec["containers"].as_array().unwrap();
+    let spark = containers.iter().find(|c| c["name"] == json!(plan.container)).unwrap();
+    let variables = spark["env"].as_array().unwrap().iter();
+    let env = variables
+        .filter_map(|v| Some((v["name"].as_str()?.to_owned(), v["value"].as_str()?.to_owned())))
+        .filter(|(name, _)| of_the_driver(name));
+    executor::Profile { env: env.collect(), ..plan.profile.clone() }
+}
+
+/// Our objects for those of the capture.
+fn ours(plan: &ExecutorPlan, strategy: Strategy, captured: &[Value]) -> Vec<Value> {
+    let mut objects = Vec::new();
+    for object in captured {
+        match (object["kind"].as_str().unwrap(), strategy) {
+            ("Pod", Strategy::Pods) => {
+                let id = object["metadata"]["labels"]["spark-exec-id"].as_str().unwrap();
+                let profile = told(plan, &object["spec"]);
+                let pod = executor::executor(&plan.template, &plan.container, id, &profile, &plan.name_prefix);
+                objects.push(serde_json::to_value(pod).unwrap());
+                objects.extend(executor::claims(&plan.claims, id).iter().map(|c| serde_json::to_value(c).unwrap()));
+            }
+            ("StatefulSet", Strategy::StatefulSet) => {
+                let profile = told(plan, &object["spec"]["template"]["spec"]);
+                let template = executor::member(&plan.template, &plan.container, &profile, strategy);
+                objects.push(as_pod(&serde_json::to_value(template).unwrap()));
+            }
+            _ => {}
+        }
+    }
+    objects.extend(plan.config_map.as_ref().map(|map| serde_json::to_value(map).unwrap()));
+    normalize::objects(&objects, &inputs())
+}
+
+fn as_pod(template: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"]})
+}
+
+/// The captured objects that a plan answers for: of a set its template, not the members its controller made.
+fn theirs(strategy: Strategy, captured: &[Value]) -> Vec<Value> {
+    let mut objects: Vec<Value> = captured
+        .iter()
+        .filter_map(|object| match (object["kind"].as_str().unwrap(), strategy) {
+            ("Pod", Strategy::StatefulSet | Strategy::ReplicaSet) => None,
+            ("StatefulSet", _) => Some(as_pod(&object["spec"]["template"])),
+            _ => Some(object.clone()),
+        })
+        .collect();
+    for object in &mut objects {
+        // Who creates executors decides who owns them.
+        object["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    }
+    normalize::golden(&objects)
+}
+
+#[test]
+fn every_golden_executor_is_planned_as_spark_makes_it() {
+    let cases = cases();
+    let mut wrong = Vec::new();
+    for (version, name, case) in &cases {
+        let captured = case["objects"].as_array().unwrap();
+        let difference = match planned(version, case) {
+            Ok((plan, strategy)) => normalize::diff(&theirs(strategy, captured), &ours(&plan, strategy, captured)),
+            Err(refusal) => Some(format!("Spark takes it, we refuse: {refusal}")),
+        };
+        wrong.extend(difference.map(|difference| format!("== {version}/{name}\n{difference}")));
+    }
+    assert!(cases.len() >= 3, "only {} cases found", cases.len());
+    assert!(wrong.is_empty(), "{} of {} cases differ:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}
