@@ -3,10 +3,12 @@
 //! - [`lifecycle`] decides which state comes next and what has to be done ([`phase`], [`restart`], [`executors`] and
 //!   [`diagnosis`] are its parts, [`driver_pod`] is what it sees of the driver);
 //! - [`run`] decides which objects one attempt consists of ([`conf`], [`template`], [`overlay`], [`monitoring`] and [`ui`]
-//!   are its parts, [`identity`] gives their names).
+//!   are its parts, [`identity`] gives their names);
+//! - [`allocation`] decides which executors to start, withdraw and replace.
 //!
 //! No client, no clock, no randomness: time and ids are arguments. `crates/operator` observes, asks, and acts.
 
+pub mod allocation;
 pub mod conditions;
 pub mod conf;
 pub mod diagnosis;

@@ -1,0 +1,420 @@
+//! A cluster in miniature: random events, crashes at every point of a pass, and the promises of the allocation planner.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use firesteel_api::executors::{
+    Cause, ExecutorGrantSpec, ExecutorGrantStatus, ExecutorLedgerStatus, FailureBudget, Maximum, ProfileDemand,
+};
+use firesteel_core::allocation::pod::{End, ExecutorPod, State};
+use firesteel_core::allocation::{Decision, Driver, Memory, Sight, nodes, refusal, reserve, step};
+use firesteel_core::driver_pod::Words;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use proptest::prelude::*;
+use serde_json::json;
+
+fn seconds(n: i64) -> SignedDuration {
+    SignedDuration::from_secs(n)
+}
+
+/// The world: what a cluster, a driver and the operator's own writes consist of.
+struct World {
+    grant: ExecutorGrantSpec,
+    demand: ExecutorGrantStatus,
+    ledger: ExecutorLedgerStatus,
+    pods: BTreeMap<u64, ExecutorPod>,
+    memory: Memory,
+    now: Timestamp,
+    /// Every id a pod was ever made with.
+    used: BTreeSet<u64>,
+    /// Losses handed to Spark: id to how often.
+    told: BTreeMap<String, u32>,
+}
+
+impl World {
+    fn new(maximum: Option<u32>, failures: Option<u32>) -> Self {
+        let template = json!({"spec": {"containers": [{"name": "spark"}]}});
+        World {
+            grant: ExecutorGrantSpec {
+                app_id: "spark-1".into(),
+                name_prefix: "pi".into(),
+                container: "spark".into(),
+                template: serde_json::from_value(template).unwrap(),
+                maximum: Maximum { executors: maximum, ..Maximum::default() },
+                failures: FailureBudget { maximum: failures, window_seconds: None },
+                register_seconds: 300,
+                start_seconds: 600,
+                ..ExecutorGrantSpec::default()
+            },
+            demand: ExecutorGrantStatus::default(),
+            ledger: ExecutorLedgerStatus { accepted: true, ..ExecutorLedgerStatus::default() },
+            pods: BTreeMap::new(),
+            memory: Memory::default(),
+            now: Timestamp::from_second(1_800_000_000).unwrap(),
+            used: BTreeSet::new(),
+            told: BTreeMap::new(),
+        }
+    }
+
+    fn want(&mut self, wanted: u32) {
+        let profile = ProfileDemand { wanted, cores: 1, memory: "1408Mi".into(), ..ProfileDemand::default() };
+        self.demand.profiles.insert("0".into(), profile);
+    }
+
+    fn decide(&mut self) -> Decision {
+        let pods: Vec<ExecutorPod> = self.pods.values().cloned().collect();
+        self.memory.observe(&self.demand, &pods, self.now);
+        step(&Sight {
+            grant: &self.grant,
+            demand: &self.demand,
+            ledger: &self.ledger,
+            driver: Driver::Running,
+            pods: &pods,
+            memory: &self.memory,
+            now: self.now,
+        })
+    }
+
+    /// One pass of the operator. `dies` is the number of writes after which it is killed.
+    fn pass(&mut self, slots: u32, dies: Option<usize>) -> Decision {
+        let mut decision = self.decide();
+        let made = reserve(&mut decision.ledger, &decision.missing, slots);
+        let mut writes = 0;
+        let mut alive = || {
+            writes += 1;
+            dies.is_none_or(|limit| writes <= limit)
+        };
+        if decision.ledger != self.ledger && alive() {
+            self.ledger = decision.ledger.clone();
+        } else if decision.ledger != self.ledger {
+            self.memory = Memory::default();
+            return decision;
+        }
+        for removal in &decision.remove {
+            if alive() {
+                self.pods.retain(|_, pod| pod.uid != removal.uid);
+            }
+        }
+        for (id, profile) in made {
+            if !alive() {
+                break;
+            }
+            assert!(self.used.insert(id), "id {id} is used twice");
+            self.pods.insert(id, pending(id, &profile, self.now));
+        }
+        if !alive() && dies.is_some() {
+            self.memory = Memory::default();
+        }
+        decision
+    }
+
+    fn run(&mut self, id: u64) {
+        let now = self.now;
+        if let Some(pod) = self.pods.get_mut(&id)
+            && matches!(pod.state, State::Pending { .. })
+        {
+            pod.state = State::Running { since: now };
+            pod.node = Some(format!("node-{}", id % 3));
+            self.demand.registered.insert(id.to_string(), format!("10.0.0.{id}"));
+        }
+    }
+
+    fn fail(&mut self, id: u64, code: i32, reason: &str) {
+        if let Some(pod) = self.pods.get_mut(&id) {
+            let (reason, message) = (reason.to_owned(), String::new());
+            pod.state = State::Ended(End { code, reason, message, pod: None });
+        }
+    }
+
+    /// What the bridge does with the ledger.
+    fn bridge(&mut self) {
+        for loss in self.ledger.losses.iter().filter(|l| l.seq > self.demand.loss_seen) {
+            *self.told.entry(loss.id.clone()).or_default() += 1;
+            self.demand.registered.remove(&loss.id);
+        }
+        let last = self.ledger.losses.iter().map(|l| l.seq).max();
+        self.demand.loss_seen = self.demand.loss_seen.max(last.unwrap_or_default());
+    }
+
+    fn live(&self) -> usize {
+        self.pods.values().filter(|p| p.is_live()).count()
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..60 {
+            self.now += seconds(61);
+            self.pass(u32::MAX, None);
+            let ids: Vec<u64> = self.pods.keys().copied().collect();
+            ids.into_iter().for_each(|id| self.run(id));
+            self.bridge();
+        }
+    }
+}
+
+fn pending(id: u64, profile: &str, now: Timestamp) -> ExecutorPod {
+    ExecutorPod {
+        id,
+        profile: profile.to_owned(),
+        name: format!("pi-exec-{id}"),
+        uid: format!("uid-{id}"),
+        node: None,
+        address: None,
+        created: now,
+        state: State::Pending { scheduled: false, waiting: None },
+        leaving_by: None,
+        disruption: None,
+        inactive: false,
+        claims: Vec::new(),
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Happening {
+    Want(u32),
+    Pass { slots: u32, dies: Option<usize> },
+    Run(u64),
+    Fail(u64, i32),
+    Vanish(u64),
+    Evict(u64),
+    Bridge,
+    Wait(i64),
+}
+
+fn happening() -> impl Strategy<Value = Happening> {
+    let id = 1u64..40;
+    prop_oneof![
+        (0u32..12).prop_map(Happening::Want),
+        (0u32..8, prop::option::of(0usize..5)).prop_map(|(slots, dies)| Happening::Pass { slots, dies }),
+        (0u32..8, prop::option::of(0usize..5)).prop_map(|(slots, dies)| Happening::Pass { slots, dies }),
+        id.clone().prop_map(Happening::Run),
+        (id.clone(), prop_oneof![Just(1), Just(137), Just(0), Just(52)])
+            .prop_map(|(id, code)| Happening::Fail(id, code)),
+        id.clone().prop_map(Happening::Vanish),
+        id.prop_map(Happening::Evict),
+        Just(Happening::Bridge),
+        (0i64..90).prop_map(Happening::Wait),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(600))]
+
+    #[test]
+    fn whatever_happens_ids_are_used_once_losses_told_once_and_demand_is_met(
+        happenings in prop::collection::vec(happening(), 1..80),
+        maximum in prop::option::of(1u32..8),
+    ) {
+        let mut world = World::new(maximum, None);
+        for happening in happenings {
+            match happening {
+                Happening::Want(n) => world.want(n),
+                Happening::Pass { slots, dies } => {
+                    let before = world.ledger.reserved_through;
+                    world.pass(slots, dies);
+                    prop_assert!(world.ledger.reserved_through >= before);
+                    if let Some(most) = maximum {
+                        prop_assert!(world.live() <= most as usize, "{} live, {most} granted", world.live());
+                    }
+                }
+                Happening::Run(id) => world.run(id),
+                Happening::Fail(id, code) => world.fail(id, code, "Error"),
+                Happening::Vanish(id) => { world.pods.remove(&id); }
+                Happening::Evict(id) => {
+                    if let Some(pod) = world.pods.get_mut(&id) {
+                        let words = Words { reason: "Evicted".into(), message: String::new() };
+                        let end = End { code: -1, reason: String::new(), message: String::new(), pod: Some(words) };
+                        pod.state = State::Ended(end);
+                    }
+                }
+                Happening::Bridge => world.bridge(),
+                Happening::Wait(n) => world.now += seconds(n),
+            }
+        }
+        world.settle();
+        for (id, times) in &world.told {
+            prop_assert_eq!(*times, 1, "executor {} was reported {} times", id, times);
+        }
+        if world.ledger.verdict.is_none() {
+            let wanted = world.demand.profiles.get("0").map_or(0, |p| p.wanted);
+            let wanted = maximum.map_or(wanted, |most| wanted.min(most)) as usize;
+            prop_assert!(world.live() >= wanted, "{} live, {wanted} wanted", world.live());
+            // Settled: nothing more to do, and looking again changes nothing.
+            let decision = world.decide();
+            prop_assert!(decision.missing.is_empty() && decision.remove.is_empty());
+            prop_assert_eq!(&decision.ledger, &world.ledger);
+        }
+    }
+}
+
+#[test]
+fn a_lost_executor_is_replaced_in_the_same_pass_and_the_second_failure_waits() {
+    let mut world = World::new(None, Some(10));
+    world.want(1);
+    world.pass(9, None);
+    world.run(1);
+    world.now += seconds(5);
+    world.fail(1, 137, "OOMKilled");
+    let first = world.pass(9, None);
+    assert_eq!(first.missing, [("0".to_owned(), 1)]);
+    assert!(world.pods.contains_key(&2) && !world.pods.contains_key(&1));
+    let loss = &world.ledger.losses[0];
+    assert_eq!((loss.code, loss.cause), (137, Cause::Application));
+    assert!(loss.text.contains("OOM") && loss.text.contains("memoryOverhead"), "{}", loss.text);
+    // The next one fails before any executor worked again.
+    world.fail(2, 1, "Error");
+    let second = world.pass(9, None);
+    assert!(second.missing.is_empty());
+    assert_eq!(second.wake, Some(world.now + seconds(1)));
+    world.now += seconds(1);
+    assert_eq!(world.pass(9, None).missing.len(), 1);
+}
+
+#[test]
+fn evictions_are_told_as_the_platforms_doing_and_burn_no_budget() {
+    let mut world = World::new(None, Some(1));
+    world.want(3);
+    world.pass(9, None);
+    for round in 0..5 {
+        let ids: Vec<u64> = world.pods.keys().copied().collect();
+        for id in ids {
+            world.run(id);
+            let pod = world.pods.get_mut(&id).unwrap();
+            let words = Words { reason: "EvictionByEvictionAPI".into(), message: "Eviction API: evicting".into() };
+            pod.disruption = Some(words);
+            world.fail(id, 143, "Error");
+        }
+        world.now += seconds(1);
+        world.pass(9, None);
+        assert_eq!(world.live(), 3, "round {round}");
+    }
+    assert_eq!(world.ledger.failures.count, 0);
+    assert!(world.ledger.losses.iter().all(|l| l.cause == Cause::Platform && l.text.contains("evicted")));
+    assert!(world.ledger.verdict.is_none());
+}
+
+#[test]
+fn too_many_failures_by_the_application_end_it_with_a_sentence() {
+    let mut world = World::new(None, Some(3));
+    world.want(2);
+    for _ in 0..40 {
+        world.now += seconds(61);
+        world.pass(9, None);
+        let ids: Vec<u64> = world.pods.keys().copied().collect();
+        for id in ids {
+            world.run(id);
+            world.fail(id, 52, "Error");
+        }
+    }
+    let verdict = world.ledger.verdict.clone().unwrap();
+    assert_eq!(verdict.reason, "ExecutorsKeepFailing");
+    assert!(verdict.message.contains("spark.executor.maxNumFailures") && verdict.message.contains("52"), "{verdict:?}");
+    assert_eq!(world.live(), 0);
+    assert!(world.used.len() <= 6, "{:?}", world.used);
+}
+
+#[test]
+fn an_image_that_cannot_be_had_moves_executors_elsewhere_and_then_gives_up() {
+    let mut world = World::new(None, Some(3));
+    world.want(1);
+    for _ in 0..200 {
+        world.pass(9, None);
+        let now = world.now;
+        for pod in world.pods.values_mut() {
+            pod.node = Some("node-a".into());
+            let words = Words { reason: "ImagePullBackOff".into(), message: "Back-off pulling image".into() };
+            pod.state = State::Pending { scheduled: true, waiting: Some(words) };
+        }
+        world.now = now + seconds(8);
+        if world.ledger.verdict.is_some() {
+            break;
+        }
+    }
+    assert_eq!(nodes::avoided(&world.ledger.avoided_nodes, world.now), ["node-a"]);
+    assert_eq!(world.ledger.failures.count, 0, "not the application's fault");
+    assert_eq!(world.ledger.verdict.clone().unwrap().reason, "NoExecutorStarts");
+}
+
+#[test]
+fn pending_pods_above_the_demand_are_withdrawn_and_running_ones_never() {
+    let mut world = World::new(None, None);
+    world.want(4);
+    world.pass(9, None);
+    world.run(1);
+    world.run(4);
+    world.want(1);
+    let decision = world.pass(9, None);
+    let mut gone: Vec<&str> = decision.remove.iter().map(|r| r.name.as_str()).collect();
+    gone.sort_unstable();
+    assert_eq!(gone, ["pi-exec-2", "pi-exec-3"]);
+    assert!(world.ledger.losses.iter().all(|l| l.cause == Cause::Withdrawn));
+    assert_eq!(world.live(), 2, "Spark itself stops what runs");
+}
+
+#[test]
+fn what_spark_lost_without_a_reason_is_the_platforms_after_ten_seconds() {
+    let mut world = World::new(None, None);
+    world.want(1);
+    world.pass(9, None);
+    world.run(1);
+    world.pass(9, None);
+    world.demand.disconnected = vec!["1".into()];
+    let decision = world.pass(9, None);
+    assert_eq!(decision.wake, Some(world.now + seconds(10)));
+    assert!(world.ledger.losses.is_empty());
+    world.now += seconds(10);
+    world.pass(9, None);
+    assert_eq!(world.ledger.losses[0].cause, Cause::Platform);
+    assert!(world.pods.contains_key(&2));
+}
+
+#[test]
+fn an_executor_that_ignores_sparks_stop_is_reaped() {
+    let mut world = World::new(None, None);
+    world.want(2);
+    world.pass(9, None);
+    world.run(1);
+    world.run(2);
+    world.pass(9, None);
+    world.want(1);
+    world.demand.registered.remove("1");
+    world.pass(9, None);
+    assert_eq!(world.live(), 2);
+    world.now += seconds(30);
+    world.pass(9, None);
+    assert_eq!(world.pods.keys().collect::<Vec<_>>(), [&2]);
+}
+
+#[test]
+fn demand_above_the_maxima_is_clamped_and_said_once() {
+    let mut world = World::new(None, None);
+    world.grant.maximum = Maximum { executors: Some(10), cores: Some(3), memory_mib: None };
+    world.want(100);
+    let decision = world.pass(99, None);
+    assert_eq!(world.live(), 3);
+    assert_eq!(decision.notes.iter().filter(|n| n.reason == "DemandClamped").count(), 1);
+    assert!(world.pass(99, None).notes.is_empty());
+    world.demand.profiles.get_mut("0").unwrap().memory = "0".into();
+    assert!(world.decide().missing.is_empty(), "no limit at all is more than any limit");
+}
+
+#[test]
+fn when_the_application_stops_everything_goes_without_losses() {
+    let mut world = World::new(None, None);
+    world.want(3);
+    world.pass(9, None);
+    world.run(1);
+    world.demand.stopped = true;
+    let decision = world.pass(9, None);
+    assert!(decision.over && decision.ledger.losses.is_empty());
+    assert!(world.pods.is_empty());
+}
+
+#[test]
+fn a_statefulset_cannot_follow_dynamic_allocation() {
+    let mut world = World::new(None, None);
+    world.grant.strategy = firesteel_api::executors::Strategy::StatefulSet;
+    assert_eq!(refusal(&world.grant), None);
+    world.grant.dynamic = true;
+    assert!(refusal(&world.grant).unwrap().contains("firesteel-replicaset"));
+}

@@ -1,0 +1,171 @@
+//! Executors outside the driver: the controller of ExecutorGrants.
+//!
+//! - [`index`] keeps what is needed of pods;
+//! - [`pass`] is one look at one application: it asks `firesteel_core::allocation` for a decision and carries it out
+//!   through [`writes`];
+//! - [`budget`] limits what all applications create together.
+
+mod budget;
+mod index;
+mod pass;
+mod writes;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use firesteel_api::{ExecutorGrant, names};
+use futures::StreamExt;
+use k8s_openapi::api::core::v1::Pod;
+use kube::core::DeserializeGuard;
+use kube::runtime::events::Recorder;
+use kube::runtime::reflector::ObjectRef;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{Controller, WatchStreamExt, controller, reflector, watcher as watch};
+use kube::{Api, Client, Resource, ResourceExt};
+use tokio::sync::{Semaphore, mpsc};
+use tokio_stream::wrappers::UnboundedReceiverStream;
+use tokio_util::sync::CancellationToken;
+
+use budget::Budget;
+use index::{AppKey, Index};
+use pass::State;
+
+/// Who events come from.
+const REPORTER: &str = "firesteel-executors";
+
+type Grant = DeserializeGuard<ExecutorGrant>;
+/// What a pass is asked for with.
+type App = ObjectRef<Grant>;
+
+/// What can be chosen about executors.
+#[derive(Debug, Clone)]
+pub struct ExecutorOptions {
+    /// Executors created per second, all applications together.
+    pub per_second: u32,
+    /// Executors that do not run yet, all applications together.
+    pub most_pending: usize,
+    /// Creations that go on at the same time.
+    pub parallel: usize,
+    /// Applications worked on at the same time.
+    pub workers: u16,
+}
+
+impl Default for ExecutorOptions {
+    fn default() -> Self {
+        ExecutorOptions { per_second: 1000, most_pending: 20_000, parallel: 32, workers: 16 }
+    }
+}
+
+/// What every pass shares.
+struct Allocator {
+    client: Client,
+    options: ExecutorOptions,
+    index: Index,
+    budget: Budget,
+    creating: Semaphore,
+    recorder: Recorder,
+    states: Mutex<HashMap<String, Arc<tokio::sync::Mutex<State>>>>,
+    pokes: mpsc::UnboundedSender<App>,
+}
+
+impl Allocator {
+    /// What is kept of a grant, by its uid.
+    fn state(&self, grant: &ExecutorGrant) -> Arc<tokio::sync::Mutex<State>> {
+        let uid = grant.uid().unwrap_or_default();
+        let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
+        states.entry(uid).or_default().clone()
+    }
+
+    fn forget(&self, uid: &str) {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+
+    /// Asks for a pass.
+    fn poke(&self, app: App) {
+        // The receiver lives as long as the controller; without it there is nobody to ask.
+        let _ = self.pokes.send(app);
+    }
+}
+
+/// Looks after the executors of one namespace, or all.
+pub(crate) async fn look_after(
+    client: Client,
+    options: ExecutorOptions,
+    namespace: Option<String>,
+    until: CancellationToken,
+) {
+    let (grants, pods): (Api<Grant>, Api<Pod>) = match &namespace {
+        Some(namespace) => (Api::namespaced(client.clone(), namespace), Api::namespaced(client.clone(), namespace)),
+        None => (Api::all(client.clone()), Api::all(client.clone())),
+    };
+    let (pokes, triggers) = mpsc::unbounded_channel();
+    let allocator = Arc::new(Allocator {
+        recorder: Recorder::new(client.clone(), REPORTER.into()),
+        client,
+        index: Index::default(),
+        budget: Budget::new(options.per_second),
+        creating: Semaphore::new(options.parallel),
+        options,
+        states: Mutex::default(),
+        pokes,
+    });
+    let (reader, writer) = reflector::store::<Grant>();
+    // Which grant a pod belongs to, by application.
+    let by_app: Arc<Mutex<HashMap<AppKey, App>>> = Arc::default();
+
+    let known = by_app.clone();
+    let noticing = allocator.clone();
+    let stream = watch(grants, watcher::Config::default())
+        .default_backoff()
+        .modify(|grant| grant.meta_mut().managed_fields = None)
+        .inspect(move |event| match event {
+            Ok(Event::Apply(grant) | Event::InitApply(grant)) => {
+                if let (Ok(valid), Some(namespace)) = (&grant.0, grant.namespace()) {
+                    let key = (namespace, valid.spec.app_id.clone());
+                    known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, ObjectRef::from_obj(grant));
+                }
+            }
+            Ok(Event::Delete(grant)) => {
+                noticing.forget(&grant.uid().unwrap_or_default());
+                let gone = ObjectRef::from_obj(grant);
+                known.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, app| *app != gone);
+            }
+            Ok(Event::Init | Event::InitDone) => {}
+            Err(error) => tracing::debug!(%error, "the watch of executor grants is interrupted"),
+        })
+        .reflect(writer)
+        .touched_objects();
+
+    let follow_pods = async {
+        let config = watcher::Config::default().labels(names::LABEL_ALLOCATOR);
+        let mut events = watch(pods, config).default_backoff().boxed();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(event) => {
+                    let touched = allocator.index.apply(event);
+                    let known = by_app.lock().unwrap_or_else(PoisonError::into_inner);
+                    for app in touched.iter().filter_map(|key| known.get(key)) {
+                        allocator.poke(app.clone());
+                    }
+                }
+                Err(error) => tracing::warn!(%error, "the watch of executors is interrupted"),
+            }
+        }
+    };
+    let control = async {
+        allocator.index.synced().await;
+        let workers = allocator.options.workers;
+        Controller::for_stream(stream, reader)
+            .with_config(controller::Config::default().concurrency(workers))
+            .reconcile_on(UnboundedReceiverStream::new(triggers))
+            .graceful_shutdown_on(until.clone().cancelled_owned())
+            .run(pass::reconcile, |_, error, _| pass::again(error), allocator.clone())
+            .for_each(|_| std::future::ready(()))
+            .await;
+    };
+    tokio::select! {
+        () = control => {}
+        () = follow_pods => {}
+        () = async { until.cancelled().await; tokio::time::sleep(std::time::Duration::from_secs(30)).await } => {}
+    }
+}

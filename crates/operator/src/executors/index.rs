@@ -1,0 +1,216 @@
+//! What is remembered of the pods of applications whose executors Firesteel allocates.
+//!
+//! A creation under way counts from before the request until the watch shows its pod, even if that pod is gone by then: so
+//! nothing is created twice, and nothing is waited for that has already come and gone.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use firesteel_api::names;
+use firesteel_core::allocation::pod::{ExecutorPod, State};
+use firesteel_core::driver_pod::{DriverPod, PodPhase};
+use k8s_openapi::api::core::v1::Pod;
+use kube::runtime::watcher::Event;
+use tokio::sync::watch;
+
+/// Namespace and `spark.app.id`.
+pub(super) type AppKey = (String, String);
+
+/// The annotation by which kubectl, and we, know the main container of a pod.
+const MAIN_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+
+/// Pods of one application.
+#[derive(Debug, Clone, Default)]
+pub(super) struct AppPods {
+    pub(super) driver: Option<DriverPod>,
+    /// By name.
+    pub(super) executors: BTreeMap<String, ExecutorPod>,
+    /// Executors being created, with their profiles.
+    pub(super) in_flight: BTreeMap<u64, String>,
+    /// Claims of executors being created.
+    pub(super) claims_in_flight: BTreeMap<u64, Vec<String>>,
+}
+
+#[derive(Debug)]
+pub(super) struct Index {
+    apps: Mutex<HashMap<AppKey, AppPods>>,
+    listing: Mutex<Option<HashMap<AppKey, AppPods>>>,
+    ready: watch::Sender<bool>,
+}
+
+impl Default for Index {
+    fn default() -> Self {
+        Index { apps: Mutex::default(), listing: Mutex::default(), ready: watch::Sender::new(false) }
+    }
+}
+
+impl Index {
+    /// Waits until all pods were listed once.
+    pub(super) async fn synced(&self) {
+        // The sender lives as long as `self`, so this cannot fail before it is true.
+        let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
+    }
+
+    /// Takes one event of the watch in and gives the applications it concerns.
+    pub(super) fn apply(&self, event: Event<Pod>) -> Vec<AppKey> {
+        match event {
+            Event::Init => {
+                *lock(&self.listing) = Some(HashMap::new());
+                Vec::new()
+            }
+            Event::InitApply(pod) => {
+                if let (Some(key), Some(listing)) = (key(&pod), lock(&self.listing).as_mut()) {
+                    put(listing.entry(key).or_default(), &pod);
+                }
+                Vec::new()
+            }
+            Event::InitDone => {
+                let listed = lock(&self.listing).take().unwrap_or_default();
+                let touched = self.replace(listed);
+                self.ready.send_replace(true);
+                touched
+            }
+            Event::Apply(pod) => {
+                let Some(key) = key(&pod) else { return Vec::new() };
+                put(lock(&self.apps).entry(key.clone()).or_default(), &pod);
+                vec![key]
+            }
+            Event::Delete(pod) => {
+                let Some(key) = key(&pod) else { return Vec::new() };
+                let mut apps = lock(&self.apps);
+                let entry = apps.entry(key.clone()).or_default();
+                // Events may have been compressed: this is also the first time the pod is seen.
+                put(entry, &pod);
+                let name = pod.metadata.name.unwrap_or_default();
+                entry.executors.remove(&name);
+                if entry.driver.as_ref().is_some_and(|d| Some(&d.uid) == pod.metadata.uid.as_ref()) {
+                    entry.driver = None;
+                }
+                if entry.driver.is_none() && entry.executors.is_empty() && entry.in_flight.is_empty() {
+                    apps.remove(&key);
+                }
+                vec![key]
+            }
+        }
+    }
+
+    /// Replaces everything by a fresh list; creations under way stay until they are seen.
+    fn replace(&self, listed: HashMap<AppKey, AppPods>) -> Vec<AppKey> {
+        let mut apps = lock(&self.apps);
+        let old = std::mem::replace(&mut *apps, listed);
+        let mut touched: Vec<AppKey> = apps.keys().cloned().collect();
+        for (key, pods) in old {
+            if !apps.contains_key(&key) {
+                touched.push(key.clone());
+            }
+            let entry = apps.entry(key).or_default();
+            let present: Vec<u64> = entry.executors.values().map(|p| p.id).collect();
+            entry.in_flight.extend(pods.in_flight.into_iter().filter(|(id, _)| !present.contains(id)));
+            entry.claims_in_flight.extend(pods.claims_in_flight.into_iter().filter(|(id, _)| !present.contains(id)));
+        }
+        touched
+    }
+
+    /// Everything known of one application's pods.
+    pub(super) fn of(&self, key: &AppKey) -> AppPods {
+        lock(&self.apps).get(key).cloned().unwrap_or_default()
+    }
+
+    /// Notes creations that are about to be asked for.
+    pub(super) fn launch(&self, key: &AppKey, executors: &[(u64, String)]) {
+        let mut apps = lock(&self.apps);
+        let entry = apps.entry(key.clone()).or_default();
+        entry.in_flight.extend(executors.iter().cloned());
+    }
+
+    /// Notes the claims of a creation.
+    pub(super) fn claim(&self, key: &AppKey, id: u64, claims: Vec<String>) {
+        if let Some(entry) = lock(&self.apps).get_mut(key)
+            && entry.in_flight.contains_key(&id)
+        {
+            entry.claims_in_flight.insert(id, claims);
+        }
+    }
+
+    /// Notes that a creation came to nothing.
+    pub(super) fn abandon(&self, key: &AppKey, id: u64) {
+        if let Some(entry) = lock(&self.apps).get_mut(key) {
+            entry.in_flight.remove(&id);
+            entry.claims_in_flight.remove(&id);
+        }
+    }
+
+    /// Executors of all applications that were asked for and do not run yet.
+    pub(super) fn pending(&self) -> usize {
+        let waits = |pod: &&ExecutorPod| pod.is_live() && matches!(pod.state, State::Pending { .. });
+        lock(&self.apps).values().map(|app| app.in_flight.len() + app.executors.values().filter(waits).count()).sum()
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn key(pod: &Pod) -> Option<AppKey> {
+    let app = pod.metadata.labels.as_ref()?.get(names::LABEL_APP_SELECTOR)?;
+    Some((pod.metadata.namespace.clone()?, app.clone()))
+}
+
+fn put(app: &mut AppPods, pod: &Pod) {
+    let role = pod.metadata.labels.as_ref().and_then(|l| l.get(names::LABEL_ROLE)).map(String::as_str);
+    if role == Some("driver") {
+        let seen = DriverPod::read(pod, "", "");
+        // A driver that ended gives way to its successor, not the other way round.
+        let newer = app.driver.as_ref().is_none_or(|known| known.uid == seen.uid || known.created <= seen.created);
+        if newer {
+            app.driver = Some(seen);
+        }
+        return;
+    }
+    let annotations = pod.metadata.annotations.as_ref();
+    let container = annotations.and_then(|a| a.get(MAIN_CONTAINER)).map_or(names::EXECUTOR_CONTAINER, String::as_str);
+    if let Some(executor) = ExecutorPod::read(pod, container) {
+        app.in_flight.remove(&executor.id);
+        app.claims_in_flight.remove(&executor.id);
+        app.executors.insert(executor.name.clone(), executor);
+    }
+}
+
+/// Whether a driver runs, has yet to, or never will again.
+pub(super) fn is_running(driver: &DriverPod) -> bool {
+    driver.phase == PodPhase::Running && driver.outcome().is_none() && !driver.deleting
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn pod(id: u64, phase: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": format!("pi-exec-{id}"), "namespace": "n", "uid": format!("u{id}"), "labels": {
+                names::LABEL_APP_SELECTOR: "spark-1", names::LABEL_ROLE: "executor",
+                names::LABEL_EXECUTOR_ID: id.to_string()}},
+            "spec": {"containers": []}, "status": {"phase": phase},
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_creation_counts_until_its_pod_is_seen_even_if_it_is_gone_by_then() {
+        let index = Index::default();
+        let key = ("n".to_owned(), "spark-1".to_owned());
+        index.launch(&key, &[(1, "0".to_owned()), (2, "0".to_owned()), (3, "0".to_owned())]);
+        index.apply(Event::Apply(pod(1, "Pending")));
+        index.apply(Event::Delete(pod(2, "Pending")));
+        assert_eq!(index.of(&key).in_flight.into_keys().collect::<Vec<_>>(), [3]);
+        assert_eq!(index.pending(), 2);
+        // A new list does not know of what was asked for a moment ago.
+        index.apply(Event::Init);
+        index.apply(Event::InitDone);
+        assert_eq!(index.of(&key).in_flight.len(), 1);
+        assert!(index.of(&key).executors.is_empty());
+        index.abandon(&key, 3);
+        assert_eq!(index.pending(), 0);
+    }
+}

@@ -1,0 +1,363 @@
+//! One pass over one application's executors: observe, decide, write the ledger, then delete and create.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use firesteel_api::executors::{ExecutorGrantStatus, ExecutorLedgerStatus};
+use firesteel_api::{ExecutorGrant, names};
+use firesteel_core::allocation::{self, Decision, Driver, Memory, Sight, nodes};
+use firesteel_core::driver_pod::DriverPod;
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+use kube::core::DeserializeGuard;
+use kube::runtime::controller::Action;
+use kube::runtime::events::{Event, EventType};
+use tracing::Instrument;
+
+use super::index::{self, AppKey, AppPods};
+use super::writes::{self, Creation, Refusal};
+use super::{Allocator, App};
+use crate::error::Error;
+
+/// A pass that takes longer is given up and tried again.
+const LONGEST_PASS: Duration = Duration::from_secs(60);
+
+/// What is kept of one application between passes.
+#[derive(Debug, Default)]
+pub(super) struct State {
+    memory: Memory,
+    /// The ledger as it was last written or read, with its version.
+    ledger: Option<(ExecutorLedgerStatus, String)>,
+    /// Ids that were used for sure, whatever a ledger says that someone else changed.
+    floor: u64,
+    /// Why no executor can be created for the moment, and until when.
+    hold: Option<Hold>,
+    /// Claims of this application that exist; none before they were listed.
+    claims: Option<BTreeSet<String>>,
+    over: bool,
+}
+
+#[derive(Debug, Clone)]
+pub(super) struct Hold {
+    pub(super) until: Timestamp,
+    pub(super) reason: &'static str,
+    pub(super) why: String,
+    /// How often in a row.
+    pub(super) row: u32,
+}
+
+/// Looks at one grant.
+pub(super) async fn reconcile(
+    grant: Arc<DeserializeGuard<ExecutorGrant>>,
+    allocator: Arc<Allocator>,
+) -> Result<Action, Error> {
+    let (namespace, name) = (grant.namespace().unwrap_or_default(), grant.name_any());
+    let span = tracing::info_span!("executors", namespace, driver = name);
+    async {
+        let grant = match &grant.0 {
+            Ok(grant) => Arc::new(grant.clone()),
+            Err(invalid) => {
+                tracing::warn!(error = %invalid.error, "this grant cannot be read");
+                return Ok(Action::await_change());
+            }
+        };
+        let pass = tokio::time::timeout(LONGEST_PASS, pass(&grant, &allocator)).await;
+        let outcome = pass.unwrap_or(Err(Error::Slow(LONGEST_PASS.as_secs())));
+        match &outcome {
+            Ok(_) | Err(Error::Changed) => {}
+            Err(error) => tracing::warn!(%error, "will try again"),
+        }
+        outcome
+    }
+    .instrument(span)
+    .await
+}
+
+/// When to look again after a failed pass.
+pub(super) fn again(error: &Error) -> Action {
+    match error {
+        Error::Changed => Action::requeue(Duration::from_millis(50)),
+        Error::Cluster { .. } | Error::Slow(_) | Error::Serialize(_) => Action::requeue(Duration::from_secs(1)),
+    }
+}
+
+async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<Action, Error> {
+    let namespace = grant.namespace().unwrap_or_default();
+    if grant.metadata.deletion_timestamp.is_some() {
+        return Ok(Action::await_change());
+    }
+    let key: AppKey = (namespace, grant.spec.app_id.clone());
+    let state = allocator.state(grant);
+    let mut state = state.lock().await;
+    let mut old = ledger(grant, allocator, &mut state).await?;
+    if !old.accepted {
+        return Ok(Action::await_change());
+    }
+
+    let now = Timestamp::now();
+    let pods = allocator.index.of(&key);
+    let driver = driver(grant, &pods, &mut old);
+    let unset = ExecutorGrantStatus::default();
+    let demand = grant.status.as_ref().unwrap_or(&unset);
+    let executors: Vec<_> = pods.executors.values().cloned().collect();
+    state.memory.in_flight.clone_from(&pods.in_flight);
+    state.memory.observe(demand, &executors, now);
+    let sight = Sight {
+        grant: &grant.spec,
+        demand,
+        ledger: &old,
+        driver,
+        pods: &executors,
+        memory: &state.memory,
+        now,
+    };
+    let mut decision = allocation::step(&sight);
+    let again = hold(&mut decision, &mut state, now);
+
+    let asked: u32 = decision.missing.iter().map(|(_, n)| n).sum();
+    let room = allocator.options.most_pending.saturating_sub(allocator.index.pending());
+    let (slots, retry) = allocator.budget.take(&key, asked, room, Instant::now());
+    let made = allocation::reserve(&mut decision.ledger, &decision.missing, slots);
+    state.floor = state.floor.max(decision.ledger.reserved_through);
+
+    write_ledger(grant, allocator, &mut state, &decision.ledger).await?;
+    tell(allocator, grant, pods.driver.as_ref(), &decision).await;
+    let claims = claims(grant, allocator, &mut state, &pods, &decision).await?;
+    writes::remove(&allocator.client, &key.0, &decision).await?;
+    if let Some(driver) = pods.driver.as_ref().filter(|_| !made.is_empty()) {
+        create(grant, allocator, &key, driver, &mut state, made, claims, now);
+    }
+    if decision.over && !state.over {
+        writes::remove_claims(&allocator.client, &key.0, &grant.spec).await?;
+        state.over = true;
+    }
+    Ok(wake(decision.wake, again, retry, now))
+}
+
+/// The time of the next look.
+fn wake(wake: Option<Timestamp>, hold: Option<Timestamp>, retry: Option<Duration>, now: Timestamp) -> Action {
+    let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or_default();
+    let waits = [wake.map(until), hold.map(until), retry];
+    // A little late rather than too early, or the pass finds nothing to do yet.
+    match waits.into_iter().flatten().min() {
+        Some(wait) => Action::requeue(wait + Duration::from_millis(5)),
+        None => Action::await_change(),
+    }
+}
+
+/// Drops what is missing while creations are on hold. Gives the end of the hold.
+fn hold(decision: &mut Decision, state: &mut State, now: Timestamp) -> Option<Timestamp> {
+    let hold = state.hold.as_ref().filter(|hold| hold.until > now)?;
+    if decision.missing.is_empty() {
+        return None;
+    }
+    decision.missing.clear();
+    allocation::held(&mut decision.ledger, hold.reason, &hold.why, now);
+    Some(hold.until)
+}
+
+/// The ledger: from memory, from the cluster, or a new one.
+async fn ledger(grant: &ExecutorGrant, allocator: &Allocator, state: &mut State) -> Result<ExecutorLedgerStatus, Error> {
+    if state.ledger.is_none() {
+        let found = writes::read_ledger(&allocator.client, grant).await?;
+        let (mut status, version) = match found {
+            Some(found) => found,
+            None => {
+                let refusal = allocation::refusal(&grant.spec);
+                let status = ExecutorLedgerStatus {
+                    accepted: refusal.is_none(),
+                    message: refusal.unwrap_or_default(),
+                    reserved_through: state.floor,
+                    ..ExecutorLedgerStatus::default()
+                };
+                let version = writes::create_ledger(&allocator.client, grant, &status).await?;
+                (status, version)
+            }
+        };
+        status.reserved_through = status.reserved_through.max(state.floor);
+        state.ledger = Some((status, version));
+    }
+    Ok(state.ledger.as_ref().map(|(status, _)| status.clone()).unwrap_or_default())
+}
+
+async fn write_ledger(
+    grant: &ExecutorGrant,
+    allocator: &Allocator,
+    state: &mut State,
+    new: &ExecutorLedgerStatus,
+) -> Result<(), Error> {
+    // Forgotten until the write is known to have been made: after an error the cluster is asked again.
+    let Some((old, version)) = state.ledger.take() else { return Err(Error::Changed) };
+    let version = writes::update_ledger(&allocator.client, grant, &old, new, &version).await?;
+    state.ledger = Some((new.clone(), version));
+    Ok(())
+}
+
+/// Whether the grant's driver runs. Notes its uid when it is first seen.
+fn driver(grant: &ExecutorGrant, pods: &AppPods, ledger: &mut ExecutorLedgerStatus) -> Driver {
+    let granted = &grant.spec.driver;
+    let ours = pods.driver.as_ref().filter(|driver| {
+        driver.name == granted.pod_name
+            && granted.pod_uid.as_ref().is_none_or(|uid| *uid == driver.uid)
+            && granted.submission_id.as_ref().is_none_or(|id| Some(id) == driver.submission_id.as_ref())
+            && ledger.driver_uid.as_ref().is_none_or(|uid| *uid == driver.uid)
+    });
+    match ours {
+        Some(driver) => {
+            ledger.driver_uid = Some(driver.uid.clone());
+            if index::is_running(driver) {
+                Driver::Running
+            } else if driver.outcome().is_some() || driver.deleting {
+                Driver::Ended
+            } else {
+                Driver::Starting
+            }
+        }
+        None if ledger.driver_uid.is_some() => Driver::Ended,
+        None => Driver::Starting,
+    }
+}
+
+/// Publishes what people should hear of, on the driver pod.
+async fn tell(allocator: &Allocator, grant: &ExecutorGrant, driver: Option<&DriverPod>, decision: &Decision) {
+    let regarding = ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        name: Some(grant.spec.driver.pod_name.clone()),
+        namespace: grant.namespace(),
+        uid: driver.map(|d| d.uid.clone()),
+        ..ObjectReference::default()
+    };
+    for note in &decision.notes {
+        if note.warning {
+            tracing::warn!(reason = note.reason, "{}", note.text);
+        } else {
+            tracing::info!(reason = note.reason, "{}", note.text);
+        }
+        let event = Event {
+            type_: if note.warning { EventType::Warning } else { EventType::Normal },
+            reason: note.reason.to_owned(),
+            note: Some(note.text.chars().take(1000).collect()),
+            action: "Allocate".to_owned(),
+            secondary: None,
+        };
+        if let Err(error) = allocator.recorder.publish(&event, &regarding).await {
+            tracing::debug!(reason = event.reason, %error, "cannot publish an event");
+        }
+    }
+}
+
+/// Claims that new executors may take over: those that exist and that nobody has.
+async fn claims(
+    grant: &ExecutorGrant,
+    allocator: &Allocator,
+    state: &mut State,
+    pods: &AppPods,
+    decision: &Decision,
+) -> Result<BTreeSet<String>, Error> {
+    if !grant.spec.reuse_claims || decision.missing.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    if state.claims.is_none() {
+        state.claims = Some(writes::list_claims(&allocator.client, grant).await?);
+    }
+    let used: BTreeSet<&String> = pods
+        .executors
+        .values()
+        .filter(|pod| !pod.inactive)
+        .flat_map(|pod| &pod.claims)
+        .chain(pods.claims_in_flight.values().flatten())
+        .collect();
+    Ok(state.claims.iter().flatten().filter(|claim| !used.contains(claim)).cloned().collect())
+}
+
+/// Starts creations; each reports back by itself.
+#[expect(clippy::too_many_arguments, reason = "all of one pass")]
+fn create(
+    grant: &Arc<ExecutorGrant>,
+    allocator: &Arc<Allocator>,
+    key: &AppKey,
+    driver: &DriverPod,
+    state: &mut State,
+    made: Vec<(u64, String)>,
+    mut free: BTreeSet<String>,
+    now: Timestamp,
+) {
+    allocator.index.launch(key, &made);
+    let avoided = state.ledger.as_ref().map(|(l, _)| nodes::avoided(&l.avoided_nodes, now)).unwrap_or_default();
+    let unset = BTreeMap::new();
+    let profiles = grant.status.as_ref().map_or(&unset, |s| &s.profiles);
+    for (id, profile) in made {
+        let Some(demand) = profiles.get(&profile) else { continue };
+        let creation = Creation::plan(grant, driver, id, &profile, demand, &avoided, &mut free);
+        if !creation.claim_names.is_empty() {
+            allocator.index.claim(key, id, creation.claim_names.clone());
+            state.claims.get_or_insert_default().extend(creation.claim_names.iter().cloned());
+        }
+        let (allocator, key, grant) = (allocator.clone(), key.clone(), grant.clone());
+        tokio::spawn(
+            async move {
+                let _permit = allocator.creating.acquire().await;
+                if let Err(refusal) = creation.make(&allocator.client, &key.0).await {
+                    allocator.index.abandon(&key, id);
+                    refused(&grant, &allocator, id, refusal).await;
+                }
+            }
+            .in_current_span(),
+        );
+    }
+}
+
+/// Follows up on an executor that the cluster would not take.
+async fn refused(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>, id: u64, refusal: Refusal) {
+    let now = Timestamp::now();
+    let state = allocator.state(grant);
+    let mut state = state.lock().await;
+    let fresh = state.hold.as_ref().is_none_or(|hold| hold.until <= now);
+    let row = state.hold.as_ref().map_or(0, |hold| hold.row);
+    let (reason, why, wait) = match refusal {
+        Refusal::Later { why, retry_after } => {
+            allocator.budget.slow_down(retry_after, Instant::now());
+            ("ApiServerBusy", why, retry_after.unwrap_or(Duration::from_millis(500)))
+        }
+        Refusal::Quota(why) => ("QuotaExceeded", why, Duration::from_secs(1 << row.min(4))),
+        Refusal::Final(why) => {
+            if fresh && let Some((status, _)) = &state.ledger {
+                let mut status = status.clone();
+                let live = allocator.index.of(&(grant.namespace().unwrap_or_default(), grant.spec.app_id.clone()));
+                let any_live = live.executors.values().any(allocation::pod::ExecutorPod::is_live);
+                allocation::refused(&mut status, &why, any_live, now);
+                if let Err(error) = write_ledger(grant, allocator, &mut state, &status).await {
+                    tracing::warn!(%error, "cannot write down why executor {id} was refused");
+                }
+            }
+            ("Refused", why, Duration::from_secs(1 << row.min(5)))
+        }
+    };
+    if fresh {
+        tracing::warn!(reason, executor = id, "{why}");
+        let until = now + k8s_openapi::jiff::SignedDuration::try_from(wait).unwrap_or_default();
+        state.hold = Some(Hold { until, reason, why, row: row + 1 });
+        let note = allocation::Note { warning: true, reason, text: state.hold.as_ref().map(|h| h.why.clone()).unwrap_or_default() };
+        let ledger = state.ledger.as_ref().map(|(l, _)| l.clone()).unwrap_or_default();
+        drop(state);
+        let decision = Decision {
+            ledger,
+            remove: Vec::new(),
+            retire: Vec::new(),
+            missing: Vec::new(),
+            notes: vec![note],
+            wake: None,
+            over: false,
+        };
+        tell(allocator, grant, None, &decision).await;
+    }
+    allocator.poke(App::from_obj(grant));
+}
+
+/// Labels by which everything of an application is found.
+pub(super) fn selector(app_id: &str) -> String {
+    format!("{}={app_id}", names::LABEL_APP_SELECTOR)
+}
