@@ -2,6 +2,7 @@
 //!
 //! - [`operator`] starts everything and ends it;
 //! - [`reconcile`] is the one loop: it gathers what [`observe`] sees, asks for a decision, and has [`writes`] carry it out;
+//! - [`executors`] allocates executors for drivers that have no right on pods;
 //! - [`pods`] keeps what is needed of pods, [`leader`] makes sure only one operator acts, [`serve`] answers probes and
 //!   [`metrics`].
 //!
@@ -9,6 +10,7 @@
 
 pub mod context;
 pub mod error;
+pub mod executors;
 pub mod leader;
 pub mod malformed;
 pub mod metrics;

@@ -19,12 +19,12 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
-use crate::leader;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::pods::PodIndex;
 use crate::reconcile::{again, reconcile};
 use crate::serve::{self, Ready};
+use crate::{executors, leader};
 
 /// Who events come from.
 const REPORTER: &str = "spark-application-controller";
@@ -92,6 +92,8 @@ async fn work(
         synced.push(pods.clone());
         let recorder = Recorder::new(client.clone(), REPORTER.into());
         let ctx = Arc::new(Context::new(client.clone(), options.clone(), pods, recorder, metrics.clone()));
+        let executors = options.executors.clone();
+        scopes.spawn(executors::look_after(client.clone(), executors, namespace.clone(), until.clone()));
         scopes.spawn(look_after(ctx, namespace, until.clone()));
     }
     scopes.spawn(async move {

@@ -6,6 +6,8 @@ use std::time::Duration;
 use firesteel_core::lifecycle::Limits;
 use firesteel_core::run::RunSettings;
 
+use crate::executors::ExecutorOptions;
+
 /// Everything that can be chosen when the operator starts.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -21,6 +23,8 @@ pub struct Options {
     pub metrics: Option<SocketAddr>,
     pub metrics_prefix: String,
     pub leader: Option<LeaderOptions>,
+    /// How executors outside the driver are allocated.
+    pub executors: ExecutorOptions,
 }
 
 impl Default for Options {
@@ -34,6 +38,7 @@ impl Default for Options {
             metrics: None,
             metrics_prefix: String::new(),
             leader: None,
+            executors: ExecutorOptions::default(),
         }
     }
 }

@@ -282,7 +282,7 @@ pub async fn patch_status(client: &Client, namespace: &str, name: &str, patch: &
 }
 
 /// The JSON merge patch that turns `old` into `new`; `None` if they are equal.
-fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
+pub(crate) fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
     if old == new {
         return None;
     }

@@ -104,15 +104,8 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
     let executors: Vec<_> = pods.executors.values().cloned().collect();
     state.memory.in_flight.clone_from(&pods.in_flight);
     state.memory.observe(demand, &executors, now);
-    let sight = Sight {
-        grant: &grant.spec,
-        demand,
-        ledger: &old,
-        driver,
-        pods: &executors,
-        memory: &state.memory,
-        now,
-    };
+    let sight =
+        Sight { grant: &grant.spec, demand, ledger: &old, driver, pods: &executors, memory: &state.memory, now };
     let mut decision = allocation::step(&sight);
     let again = hold(&mut decision, &mut state, now);
 
@@ -159,7 +152,11 @@ fn hold(decision: &mut Decision, state: &mut State, now: Timestamp) -> Option<Ti
 }
 
 /// The ledger: from memory, from the cluster, or a new one.
-async fn ledger(grant: &ExecutorGrant, allocator: &Allocator, state: &mut State) -> Result<ExecutorLedgerStatus, Error> {
+async fn ledger(
+    grant: &ExecutorGrant,
+    allocator: &Allocator,
+    state: &mut State,
+) -> Result<ExecutorLedgerStatus, Error> {
     if state.ledger.is_none() {
         let found = writes::read_ledger(&allocator.client, grant).await?;
         let (mut status, version) = match found {
@@ -340,7 +337,11 @@ async fn refused(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>, id: u64
         tracing::warn!(reason, executor = id, "{why}");
         let until = now + k8s_openapi::jiff::SignedDuration::try_from(wait).unwrap_or_default();
         state.hold = Some(Hold { until, reason, why, row: row + 1 });
-        let note = allocation::Note { warning: true, reason, text: state.hold.as_ref().map(|h| h.why.clone()).unwrap_or_default() };
+        let note = allocation::Note {
+            warning: true,
+            reason,
+            text: state.hold.as_ref().map(|h| h.why.clone()).unwrap_or_default(),
+        };
         let ledger = state.ledger.as_ref().map(|(l, _)| l.clone()).unwrap_or_default();
         drop(state);
         let decision = Decision {
@@ -354,7 +355,7 @@ async fn refused(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>, id: u64
         };
         tell(allocator, grant, None, &decision).await;
     }
-    allocator.poke(App::from_obj(grant));
+    allocator.poke(App::new(&grant.name_any()).within(&grant.namespace().unwrap_or_default()));
 }
 
 /// Labels by which everything of an application is found.

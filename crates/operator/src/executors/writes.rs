@@ -77,8 +77,7 @@ pub(super) async fn update_ledger(
         return Ok(version.to_owned());
     };
     let patch = json!({"metadata": {"resourceVersion": version}, "status": difference});
-    let written =
-        ledgers(client, grant).patch(&grant.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;
+    let written = ledgers(client, grant).patch(&grant.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;
     match written {
         Ok(written) => Ok(written.resource_version().unwrap_or_default()),
         Err(error) if matches!(class(&error), Class::Conflict | Class::Missing) => Err(Error::Changed),
@@ -93,15 +92,9 @@ fn ledgers(client: &Client, grant: &ExecutorGrant) -> Api<ExecutorLedger> {
 /// Deletes what was decided, and marks what is kept.
 pub(super) async fn remove(client: &Client, namespace: &str, decision: &Decision) -> Result<(), Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let deletions = decision.remove.iter().map(|Removal { name, uid, at_once }| {
-        let api = &api;
-        async move { delete(api, name, Some(uid.clone()), *at_once).await.during(|| format!("delete pod {name}")) }
-    });
-    let mut deletions = futures::stream::iter(deletions).buffer_unordered(PARALLEL);
-    let mut outcome = Ok(());
-    while let Some(result) = deletions.next().await {
-        outcome = outcome.and(result);
-    }
+    let deletions = decision.remove.iter().cloned().map(|removal| remove_pod(api.clone(), removal));
+    let outcomes: Vec<Result<(), Error>> = futures::stream::iter(deletions).buffer_unordered(PARALLEL).collect().await;
+    let mut outcome = outcomes.into_iter().fold(Ok(()), Result::and);
     for name in &decision.retire {
         let patch = json!({"metadata": {"labels": {names::LABEL_EXECUTOR_INACTIVE: "true"}}});
         match api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
@@ -111,6 +104,10 @@ pub(super) async fn remove(client: &Client, namespace: &str, decision: &Decision
         }
     }
     outcome
+}
+
+async fn remove_pod(api: Api<Pod>, Removal { name, uid, at_once }: Removal) -> Result<(), Error> {
+    delete(&api, &name, Some(uid), at_once).await.during(|| format!("delete pod {name}"))
 }
 
 /// Deletes an object if it still is the one with this uid. Gone already is fine.
