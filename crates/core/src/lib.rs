@@ -4,7 +4,8 @@
 //!   [`diagnosis`] are its parts, [`driver_pod`] is what it sees of the driver);
 //! - [`run`] decides which objects one attempt consists of ([`conf`], [`template`], [`overlay`], [`monitoring`] and [`ui`]
 //!   are its parts, [`identity`] gives their names);
-//! - [`allocation`] decides which executors to start, withdraw and replace.
+//! - [`grant`] plans a driver whose executors are outside of it, and [`allocation`] decides which executors to start,
+//!   withdraw and replace.
 //!
 //! No client, no clock, no randomness: time and ids are arguments. `crates/operator` observes, asks, and acts.
 
@@ -14,6 +15,7 @@ pub mod conf;
 pub mod diagnosis;
 pub mod driver_pod;
 pub mod executors;
+pub mod grant;
 pub mod identity;
 pub mod lifecycle;
 pub mod monitoring;

@@ -3,8 +3,9 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use firesteel_api::ExecutorGrant;
 use firesteel_api::names;
-use firesteel_spark::driver::{self, Object};
+use firesteel_spark::driver::Object;
 use firesteel_spark::submission::{Around, Resolved, resolve};
 use firesteel_spark::{Files, SparkVersion, Surroundings};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
@@ -14,7 +15,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::conf::{self, DRIVER_TEMPLATE, EXECUTOR_TEMPLATE, Extras, Subject, operator_labels};
 use crate::overlay::{self, DRIVER_CONTAINERS, EXECUTOR_CONTAINERS, Role};
 use crate::ui::{self, Exposure, UiSettings};
-use crate::{identity, monitoring, template};
+use crate::{grant, identity, monitoring, template};
 
 /// What every run of this operator has in common.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +44,8 @@ pub struct Run {
     /// In the order they must exist; the pod comes after them.
     pub objects: Vec<Object>,
     pub pod: Pod,
+    /// What the operator may give the driver as executors, if they are outside of it.
+    pub grant: Option<ExecutorGrant>,
     pub exposure: Exposure,
     /// Fields that cannot take effect, and why.
     pub lost: Vec<(String, String)>,
@@ -61,6 +64,8 @@ pub struct Attempt {
     /// When the application was created.
     pub created: Timestamp,
     pub now: Timestamp,
+    /// Random; secrets are made from it, and nothing else.
+    pub nonce: u128,
 }
 
 /// Plans one attempt. The same arguments give the same objects, except for `spark.app.submitTime`.
@@ -113,7 +118,8 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
         | Resolved::UsageError => return Err(Refusal("spec.mode: only cluster mode can run".to_owned())),
     };
     let around = Surroundings { ids, user: "spark".to_owned(), env, files: &files };
-    let planned = driver::plan(&effective.submission, &around).map_err(|e| refuse(e.to_string()))?;
+    let secret = format!("{:032x}", attempt.nonce);
+    let (planned, grant) = grant::plan(&effective.submission, &around, &secret).map_err(|e| refuse(e.to_string()))?;
     if let Some(upload) = planned.uploads.first() {
         return Err(Refusal(format!(
             "spec: {} would have to be uploaded from the operator, which has no files",
@@ -134,6 +140,11 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
         mark.put(meta);
         meta.labels.get_or_insert_default().insert(names::LABEL_CREATED_BY.to_owned(), "true".to_owned());
     }
+    let grant = grant.map(|mut grant| {
+        mark.put(&mut grant.metadata);
+        grant.spec.driver.submission_id = Some(submission_id.clone());
+        grant
+    });
     let mut exposure = ui::exposure(app, &app_id, &submission_id, &settings.ui);
     let services = exposure.services.iter_mut().map(|s| &mut s.metadata);
     for meta in services.chain(exposure.ingresses.iter_mut().map(|i| &mut i.metadata)) {
@@ -148,6 +159,7 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
         spec_hash,
         objects,
         pod,
+        grant,
         exposure,
         lost: overlay::lost(app.spec),
         warnings,

@@ -26,7 +26,7 @@ fn try_run(patch: &Value) -> Result<Run, Refusal> {
         BTreeMap::from([("team".to_owned(), "a".to_owned()), ("kueue.x-k8s.io/queue-name".to_owned(), "q".to_owned())]);
     let app = Subject { name: "pi", namespace: "jobs", uid: "uid-1", labels: &labels, spec: &spec };
     let created = Timestamp::from_second(1_700_000_000).unwrap();
-    plan(&app, Attempt { number: 1, created, now: created }, &RunSettings::default())
+    plan(&app, Attempt { number: 1, created, now: created, nonce: 7 }, &RunSettings::default())
 }
 
 fn run(patch: &Value) -> Run {

@@ -150,7 +150,7 @@ async fn act(
 async fn submit(app: &SparkApplication, ctx: &Context, wanted: &App<'_>, number: i64) -> Result<Submission, Error> {
     let subject = &wanted.subject;
     let created = app.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |t| t.0);
-    let attempt = Attempt { number, created, now: Timestamp::now() };
+    let attempt = Attempt { number, created, now: Timestamp::now(), nonce: uuid::Uuid::new_v4().as_u128() };
     let run = match run::plan(subject, attempt, &ctx.options.runs) {
         Ok(run) => run,
         Err(refusal) => return Ok(Submission::Impossible(refusal.0)),

@@ -4,7 +4,7 @@
 //! and an annotation tells which specification they were made from. What leads to a driver is applied. The status is
 //! patched against the version it was decided on, so a decision on old facts changes nothing.
 
-use firesteel_api::{SparkApplication, names};
+use firesteel_api::{ExecutorGrant, SparkApplication, names};
 use firesteel_core::driver_pod::{DriverPod, Owner};
 use firesteel_core::lifecycle::{Created, Submission};
 use firesteel_core::run::Run;
@@ -30,6 +30,13 @@ pub async fn create_run(client: &Client, app_name: &str, app_uid: &str, run: &Ru
     let namespace = run.pod.metadata.namespace.clone().unwrap_or_default();
     for object in &run.objects {
         match create_object(client, &namespace, app_uid, object).await? {
+            Made::Done => {}
+            Made::InTheWay => return Ok(Submission::InTheWay),
+            Made::Refused(why) => return Ok(Submission::Refused(why)),
+        }
+    }
+    if let Some(grant) = &run.grant {
+        match create_grant(client, &namespace, app_uid, grant).await? {
             Made::Done => {}
             Made::InTheWay => return Ok(Submission::InTheWay),
             Made::Refused(why) => return Ok(Submission::Refused(why)),
@@ -62,30 +69,49 @@ enum Made {
 async fn create_object(client: &Client, namespace: &str, app_uid: &str, object: &Object) -> Result<Made, Error> {
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource(object));
     let wanted: DynamicObject = serde_json::from_value(object.to_value()?)?;
+    // One of a fixed name may be of an earlier attempt; it says the same.
+    create_or_find(&api, app_uid, object.kind(), &wanted, &[names::ANNOTATION_SPEC]).await
+}
+
+async fn create_grant(client: &Client, namespace: &str, app_uid: &str, grant: &ExecutorGrant) -> Result<Made, Error> {
+    let resource = ApiResource::erase::<ExecutorGrant>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let wanted: DynamicObject = serde_json::from_value(serde_json::to_value(grant)?)?;
+    let marks = [names::ANNOTATION_SPEC, names::ANNOTATION_ATTEMPT];
+    create_or_find(&api, app_uid, "ExecutorGrant", &wanted, &marks).await
+}
+
+/// Creates an object, or finds it there: the application's own, with the same annotations `marks`.
+async fn create_or_find(
+    api: &Api<DynamicObject>,
+    app_uid: &str,
+    kind: &str,
+    wanted: &DynamicObject,
+    marks: &[&str],
+) -> Result<Made, Error> {
     let name = wanted.name_any();
-    let what = || format!("create {} {name}", object.kind());
-    let error = match api.create(&PostParams::default(), &wanted).await {
+    let what = || format!("create {kind} {name}");
+    let error = match api.create(&PostParams::default(), wanted).await {
         Ok(_) => return Ok(Made::Done),
         Err(error) => error,
     };
     match class(&error) {
         Class::Refused | Class::Missing => {
-            return Ok(Made::Refused(format!("{} {name}: {}", object.kind(), words(&error))));
+            return Ok(Made::Refused(format!("{kind} {name}: {}", words(&error))));
         }
         Class::Exists => {}
         Class::Conflict | Class::Transient => return Err(error).during(what),
     }
     let Some(found) = api.get_opt(&name).await.during(what)? else { return Ok(Made::InTheWay) };
     if !found.owner_references().iter().any(|o| o.uid == app_uid) {
-        let why = format!("a {} named {name} exists already and does not belong to this application", object.kind());
+        let why = format!("a {kind} named {name} exists already and does not belong to this application");
         return Ok(Made::Refused(why));
     }
-    let annotation = |o: &DynamicObject| o.annotations().get(names::ANNOTATION_SPEC).cloned();
-    if annotation(&found) == annotation(&wanted) && found.metadata.deletion_timestamp.is_none() {
-        // One of a fixed name may be of an earlier attempt; it says the same.
+    let same = marks.iter().all(|mark| found.annotations().get(*mark) == wanted.annotations().get(*mark));
+    if same && found.metadata.deletion_timestamp.is_none() {
         return Ok(Made::Done);
     }
-    delete(&api, &name, found.metadata.uid.clone()).await.during(what)?;
+    delete(api, &name, found.metadata.uid.clone()).await.during(what)?;
     Ok(Made::InTheWay)
 }
 

@@ -11,6 +11,7 @@
 //! ([`surroundings`]). There is no client and no async code.
 
 pub mod args;
+pub mod bridge;
 pub mod driver;
 pub mod executor;
 pub mod names;

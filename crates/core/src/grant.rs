@@ -1,0 +1,152 @@
+//! A driver with its executors outside: the driver's plan, and the grant by which the operator gives it executors.
+//!
+//! `spark.kubernetes.allocation.pods.allocator` decides: with Spark's own allocators this is nothing but the driver's plan.
+
+use firesteel_api::executors::{
+    ClaimTemplate, ExecutorGrantSpec, FailureBudget, GrantedDriver, Maximum, Strategy, default_register_seconds,
+};
+use firesteel_api::{ExecutorGrant, names};
+use firesteel_spark::driver::{self, DriverPlan, Object, PlanError};
+use firesteel_spark::executor::{self, ExecutorPlan};
+use firesteel_spark::value::{Quantity, memory_mib};
+use firesteel_spark::{Submission, Surroundings, bridge};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// The most cores and the most memory that all executors together may have.
+const MAX_CORES: &str = "spark.firesteel.executors.maxCores";
+const MAX_MEMORY: &str = "spark.firesteel.executors.maxMemory";
+const REGISTER: &str = "spark.firesteel.executors.registerTimeout";
+const STRATEGY: &str = "spark.firesteel.strategy";
+
+/// Plans a driver, and the grant of its executors if they are to be outside of it. `secret` is an unguessable text, for
+/// `spark.authenticate`; `namespace` defaults as in Spark.
+///
+/// The grant has no owner, and knows its driver only by name: the caller adds what it knows.
+pub fn plan(
+    submission: &Submission,
+    around: &Surroundings<'_>,
+    secret: &str,
+) -> Result<(DriverPlan, Option<ExecutorGrant>), PlanError> {
+    let Some(strategy) = executor::Strategy::of(&submission.conf) else {
+        return Ok((driver::plan(submission, around)?, None));
+    };
+    let mut asked = submission.clone();
+    let namespace = asked.conf.get("spark.kubernetes.namespace").cloned().unwrap_or_else(|| "default".to_owned());
+    let auth_name = format!("spark-auth-{}", around.ids.config_map);
+    let auth = executor::authenticate(&mut asked.conf, &auth_name, &namespace, secret)?;
+    let mut told = asked.clone();
+    bridge::configure(&mut told.conf);
+    told.conf.insert(STRATEGY.to_owned(), word(strategy).word().to_owned());
+    let mut driver = driver::plan(&told, around)?;
+    let mut executors = executor::plan(&asked, around, &driver, strategy)?;
+    driver.warnings.append(&mut executors.warnings);
+
+    bridge::mount(&mut driver, &format!("spark-bridge-{}", around.ids.config_map));
+    driver.objects.extend(auth.map(Object::Secret));
+    driver.objects.extend(executors.config_map.take().map(Object::ConfigMap));
+    let labels = driver.pod.metadata.labels.get_or_insert_default();
+    labels.insert(names::LABEL_ALLOCATOR.to_owned(), "firesteel".to_owned());
+    let grant = ExecutorGrant {
+        metadata: ObjectMeta {
+            name: Some(driver.pod_name().to_owned()),
+            namespace: Some(driver.namespace.clone()),
+            labels: Some([(names::LABEL_APP_SELECTOR.to_owned(), driver.app_id.clone())].into()),
+            ..ObjectMeta::default()
+        },
+        spec: spec(&asked, &driver, executors, strategy)?,
+        status: None,
+    };
+    Ok((driver, Some(grant)))
+}
+
+fn spec(
+    submission: &Submission,
+    driver: &DriverPlan,
+    plan: ExecutorPlan,
+    strategy: executor::Strategy,
+) -> Result<ExecutorGrantSpec, PlanError> {
+    let allocation = &plan.allocation;
+    let seconds = |key: &str| match submission.conf.get(key) {
+        Some(text) => whole(key, text),
+        None => Ok(u64::from(default_register_seconds())),
+    };
+    Ok(ExecutorGrantSpec {
+        driver: GrantedDriver { pod_name: driver.pod_name().to_owned(), ..GrantedDriver::default() },
+        app_id: driver.app_id.clone(),
+        strategy: word(strategy),
+        dynamic: allocation.dynamic,
+        maximum: maximum(submission, &plan)?,
+        failures: FailureBudget {
+            maximum: Some(allocation.max_failures).filter(|most| *most < i32::MAX as u32),
+            window_seconds: allocation.failure_window.map(|window| window.as_secs().max(1)),
+        },
+        keep_failed: allocation.keep_failed,
+        register_seconds: u32::try_from(seconds(REGISTER)?).unwrap_or(u32::MAX),
+        start_seconds: u32::try_from(allocation.start.as_secs()).unwrap_or(u32::MAX).max(1),
+        name_prefix: plan.name_prefix,
+        container: plan.container,
+        template: PodTemplateSpec { metadata: Some(plan.template.metadata), spec: plan.template.spec },
+        claims: plan.claims.into_iter().map(claim).collect(),
+        reuse_claims: plan.reuse_claims,
+    })
+}
+
+/// What is granted: as many executors as the settings name, and as much as so many of the default profile take.
+fn maximum(submission: &Submission, plan: &ExecutorPlan) -> Result<Maximum, PlanError> {
+    let executors = plan.allocation.maximum;
+    let cpu = plan.profile.cpu.parse::<Quantity>().map_or(0, |q| q.nanos().div_ceil_positive(1_000_000_000));
+    let cores = u64::from(plan.profile.cores).max(cpu).max(1);
+    let memory =
+        plan.profile.memory.parse::<Quantity>().map_or(0, |q| q.nanos().div_ceil_positive(1_000_000_000 * 1024 * 1024));
+    let times = |each: u64| executors.map(|n| u64::from(n).saturating_mul(each));
+    Ok(Maximum {
+        executors,
+        cores: match submission.conf.get(MAX_CORES) {
+            Some(text) => Some(whole(MAX_CORES, text)?),
+            None => times(cores),
+        },
+        memory_mib: match submission.conf.get(MAX_MEMORY) {
+            Some(text) => {
+                let mib = memory_mib(text)
+                    .map_err(|e| PlanError::Invalid { key: MAX_MEMORY.to_owned(), problem: e.to_string() })?;
+                Some(u64::try_from(mib).unwrap_or_default())
+            }
+            None => times(memory),
+        },
+    })
+}
+
+trait DivCeil {
+    fn div_ceil_positive(self, by: i128) -> u64;
+}
+
+impl DivCeil for i128 {
+    fn div_ceil_positive(self, by: i128) -> u64 {
+        u64::try_from((self + by - 1).div_euclid(by)).unwrap_or_default()
+    }
+}
+
+fn whole(key: &str, text: &str) -> Result<u64, PlanError> {
+    text.trim().parse().map_err(|_| PlanError::Invalid {
+        key: key.to_owned(),
+        problem: format!("`{text}` is not a whole number; write, for example, 64"),
+    })
+}
+
+fn claim(claim: PersistentVolumeClaim) -> ClaimTemplate {
+    ClaimTemplate {
+        name: claim.metadata.name.unwrap_or_default(),
+        labels: claim.metadata.labels.unwrap_or_default(),
+        annotations: claim.metadata.annotations.unwrap_or_default(),
+        spec: claim.spec.unwrap_or_default(),
+    }
+}
+
+fn word(strategy: executor::Strategy) -> Strategy {
+    match strategy {
+        executor::Strategy::Pods => Strategy::Pods,
+        executor::Strategy::ReplicaSet => Strategy::ReplicaSet,
+        executor::Strategy::StatefulSet => Strategy::StatefulSet,
+    }
+}
