@@ -1,0 +1,72 @@
+import java.io.BufferedReader;
+import java.io.File;
+import java.io.InputStreamReader;
+import java.util.Arrays;
+import org.apache.spark.SparkConf;
+import org.apache.spark.TaskContext;
+import org.apache.spark.api.java.JavaSparkContext;
+import scala.collection.immutable.Map$;
+
+/** A Spark application that does what it is told, line by line on its standard input, and answers with lines "JOB ...". */
+public class Job {
+    private static JavaSparkContext context;
+
+    public static void main(String[] arguments) throws Exception {
+        context = new JavaSparkContext(new SparkConf());
+        say("ready");
+        BufferedReader in = new BufferedReader(new InputStreamReader(System.in));
+        for (String line; (line = in.readLine()) != null;) {
+            String[] words = line.trim().split(" ");
+            try {
+                perform(words);
+            } catch (Exception e) {
+                say("failed " + words[0] + ": " + String.valueOf(e.getMessage()).replace('\n', ' '));
+            }
+            if (words[0].equals("end")) {
+                return;
+            }
+        }
+    }
+
+    private static void perform(String[] words) throws Exception {
+        switch (words[0]) {
+            case "count":
+                say("counted " + context.parallelize(Arrays.asList(1, 2, 3, 4, 5, 6, 7, 8), 4).map(x -> x * x).count());
+                break;
+            case "hold":
+                // Two tasks that run until the file exists; each leaves word that it has begun.
+                String file = words[1];
+                say("held " + context.parallelize(Arrays.asList(1, 2), 2).map(x -> {
+                    String attempt = TaskContext.get().partitionId() + "-" + TaskContext.get().taskAttemptId();
+                    new File(file + ".begun." + attempt).createNewFile();
+                    while (!new File(file).exists()) {
+                        Thread.sleep(50);
+                    }
+                    return x;
+                }).count());
+                break;
+            case "want":
+                say("want " + context.sc().requestTotalExecutors(Integer.parseInt(words[1]), 0, Map$.MODULE$.<String, Object>empty()));
+                break;
+            case "kill":
+                say("killed " + context.sc().killExecutor(words[1]));
+                break;
+            case "again":
+                context.stop();
+                context = new JavaSparkContext(new SparkConf());
+                say("again");
+                break;
+            case "end":
+                context.stop();
+                say("ended");
+                break;
+            default:
+                say("does not know " + words[0]);
+        }
+    }
+
+    private static synchronized void say(String text) {
+        System.out.println("JOB " + text);
+        System.out.flush();
+    }
+}

@@ -1,0 +1,105 @@
+"""An API server with what the bridge needs: the two kinds, a namespace, and service accounts that may do exactly what a driver may."""
+
+import base64
+import http.client
+import json
+import re
+import ssl
+import tempfile
+import time
+import urllib.parse
+
+GROUP = "firesteel.dev/v1alpha1"
+
+
+class Cluster:
+    """Speaks to the API server of a kubeconfig as its administrator."""
+
+    def __init__(self, kubeconfig):
+        text = kubeconfig.read_text()
+        self.server = field(text, "server")
+        self.tls = ssl.create_default_context(cadata=base64.b64decode(field(text, "certificate-authority-data")).decode())
+        self.tls.check_hostname = False
+        with tempfile.NamedTemporaryFile(suffix=".pem") as pem:
+            pem.write(base64.b64decode(field(text, "client-certificate-data")) + b"\n" + base64.b64decode(field(text, "client-key-data")))
+            pem.flush()
+            self.tls.load_cert_chain(pem.name)
+        self.plain = ssl.create_default_context(cadata=base64.b64decode(field(text, "certificate-authority-data")).decode())
+        self.plain.check_hostname = False
+
+    def call(self, method, path, body=None, kind="application/json", allow=()):
+        target = urllib.parse.urlsplit(self.server)
+        connection = http.client.HTTPSConnection(target.hostname, target.port, context=self.tls, timeout=30)
+        connection.request(method, path, json.dumps(body) if body is not None else None, {"content-type": kind})
+        response = connection.getresponse()
+        content = response.read()
+        connection.close()
+        if response.status >= 400 and response.status not in allow:
+            raise RuntimeError(f"{method} {path}: {response.status} {content.decode()[:400]}")
+        return json.loads(content) if response.status < 400 else None
+
+    def install(self, namespace):
+        for kind, status in (("ExecutorGrant", True), ("ExecutorLedger", False)):
+            self.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(kind, status), allow=(409,))
+        self.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}}, allow=(409,))
+        for plural in ("executorgrants", "executorledgers"):
+            until(f"{plural} are served", lambda: self.call("GET", f"/apis/{GROUP}/namespaces/{namespace}/{plural}", allow=(404,)), 60)
+
+    def account(self, namespace, name):
+        """Makes a service account without any right; answers its token."""
+        self.call("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
+        token = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+        return self.call("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", token)["status"]["token"]
+
+    def allow(self, namespace, name):
+        """Gives a service account what a driver has."""
+        api = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
+        rules = [{"apiGroups": ["firesteel.dev"], "resources": ["executorgrants/status"], "verbs": ["patch"]},
+                 {"apiGroups": ["firesteel.dev"], "resources": ["executorledgers"], "verbs": ["get", "watch"]}]
+        self.call("POST", f"{api}/roles", {"metadata": {"name": "driver"}, "rules": rules}, allow=(409,))
+        self.call("POST", f"{api}/rolebindings", {
+            "metadata": {"name": name},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "driver"},
+            "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}]})
+
+    def grant(self, namespace, name):
+        self.call("POST", f"/apis/{GROUP}/namespaces/{namespace}/executorgrants",
+                  {"apiVersion": GROUP, "kind": "ExecutorGrant", "metadata": {"name": name}, "spec": {}})
+
+    def status(self, namespace, name):
+        grant = self.call("GET", f"/apis/{GROUP}/namespaces/{namespace}/executorgrants/{name}", allow=(404,))
+        return (grant or {}).get("status", {})
+
+    def ledger(self, namespace, name, status):
+        """Writes the ledger, as the operator does."""
+        path = f"/apis/{GROUP}/namespaces/{namespace}/executorledgers"
+        made = {"apiVersion": GROUP, "kind": "ExecutorLedger", "metadata": {"name": name}, "status": status}
+        if self.call("POST", path, made, allow=(409,)) is None:
+            self.call("PATCH", f"{path}/{name}", {"status": status}, "application/merge-patch+json")
+
+
+def field(text, key):
+    return re.search(rf'{key}"?: *"?([^"\s,]+)', text).group(1)
+
+
+def definition(kind, status):
+    plural = kind.lower() + "s"
+    version = {"name": "v1alpha1", "served": True, "storage": True,
+               "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
+    if status:
+        version["subresources"] = {"status": {}}
+    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+            "metadata": {"name": f"{plural}.firesteel.dev"},
+            "spec": {"group": "firesteel.dev", "scope": "Namespaced", "versions": [version],
+                     "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": kind + "List"}}}
+
+
+def until(what, condition, seconds=90):
+    """Waits for something true; answers it."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"not within {seconds} s: {what}")

@@ -1,0 +1,119 @@
+package dev.firesteel.bridge;
+
+import java.util.ArrayList;
+import java.util.Collections;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.spark.resource.ResourceProfile;
+
+/**
+ * All that the driver has to say: what becomes the status of its ExecutorGrant.
+ *
+ * Spark's threads, the one that looks at Spark's executors and the one that follows the ledger write here and go on;
+ * the publisher waits here for something to send. Nothing in here blocks or talks to anybody.
+ */
+final class Demand {
+    private final Map<Integer, ResourceProfile> profiles = new TreeMap<>();
+    private final Map<Integer, Integer> wanted = new TreeMap<>();
+    private final Map<Integer, Map<String, Object>> shapes = new TreeMap<>();
+    private Map<String, String> registered = Collections.emptyMap();
+    private List<String> disconnected = Collections.emptyList();
+    private Long lossSeen;
+    private boolean stopped;
+    private boolean changed;
+
+    synchronized void want(ResourceProfile profile, int executors) {
+        profiles.put(profile.id(), profile);
+        Integer before = wanted.put(profile.id(), Math.max(0, executors));
+        if (before == null || before != executors) {
+            signal();
+        }
+    }
+
+    /** Profiles that are wanted and whose executors' shape is not known yet. */
+    synchronized List<ResourceProfile> shapeless() {
+        List<ResourceProfile> result = new ArrayList<>();
+        for (ResourceProfile profile : profiles.values()) {
+            if (!shapes.containsKey(profile.id())) {
+                result.add(profile);
+            }
+        }
+        return result;
+    }
+
+    synchronized void shape(int profile, Map<String, Object> shape) {
+        shapes.put(profile, shape);
+    }
+
+    synchronized void executors(Map<String, String> registeredNow, List<String> disconnectedNow) {
+        if (!stopped && (!registered.equals(registeredNow) || !disconnected.equals(disconnectedNow))) {
+            registered = registeredNow;
+            disconnected = disconnectedNow;
+            signal();
+        }
+    }
+
+    synchronized void lossSeen(long seq) {
+        if (lossSeen == null || lossSeen != seq) {
+            lossSeen = seq;
+            signal();
+        }
+    }
+
+    /** From now on nothing is wanted, whatever Spark still says. */
+    synchronized void stop() {
+        stopped = true;
+        registered = Collections.emptyMap();
+        disconnected = Collections.emptyList();
+        signal();
+    }
+
+    synchronized void signal() {
+        changed = true;
+        notifyAll();
+    }
+
+    /** Returns when something changed since the last call, or after this time. */
+    synchronized void await(long milliseconds) throws InterruptedException {
+        long end = System.nanoTime() + milliseconds * 1_000_000L;
+        while (!changed) {
+            long left = (end - System.nanoTime()) / 1_000_000L;
+            if (left <= 0) {
+                return;
+            }
+            wait(left);
+        }
+        changed = false;
+    }
+
+    synchronized boolean isStopped() {
+        return stopped;
+    }
+
+    /** The document to publish. Profiles without a shape are left out until they have one. */
+    synchronized Map<String, Object> document(String sparkVersion) {
+        Map<String, Object> document = new LinkedHashMap<>();
+        document.put("bridge", FiresteelAllocator.VERSION);
+        document.put("sparkVersion", sparkVersion);
+        Map<String, Object> rendered = new LinkedHashMap<>();
+        for (Map.Entry<Integer, Integer> entry : wanted.entrySet()) {
+            Map<String, Object> shape = shapes.get(entry.getKey());
+            if (shape != null) {
+                Map<String, Object> profile = new LinkedHashMap<>();
+                profile.put("wanted", stopped ? 0 : entry.getValue());
+                profile.putAll(shape);
+                rendered.put(String.valueOf(entry.getKey()), profile);
+            }
+        }
+        document.put("profiles", rendered);
+        document.put("registered", new LinkedHashMap<String, Object>(registered));
+        document.put("disconnected", disconnected);
+        if (lossSeen != null) {
+            document.put("lossSeen", lossSeen);
+        }
+        document.put("stopped", stopped);
+        return document;
+    }
+}

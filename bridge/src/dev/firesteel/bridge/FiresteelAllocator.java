@@ -1,0 +1,245 @@
+package dev.firesteel.bridge;
+
+import io.fabric8.kubernetes.api.model.Pod;
+import io.fabric8.kubernetes.client.KubernetesClient;
+import java.util.List;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
+import java.util.concurrent.TimeUnit;
+import org.apache.spark.SecurityManager;
+import org.apache.spark.SparkConf;
+import org.apache.spark.SparkContext;
+import org.apache.spark.resource.ResourceProfile;
+import org.apache.spark.scheduler.SparkListener;
+import org.apache.spark.scheduler.SparkListenerApplicationEnd;
+import org.apache.spark.scheduler.cluster.k8s.AbstractPodsAllocator;
+import org.apache.spark.scheduler.cluster.k8s.ExecutorPodsSnapshotsStore;
+import org.apache.spark.scheduler.cluster.k8s.KubernetesClusterSchedulerBackend;
+import org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBuilder;
+import org.apache.spark.util.Clock;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import scala.Option;
+import scala.Tuple2;
+import scala.collection.Iterator;
+import scala.collection.immutable.Map;
+
+/**
+ * Hands executor allocation to Firesteel's operator: spark.kubernetes.allocation.pods.allocator names this class.
+ *
+ * It makes no pods. What Spark wants goes into the status of the ExecutorGrant with the driver pod's name; what became of the
+ * executors comes from the ExecutorLedger of the same name, and Spark is told of each ended one once. See
+ * docs/executors.md. No method called by Spark waits for the API server, but stop (5 s at most).
+ */
+public final class FiresteelAllocator extends AbstractPodsAllocator {
+    static final String VERSION = "0.1.0";
+
+    /** The code Spark itself uses when too many executors failed. */
+    private static final int EXIT_EXECUTORS_FAILED = 11;
+
+    private static final long STOP_SECONDS = 5;
+    private static final long SCAN_MILLIS = 100;
+    private static final Logger LOG = LoggerFactory.getLogger(FiresteelAllocator.class);
+
+    /** The highest executor id seen in this JVM: a second SparkContext must not give ids of the first again. */
+    private static int highestId;
+
+    private final SparkConf conf;
+    private final SecurityManager security;
+    private final KubernetesExecutorBuilder builder;
+    private final KubernetesClient client;
+    private final String where;
+    private final Api api;
+    private final Demand demand = new Demand();
+    /** Executors that ended or were withdrawn: Spark must refuse them should they still come. */
+    private final Set<String> ended = ConcurrentHashMap.newKeySet();
+
+    private Publisher publisher;
+    private Thread publishing;
+    private Thread scanning;
+    private Thread reading;
+    private volatile boolean sentenced;
+
+    public FiresteelAllocator(SparkConf conf, SecurityManager security, KubernetesExecutorBuilder builder,
+            KubernetesClient client, ExecutorPodsSnapshotsStore store, Clock clock) {
+        this.conf = conf;
+        this.security = security;
+        this.builder = builder;
+        this.client = client;
+        String pod = required("spark.kubernetes.driver.pod.name");
+        String namespace = required("spark.kubernetes.namespace");
+        this.where = namespace + "/" + pod;
+        this.api = new Api(client, namespace, pod);
+    }
+
+    private String required(String key) {
+        String value = conf.get(key, "").trim();
+        if (value.isEmpty()) {
+            throw new IllegalArgumentException("Firesteel's executor allocator needs " + key + ", which firesteel submit and"
+                    + " the operator set; submit the application with one of them, or set"
+                    + " spark.kubernetes.allocation.pods.allocator to direct.");
+        }
+        return value;
+    }
+
+    @Override
+    public void start(String appId, KubernetesClusterSchedulerBackend schedulerBackend) {
+        Backend backend = new Backend(schedulerBackend);
+        SparkContext context = backend.context();
+        backend.dropCallsOnPods();
+        synchronized (FiresteelAllocator.class) {
+            backend.skipIdsThrough(highestId);
+        }
+        // What makes executors impossible to build has to fail the application here, and not go unnoticed in a thread.
+        ResourceProfile profile = context.resourceProfileManager().defaultResourceProfile();
+        demand.shape(profile.id(), Shape.of(conf, security, builder, client, appId, profile));
+
+        publisher = new Publisher(api, demand, wanted -> Shape.of(conf, security, builder, client, appId, wanted),
+                context.version(), "ExecutorGrant " + where);
+        publishing = thread("firesteel-demand", publisher);
+        scanning = thread("firesteel-executors", () -> scan(backend));
+        reading = thread("firesteel-ledger", new Ledger(api, new Losses(backend), "ExecutorLedger " + where));
+        context.addSparkListener(new SparkListener() {
+            @Override
+            public void onApplicationEnd(SparkListenerApplicationEnd end) {
+                // Comes before the executors are told to exit: nobody shall replace them.
+                demand.stop();
+            }
+        });
+        publishing.start();
+        scanning.start();
+        reading.start();
+        LOG.info("Executors are allocated by Firesteel's operator through ExecutorGrant {} (bridge {}).", where, VERSION);
+    }
+
+    /** Called by Spark under its lock, and from threads that must not die: leaves a note and returns. */
+    @Override
+    public void setTotalExpectedExecutors(Map<ResourceProfile, Object> total) {
+        Iterator<Tuple2<ResourceProfile, Object>> all = total.iterator();
+        while (all.hasNext()) {
+            Tuple2<ResourceProfile, Object> entry = all.next();
+            demand.want(entry._1(), ((Number) entry._2()).intValue());
+        }
+    }
+
+    /** The driver has no right to read its own pod, and nothing here needs it. */
+    @Override
+    public Option<Pod> driverPod() {
+        return Option.empty();
+    }
+
+    @Override
+    public boolean isDeleted(String executorId) {
+        return ended.contains(executorId);
+    }
+
+    @Override
+    public void stop(String appId) {
+        if (publishing == null) {
+            return;
+        }
+        demand.stop();
+        scanning.interrupt();
+        reading.interrupt();
+        publisher.finishBy(System.nanoTime() + TimeUnit.SECONDS.toNanos(STOP_SECONDS));
+        try {
+            publishing.join(TimeUnit.SECONDS.toMillis(STOP_SECONDS));
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        }
+        if (publishing.isAlive()) {
+            LOG.warn("ExecutorGrant {} could not be told within {} s that the application ended; the operator sees it from the"
+                    + " driver pod.", where, STOP_SECONDS);
+            publishing.interrupt();
+        }
+    }
+
+    /** Sees registrations, removals and broken connections as Spark does; several of them make one patch. */
+    private void scan(Backend backend) {
+        try {
+            while (!demand.isStopped()) {
+                java.util.Map<String, String> registered = backend.registered();
+                noteIds(registered.keySet());
+                demand.executors(registered, backend.disconnected());
+                Thread.sleep(SCAN_MILLIS);
+            }
+        } catch (InterruptedException e) {
+            Thread.currentThread().interrupt();
+        } catch (Throwable e) {
+            LOG.error("Firesteel's bridge cannot go on watching Spark's executors for {}.", where, e);
+        }
+    }
+
+    private static void noteIds(Set<String> ids) {
+        synchronized (FiresteelAllocator.class) {
+            for (String id : ids) {
+                try {
+                    highestId = Math.max(highestId, Integer.parseInt(id));
+                } catch (NumberFormatException e) {
+                    // Spark takes numbers only; not ours to judge.
+                }
+            }
+        }
+    }
+
+    /** Hands what the ledger says to Spark. */
+    private final class Losses implements Ledger.Reader {
+        private final Backend backend;
+
+        Losses(Backend backend) {
+            this.backend = backend;
+        }
+
+        @Override
+        public void losses(List<Ledger.Loss> losses) {
+            long last = -1;
+            for (Ledger.Loss loss : losses) {
+                // An id ends once: the ledger may be read again, or be a new one after somebody deleted it.
+                if (ended.add(loss.id)) {
+                    boolean withdrawn = "withdrawn".equals(loss.cause);
+                    // A withdrawn executor that was quicker than its withdrawal is a lost one.
+                    if (!withdrawn || backend.knows(loss.id)) {
+                        LOG.info("Executor {} ended with code {} ({}): {}", loss.id, loss.code, loss.cause, loss.text);
+                        backend.remove(loss.id, loss.code, "application".equals(loss.cause), loss.text);
+                    }
+                }
+                last = loss.seq;
+            }
+            if (last >= 0) {
+                demand.lossSeen(last);
+            }
+        }
+
+        @Override
+        public void verdict(String reason, String message) {
+            if (!sentenced && !demand.isStopped()) {
+                sentenced = true;
+                LOG.error("Firesteel's operator ends this application: {}: {}", reason, message);
+                exit();
+            }
+        }
+    }
+
+    /**
+     * The shutdown hooks stop the SparkContext, which calls {@link #stop}: none of that may wait for a thread of ours. Hooks
+     * of user code that hang do not keep an application alive that cannot go on.
+     */
+    private static void exit() {
+        Thread last = thread("firesteel-halt", () -> {
+            try {
+                Thread.sleep(60_000);
+                Runtime.getRuntime().halt(EXIT_EXECUTORS_FAILED);
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
+            }
+        });
+        last.start();
+        new Thread(() -> System.exit(EXIT_EXECUTORS_FAILED), "firesteel-exit").start();
+    }
+
+    private static Thread thread(String name, Runnable body) {
+        Thread thread = new Thread(body, name);
+        thread.setDaemon(true);
+        return thread;
+    }
+}

@@ -1,0 +1,85 @@
+package dev.firesteel.bridge;
+
+import io.fabric8.kubernetes.api.model.Container;
+import io.fabric8.kubernetes.api.model.EnvVar;
+import io.fabric8.kubernetes.api.model.Quantity;
+import io.fabric8.kubernetes.client.KubernetesClient;
+import java.util.Collections;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.TreeMap;
+import org.apache.spark.SecurityManager;
+import org.apache.spark.SparkConf;
+import org.apache.spark.deploy.k8s.KubernetesConf;
+import org.apache.spark.deploy.k8s.KubernetesExecutorConf;
+import org.apache.spark.resource.ResourceProfile;
+import org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBuilder;
+import scala.Option;
+
+/**
+ * What an executor of a resource profile looks like, from Spark's own builder: only it knows the driver's port, the JVM
+ * words Spark adds at run time, and what user code changed in the SparkConf.
+ *
+ * Sizes and literal environment only. Image, volumes, account and placement are none of the driver's business, and the
+ * secret of spark.authenticate stays here.
+ */
+final class Shape {
+    /** Stands for the executor's id, as in Spark's own StatefulSets. */
+    static final String EXECUTOR_ID = "EXECID";
+
+    private static final String SECRET = "_SPARK_AUTH_SECRET";
+
+    private Shape() {}
+
+    static Map<String, Object> of(SparkConf conf, SecurityManager security, KubernetesExecutorBuilder builder,
+            KubernetesClient client, String appId, ResourceProfile profile) {
+        KubernetesExecutorConf executor =
+                KubernetesConf.createExecutorConf(conf, EXECUTOR_ID, appId, Option.empty(), profile.id());
+        return of(builder.buildFromFeatures(executor, security, client, profile).pod().container());
+    }
+
+    private static Map<String, Object> of(Container container) {
+        Map<String, Object> env = new TreeMap<>();
+        for (EnvVar variable : container.getEnv()) {
+            if (variable.getValueFrom() == null && !SECRET.equals(variable.getName())) {
+                env.put(variable.getName(), variable.getValue() == null ? "" : variable.getValue());
+            }
+        }
+        Map<String, Quantity> requests = Collections.emptyMap();
+        Map<String, Quantity> limits = Collections.emptyMap();
+        if (container.getResources() != null) {
+            if (container.getResources().getRequests() != null) {
+                requests = container.getResources().getRequests();
+            }
+            if (container.getResources().getLimits() != null) {
+                limits = container.getResources().getLimits();
+            }
+        }
+        Map<String, Object> shape = new LinkedHashMap<>();
+        Object cores = env.get("SPARK_EXECUTOR_CORES");
+        if (cores != null) {
+            shape.put("cores", Integer.parseInt(cores.toString()));
+        }
+        put(shape, "cpu", requests.get("cpu"));
+        put(shape, "cpuLimit", limits.get("cpu"));
+        put(shape, "memory", requests.get("memory"));
+        Map<String, Object> named = new TreeMap<>();
+        for (Map.Entry<String, Quantity> limit : limits.entrySet()) {
+            if (limit.getKey().indexOf('/') >= 0) {
+                put(named, limit.getKey(), limit.getValue());
+            }
+        }
+        if (!named.isEmpty()) {
+            shape.put("resources", named);
+        }
+        shape.put("env", env);
+        return shape;
+    }
+
+    private static void put(Map<String, Object> map, String key, Quantity quantity) {
+        if (quantity != null) {
+            String format = quantity.getFormat();
+            map.put(key, quantity.getAmount() + (format == null ? "" : format));
+        }
+    }
+}
