@@ -59,7 +59,7 @@ class Plane:
     def write(self, name, content):
         (self.dir / name).write_text(json.dumps(content, indent=1) + "\n")
 
-    def kubeconfig(self, file, user):
+    def kubeconfig(self, file, user, server=None):
         def data(name):
             return base64.b64encode((self.pki / name).read_bytes()).decode()
         path = self.dir / file
@@ -70,7 +70,7 @@ kind: Config
 clusters:
 - name: testenv
   cluster:
-    server: {self.server}
+    server: {server or self.server}
     certificate-authority-data: {data("ca.crt")}
 users:
 - name: {user}

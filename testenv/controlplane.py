@@ -25,6 +25,7 @@ from pathlib import Path
 
 import certificates
 import components
+import realnode
 import toolchain
 from toolchain import Problem, say
 
@@ -39,14 +40,18 @@ class Abandoned(Exception):
 # --- what the verbs call
 
 
-def start(directory, kwok_nodes, owner_pid):
+def start(directory, kwok_nodes, owner_pid, real_node=False):
     began = time.monotonic()
     if not shutil.which("openssl"):
         raise toolchain.Unavailable("openssl is needed to make certificates and is not on PATH")
+    if real_node:
+        realnode.available()
+        realnode.fetch_tools()
     directory = new_directory(directory)
     ours, theirs = socket.socketpair()
     with ours, theirs, open(directory / "logs" / "supervisor.log", "wb") as log:
-        command = [sys.executable, "-B", __file__, str(directory), str(kwok_nodes), str(owner_pid or 0), str(theirs.fileno())]
+        command = [sys.executable, "-B", __file__, str(directory), str(kwok_nodes), str(owner_pid or 0), str(theirs.fileno()),
+                   "real-node" if real_node else ""]
         subprocess.Popen(command, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                          start_new_session=True, cwd="/")
         theirs.close()
@@ -124,7 +129,8 @@ def running_links():
 
 
 class Supervisor:
-    def __init__(self, directory, kwok_nodes, owner_pid, starter):
+    def __init__(self, directory, kwok_nodes, owner_pid, starter, real_node):
+        self.real_node, self.node = real_node, None
         self.dir, self.kwok_nodes, self.owner_pid, self.starter = directory, kwok_nodes, owner_pid, starter
         self.children = {}
         self.told_to_stop = False
@@ -153,6 +159,8 @@ class Supervisor:
                 self.starter.sendall(f"{problem}\n".encode())
         finally:
             self.end_children()
+            if self.node:
+                self.node.clean()
             self.link.unlink(missing_ok=True)
             if not keep:
                 shutil.rmtree(self.dir, ignore_errors=True)
@@ -174,6 +182,9 @@ class Supervisor:
                 self.end_children()
         if self.kwok_nodes:
             self.start_kwok()
+        if self.real_node:
+            self.node = realnode.Node(self.plane, self.request)
+            self.node.start(self.spawn, self.wait_until)
         self.write_env({"version": toolchain.pinned("k8s.io/kubernetes"), "server": self.plane.server,
                         "kubeconfig": str(self.dir / "kubeconfig"), "bin": str(toolchain.bin_dir()), "kwokNodes": self.kwok_nodes,
                         "components": {name: child.pid for name, child in self.children.items()}})
@@ -255,6 +266,15 @@ class Supervisor:
             self.check(deadline, f"{name} has not made {path} answer")
             time.sleep(0.05)
 
+    def wait_until(self, condition, otherwise):
+        deadline = time.monotonic() + READY_SECONDS
+        while True:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                if condition():
+                    return
+            self.check(deadline, otherwise)
+            time.sleep(0.1)
+
     def request(self, method, path, body=None):
         pki = self.dir / "pki"
         context = ssl.create_default_context(cafile=str(pki / "ca.crt"))
@@ -265,10 +285,11 @@ class Supervisor:
             answer = connection.getresponse()
             return answer.status, answer.read()
 
-    def spawn(self, name):
+    def spawn(self, name, command=None):
         with open(self.dir / "logs" / f"{name}.log", "wb") as log:
-            self.children[name] = subprocess.Popen(self.plane.command(name), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+            self.children[name] = subprocess.Popen(command or self.plane.command(name), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                                                    cwd=self.dir, preexec_fn=die_with_parent, close_fds=True)
+        return self.children[name]
 
     def end_children(self):
         for child in self.children.values():
@@ -304,4 +325,5 @@ def exists(pid):
 
 
 if __name__ == "__main__":
-    Supervisor(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), socket.socket(fileno=int(sys.argv[4]))).run()
+    Supervisor(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]), socket.socket(fileno=int(sys.argv[4])),
+               sys.argv[5:] == ["real-node"]).run()

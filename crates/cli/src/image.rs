@@ -1,10 +1,11 @@
 //! `firesteel local image`: which directories stand for images on this machine.
 
+use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use clap::Subcommand;
-use firesteel_node::runtime::{Progress, RuntimeError, Runtimes};
+use firesteel_node::runtime::{Compression, Progress, RuntimeError, Runtimes, Save};
 
 use crate::ExitStatus;
 use crate::exit::BadInput;
@@ -39,6 +40,30 @@ enum Verb {
         #[arg(value_name = "REF")]
         reference: String,
     },
+    /// Write the runtime of an image as an OCI archive, for a real cluster
+    #[command(after_help = "Examples:\n  firesteel local image save apache/spark:4.1.4 spark.tar\n  \
+                            docker load -i spark.tar\n  ctr --namespace k8s.io images import spark.tar")]
+    Save {
+        #[arg(value_name = "REF")]
+        reference: String,
+        /// Replaced when it exists
+        file: PathBuf,
+        /// Call the image by another name
+        #[arg(long, value_name = "REF")]
+        name: Option<String>,
+        /// Put Spark on this root file system, which must have Java, instead of on Debian packages
+        #[arg(long, value_name = "DIR")]
+        base: Option<PathBuf>,
+        /// How its layers are packed
+        #[arg(long, value_enum, default_value = "gzip")]
+        compression: Packing,
+    },
+}
+
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+enum Packing {
+    Gzip,
+    None,
 }
 
 pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
@@ -46,7 +71,9 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
         Some(dir) => std::path::absolute(dir)?,
         None => crate::node::cache_dir()?,
     };
-    let runtimes = Runtimes::new(cache, Arc::new(tell));
+    let teller = Arc::new(Teller::default());
+    let told = Arc::clone(&teller);
+    let runtimes = Runtimes::new(cache, Arc::new(move |progress| told.tell(progress)));
     let printer = Printer;
     match args.verb {
         Verb::Add { reference, dir } => {
@@ -71,7 +98,23 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
             }
         }
         Verb::Pull { reference } => runtimes.prepare(&reference).map_err(as_input)?,
+        Verb::Save { reference, file, name, base, compression } => {
+            if file.is_dir() {
+                return Err(BadInput(format!("{} is a directory: name a file to write", file.display())).into());
+            }
+            let compression = match compression {
+                Packing::Gzip => Compression::Gzip,
+                Packing::None => Compression::None,
+            };
+            let save = Save { file: &file, name: name.as_deref(), base: base.as_deref(), compression };
+            let saved = runtimes.save(&reference, &save);
+            teller.end();
+            let saved = saved.map_err(as_input)?;
+            let megabytes = saved.bytes / 1_000_000;
+            printer.talk(format_args!("Wrote {} to {} ({megabytes} MB, {})", saved.name, file.display(), saved.digest));
+        }
     }
+    teller.end();
     Ok(ExitStatus::Success)
 }
 
@@ -82,11 +125,38 @@ fn as_input(error: RuntimeError) -> anyhow::Error {
     }
 }
 
-fn tell(progress: &Progress) {
-    use std::io::IsTerminal as _;
-    if std::io::stderr().is_terminal() {
-        let percent =
-            progress.total.filter(|t| *t > 0).map_or(String::new(), |t| format!(" {} %", progress.done * 100 / t));
-        eprint!("\r{}{percent}   ", progress.what);
+/// Tells how far the making of a runtime is: on a terminal in one line that changes, otherwise in a line per step.
+#[derive(Default)]
+struct Teller {
+    last: Mutex<String>,
+}
+
+impl Teller {
+    fn tell(&self, progress: &Progress) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if std::io::stderr().is_terminal() {
+            let line = match progress.total.filter(|t| *t > 0) {
+                Some(total) => format!("{} {} %", progress.what, progress.done * 100 / total),
+                None if progress.done > 0 => format!("{} {} MB", progress.what, progress.done / 1_000_000),
+                None => progress.what.clone(),
+            };
+            if *last != line {
+                // Back to the start of the line, and away with what was there.
+                let _ = std::io::stderr().write_all(format!("\r\x1b[K{line}").as_bytes());
+                *last = line;
+            }
+        } else if *last != progress.what {
+            Printer.talk(&progress.what);
+            last.clone_from(&progress.what);
+        }
+    }
+
+    /// Leaves the line for what comes next.
+    fn end(&self) {
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        if !last.is_empty() && std::io::stderr().is_terminal() {
+            let _ = std::io::stderr().write_all(b"\r\x1b[K");
+        }
+        last.clear();
     }
 }

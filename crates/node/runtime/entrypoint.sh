@@ -36,26 +36,31 @@ driver_master() {
   done
 }
 
+# As the first process of a container: somebody must reap what the program leaves behind. On our own node the first
+# process is the agent's.
+first=()
+if [ "$$" = 1 ] && [ -x /usr/bin/tini ]; then first=(/usr/bin/tini -s --); fi
+
 case "$1" in
   driver)
     shift
     options=(--conf "spark.driver.bindAddress=$SPARK_DRIVER_BIND_ADDRESS"
              --conf "spark.executorEnv.SPARK_DRIVER_POD_IP=$SPARK_DRIVER_BIND_ADDRESS")
     if driver_master "$@"; then options+=(--conf "spark.kubernetes.driver.master=$FIRESTEEL_DRIVER_MASTER"); fi
-    exec "$SPARK_HOME/bin/spark-submit" "${options[@]}" --deploy-mode client "$@"
+    exec "${first[@]}" "$SPARK_HOME/bin/spark-submit" "${options[@]}" --deploy-mode client "$@"
     ;;
   executor)
     java_options=()
     for name in $(compgen -e | grep -E '^SPARK_JAVA_OPT_[0-9]+$' | sort -t_ -k4,4n); do
       java_options+=("${!name}")
     done
-    exec "$JAVA_HOME/bin/java" "${java_options[@]}" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
+    exec "${first[@]}" "$JAVA_HOME/bin/java" "${java_options[@]}" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
       -cp "$class_path:$SPARK_DIST_CLASSPATH" org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
       --driver-url "$SPARK_DRIVER_URL" --executor-id "$SPARK_EXECUTOR_ID" --cores "$SPARK_EXECUTOR_CORES" \
       --app-id "$SPARK_APPLICATION_ID" --hostname "$SPARK_EXECUTOR_POD_IP" \
       --resourceProfileId "$SPARK_RESOURCE_PROFILE_ID" --podName "$SPARK_EXECUTOR_POD_NAME"
     ;;
   *)
-    exec "$@"
+    exec "${first[@]}" "$@"
     ;;
 esac

@@ -4,6 +4,7 @@
 
 mod java;
 mod mapping;
+mod save;
 mod spark;
 
 use std::fs::{self, OpenOptions};
@@ -18,6 +19,7 @@ use crate::launch::{Mount, Overlay, Root, User};
 use crate::names::{DEFAULT_PATH, JAVA_HOME, SPARK_HOME, SPARK_UID};
 
 pub use mapping::Mappings;
+pub use save::{Compression, Save, Saved};
 
 /// How far the making of a runtime is.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,6 +45,8 @@ pub enum RuntimeError {
     File { path: String, source: io::Error },
     #[error("{0}")]
     Mapping(String),
+    #[error("writing the image: {0}")]
+    Archive(#[from] io::Error),
 }
 
 impl RuntimeError {
