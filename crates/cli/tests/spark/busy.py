@@ -1,0 +1,17 @@
+"""A sum that takes long enough for an executor to be lost and replaced on the way: it goes on until a third one has come."""
+import time
+
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+sc = spark.sparkContext
+deadline = time.time() + 240
+seen = set()
+while len(seen) < 4 and time.time() < deadline:
+    total = sc.parallelize(range(1000), 8).map(lambda n: (time.sleep(0.002), n)[1]).sum()
+    # The driver and every executor that ever was, by address.
+    keys = sc._jsc.sc().getExecutorMemoryStatus().keysIterator()
+    while keys.hasNext():
+        seen.add(keys.next())
+print(f"sum: {total}", flush=True)
+spark.stop()

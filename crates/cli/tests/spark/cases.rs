@@ -1,0 +1,194 @@
+//! The cases: what a Spark application does on the local cluster. A case fails by panicking.
+
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::Pod;
+
+use crate::bed::{Bed, Said, processes, said};
+
+const JAR: &str = "local:///opt/spark/examples/jars/spark-examples.jar";
+const PI: &str = "org.apache.spark.examples.SparkPi";
+const PI_PY: &str = "local:///opt/spark/examples/src/main/python/pi.py";
+const ALLOCATOR: &str = "spark.kubernetes.allocation.pods.allocator";
+
+pub(crate) struct Case {
+    pub(crate) name: &'static str,
+    /// The first release that can do it.
+    since: (u32, u32),
+    pub(crate) run: fn(&Bed, &str),
+}
+
+impl Case {
+    pub(crate) fn runs_on(&self, version: &str) -> bool {
+        let mut numbers = version.split('.').map(|n| n.parse::<u32>().unwrap());
+        (numbers.next().unwrap(), numbers.next().unwrap()) >= self.since
+    }
+}
+
+const fn case(name: &'static str, run: fn(&Bed, &str)) -> Case {
+    Case { name, since: (3, 5), run }
+}
+
+pub(crate) const CASES: [Case; 10] = [
+    case("pi_on_the_jvm_through_submit", pi_on_the_jvm_through_submit),
+    case("pi_in_python_through_submit", pi_in_python_through_submit),
+    case("pi_on_the_jvm_through_run", pi_on_the_jvm_through_run),
+    case("pi_in_python_through_run", pi_in_python_through_run),
+    case("dynamic_allocation_goes_from_one_to_four_and_back", dynamic_allocation),
+    case("a_stateful_set_allocates", a_stateful_set_allocates),
+    Case { name: "a_deployment_allocates", since: (4, 2), run: a_deployment_allocates },
+    case("a_killed_executor_is_replaced", a_killed_executor_is_replaced),
+    case("a_failing_driver_gives_its_exit_code", a_failing_driver_gives_its_exit_code),
+    case("a_stream_stops_when_its_driver_is_told_to", a_stream_stops_when_told_to),
+];
+
+fn registered(log: &str) -> usize {
+    log.matches(": Registered executor ").count()
+}
+
+fn assert_pi(said: &Said, log: &str, executors: usize) {
+    assert_eq!(said.code, 0, "{}\n{log}", said.err);
+    assert!(log.contains("Pi is roughly 3.1"), "{log}");
+    assert_eq!(registered(log), executors, "executors: {log}");
+}
+
+fn pi_on_the_jvm_through_submit(bed: &Bed, version: &str) {
+    let said = said(bed.submit(version, "pi", &[], &["--class", PI, JAR, "20"]));
+    assert_pi(&said, &bed.log("pi"), 2);
+}
+
+fn pi_in_python_through_submit(bed: &Bed, version: &str) {
+    let said = said(bed.submit(version, "pi-py", &[], &[PI_PY, "4"]));
+    assert_pi(&said, &bed.log("pi-py"), 2);
+}
+
+fn through_run(bed: &Bed, version: &str, rest: &[&str]) {
+    let image = format!("spark.kubernetes.container.image=apache/spark:{version}");
+    let all = "spark.scheduler.minRegisteredResourcesRatio=1";
+    let mut words = vec!["--conf", &image, "--conf", "spark.executor.instances=2", "--conf", all];
+    words.extend(["--conf", "spark.scheduler.maxRegisteredResourcesWaitingTime=200s"]);
+    words.extend(["--driver-memory", "512m", "--executor-memory", "512m"]);
+    words.extend(rest);
+    let said = bed.run(&words);
+    let log = said.out.clone();
+    assert_pi(&said, &log, 2);
+    assert!(said.err.contains("Finished: driver after"), "a summary: {}", said.err);
+}
+
+fn pi_on_the_jvm_through_run(bed: &Bed, version: &str) {
+    through_run(bed, version, &["--class", PI, JAR, "20"]);
+}
+
+fn pi_in_python_through_run(bed: &Bed, version: &str) {
+    through_run(bed, version, &[PI_PY, "4"]);
+}
+
+fn dynamic_allocation(bed: &Bed, version: &str) {
+    bed.write("grow.py", include_str!("grow.py"));
+    let files = bed.files();
+    let mut conf: Vec<(&str, &str)> = files.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    conf.extend([
+        ("spark.dynamicAllocation.enabled", "true"),
+        ("spark.dynamicAllocation.shuffleTracking.enabled", "true"),
+        ("spark.dynamicAllocation.minExecutors", "1"),
+        ("spark.dynamicAllocation.initialExecutors", "1"),
+        ("spark.dynamicAllocation.maxExecutors", "4"),
+        ("spark.dynamicAllocation.executorIdleTimeout", "3s"),
+        ("spark.executor.instances", "1"),
+    ]);
+    let said = said(bed.submit(version, "grow", &conf, &["local:///cases/grow.py"]));
+    let log = bed.log("grow");
+    assert_eq!(said.code, 0, "{}\n{log}", said.err);
+    // The driver has counted its executors: one at first, four at work, one when idle.
+    assert!(log.contains("counted: 1 4 1"), "{log}");
+}
+
+fn a_stateful_set_allocates(bed: &Bed, version: &str) {
+    let conf = [(ALLOCATOR, "statefulset")];
+    let mut command = bed.submit(version, "sets", &conf, &["--class", PI, JAR, "20"]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let set = bed.until("a StatefulSet", || bed.list::<StatefulSet>().into_iter().next());
+    assert_eq!(set.spec.replicas, Some(2));
+    finished(bed, child, "sets");
+    assert!(bed.log("sets").contains("Pi is roughly 3.1"));
+    bed.until("the StatefulSet to go", || bed.list::<StatefulSet>().is_empty().then_some(()));
+}
+
+fn a_deployment_allocates(bed: &Bed, version: &str) {
+    let conf = [(ALLOCATOR, "deployment")];
+    let mut command = bed.submit(version, "deploys", &conf, &["--class", PI, JAR, "20"]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let set = bed.until("a Deployment", || bed.list::<Deployment>().into_iter().next());
+    assert_eq!(set.spec.replicas, Some(2));
+    finished(bed, child, "deploys");
+    assert!(bed.log("deploys").contains("Pi is roughly 3.1"));
+    bed.until("the Deployment to go", || bed.list::<Deployment>().is_empty().then_some(()));
+}
+
+/// Waits for a client and expects a success.
+fn finished(bed: &Bed, mut child: std::process::Child, driver: &str) {
+    let code = bed.until("the client to end", || child.try_wait().unwrap());
+    assert!(code.success(), "{code}: {}", bed.log(driver));
+}
+
+fn a_killed_executor_is_replaced(bed: &Bed, version: &str) {
+    bed.write("busy.py", include_str!("busy.py"));
+    let files = bed.files();
+    let mut conf: Vec<(&str, &str)> = files.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    conf.push(("spark.kubernetes.executor.deleteOnTermination", "false"));
+    let mut command = bed.submit(version, "killed", &conf, &["local:///cases/busy.py"]);
+    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    bed.until("two executors at work", || (registered(&bed.log("killed")) == 2).then_some(()));
+    let victim = bed.pods("executor").into_iter().next().unwrap().metadata.name.unwrap();
+    let java = processes(&victim).into_iter().find(|(_, line)| line.contains("KubernetesExecutorBackend"));
+    let (pid, _) = java.expect("the executor's JVM");
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+    let lost = bed.until("the pod to fail", || bed.get::<Pod>(&victim).filter(|p| phase(p) == "Failed"));
+    assert_eq!(exit_code(&lost), Some(137));
+    finished(bed, child, "killed");
+    let log = bed.log("killed");
+    assert!(registered(&log) >= 3, "another one took its place: {log}");
+    assert!(log.contains("sum: 499500"), "and the result is right: {log}");
+}
+
+fn a_failing_driver_gives_its_exit_code(bed: &Bed, version: &str) {
+    bed.write("fails.py", "import sys\nprint('about to fail', flush=True)\nsys.exit(7)\n");
+    let files = bed.files();
+    let conf: Vec<(&str, &str)> = files.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let said = said(bed.submit(version, "fails", &conf, &["local:///cases/fails.py"]));
+    let pod: Pod = bed.get("fails").unwrap();
+    assert_eq!((phase(&pod), exit_code(&pod), said.code), ("Failed", Some(7), 7), "{}", said.err);
+    assert!(bed.log("fails").contains("about to fail"));
+}
+
+fn a_stream_stops_when_told_to(bed: &Bed, version: &str) {
+    bed.write("stream.py", include_str!("stream.py"));
+    let files = bed.files();
+    let mut conf: Vec<(&str, &str)> = files.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    conf.push(("spark.executor.instances", "1"));
+    let mut command = bed.submit(version, "stream", &conf, &["local:///cases/stream.py"]);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    bed.until("the stream to make progress", || bed.log("stream").contains("batch 2 has").then_some(()));
+    let log = bed.follow("stream");
+    let told = Instant::now();
+    bed.delete_pod("stream");
+    bed.until("the driver to go", || bed.get::<Pod>("stream").is_none().then_some(()));
+    // It stopped by itself: nobody had to kill it after the grace period.
+    assert!(told.elapsed() < Duration::from_secs(29), "{:?}", told.elapsed());
+    let log = bed.end_of(log);
+    assert!(log.contains("Invoking stop() from shutdown hook"), "{log}");
+    assert!(log.contains("Successfully stopped SparkContext"), "{log}");
+    bed.until("its executors to go", || bed.pods("executor").is_empty().then_some(()));
+    bed.until("the client to end", || child.try_wait().unwrap());
+}
+
+fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default()
+}
+
+fn exit_code(pod: &Pod) -> Option<i32> {
+    let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
+    Some(statuses.first()?.state.as_ref()?.terminated.as_ref()?.exit_code)
+}

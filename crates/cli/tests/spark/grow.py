@@ -1,0 +1,35 @@
+"""Counts its executors before work, at work and after it; with dynamic allocation they come and go."""
+import threading
+import time
+
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+sc = spark.sparkContext
+
+
+def executors():
+    # The driver itself is in the list.
+    return sc._jsc.sc().getExecutorMemoryStatus().size() - 1
+
+
+def wait_for(number):
+    deadline = time.time() + 240
+    while executors() != number and time.time() < deadline:
+        time.sleep(0.2)
+    return executors()
+
+
+first = wait_for(1)
+# More than four executors could do at once, for as long as it takes them to come.
+work = sc.parallelize(range(400), 400).map(lambda n: (time.sleep(0.5), n)[1])
+
+
+thread = threading.Thread(target=lambda: work.count(), daemon=True)
+thread.start()
+most = wait_for(4)
+sc.cancelAllJobs()
+thread.join(30)
+last = wait_for(1)
+print(f"counted: {first} {most} {last}", flush=True)
+spark.stop()

@@ -1,0 +1,186 @@
+//! Real Spark on the local cluster, from the outside: `firesteel submit` and `firesteel run` of real applications.
+//!
+//! All cases share one running cluster, one after the other: Spark is heavy and a cluster of its own for each case would be most
+//! of the time. So this test has a main function of its own instead of the usual one, with the usual words:
+//!   spark [FILTER]                     every case, with the release that most people use
+//!   spark --ignored [FILTER]           what `tests/real` adds: Pi with every other release, and Pi as an ordinary user
+//!   spark --full [--report FILE]       all cases with all releases, as root and as an ordinary user; `tests/full`
+#![allow(clippy::unwrap_used, reason = "a test")]
+
+mod bed;
+mod cases;
+
+use std::fmt::Write as _;
+use std::panic::AssertUnwindSafe;
+use std::time::{Duration, Instant};
+
+use bed::{Bed, Who};
+use cases::{CASES, Case};
+
+const MAIN: &str = "4.1.4";
+const OTHERS: [&str; 4] = ["3.5.9", "4.0.5", "4.2.1", "4.3.0"];
+/// The one case that other releases run in CI.
+const PI: &str = "pi_on_the_jvm_through_submit";
+
+/// One line of the result.
+struct Ran {
+    who: Who,
+    version: String,
+    case: &'static str,
+    took: Duration,
+    failure: Option<String>,
+}
+
+/// Cases with the same cluster.
+struct Round {
+    who: Who,
+    runs: Vec<(&'static Case, &'static str)>,
+}
+
+fn main() {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    let has = |word: &str| words.iter().any(|w| w == word);
+    let after = |word: &str| words.iter().position(|w| w == word).and_then(|at| words.get(at + 1)).cloned();
+    let report = after("--report");
+    let known = ["--report", "--ignored", "--include-ignored", "--full", "--list", "--nocapture", "--quiet", "--exact"];
+    let filter =
+        words.iter().find(|w| !w.starts_with("--") && Some(*w) != report.as_ref()).cloned().unwrap_or_default();
+    if let Some(strange) =
+        words.iter().find(|w| w.starts_with("--") && !w.starts_with("--test-threads") && !known.contains(&w.as_str()))
+    {
+        panic!("unknown option {strange}");
+    }
+    let rounds =
+        if has("--full") { full() } else { rounds(has("--ignored") || has("--include-ignored"), !has("--ignored")) };
+    let rounds: Vec<Round> = rounds
+        .into_iter()
+        .map(|round| {
+            let name = |case: &Case, version: &str| title(round.who, version, case.name);
+            let runs = round.runs.iter().copied().filter(|(c, v)| name(c, v).contains(&filter)).collect();
+            Round { runs, ..round }
+        })
+        .filter(|round| !round.runs.is_empty())
+        .collect();
+    if has("--list") {
+        for round in &rounds {
+            round.runs.iter().for_each(|(case, version)| println!("{}: test", title(round.who, version, case.name)));
+        }
+        return;
+    }
+    println!("\nrunning {} tests", rounds.iter().map(|r| r.runs.len()).sum::<usize>());
+    let ran: Vec<Ran> = rounds.iter().flat_map(run).collect();
+    let failed: Vec<&Ran> = ran.iter().filter(|r| r.failure.is_some()).collect();
+    for one in &failed {
+        let words = one.failure.as_deref().unwrap_or_default();
+        println!("\n---- {} ----\n{words}", title(one.who, &one.version, one.case));
+    }
+    if let Some(file) = report {
+        std::fs::write(&file, table(&ran)).unwrap();
+    }
+    let verdict = if failed.is_empty() { "ok" } else { "FAILED" };
+    println!(
+        "\ntest result: {verdict}. {} passed; {} failed; 0 ignored; 0 measured; 0 filtered out\n",
+        ran.len() - failed.len(),
+        failed.len()
+    );
+    std::process::exit(i32::from(!failed.is_empty()));
+}
+
+fn title(who: Who, version: &str, case: &str) -> String {
+    format!("{who}::spark_{}::{case}", version.replace('.', "_"))
+}
+
+/// What CI runs: here and in `tests/real`.
+fn rounds(more: bool, usual: bool) -> Vec<Round> {
+    let mut all = Vec::new();
+    let mut mine: Vec<(&Case, &str)> = Vec::new();
+    if usual {
+        mine.extend(CASES.iter().filter(|c| c.runs_on(MAIN)).map(|c| (c, MAIN)));
+    }
+    if more {
+        let others = |case: &&Case| case.name == PI || !case.runs_on(MAIN);
+        for version in OTHERS {
+            // What the main release cannot do is shown with the first that can.
+            let first = |case: &Case| case.name == PI || OTHERS.iter().find(|v| case.runs_on(v)) == Some(&version);
+            mine.extend(CASES.iter().filter(others).filter(|c| c.runs_on(version) && first(c)).map(|c| (c, version)));
+        }
+    }
+    all.push(Round { who: Who::Us, runs: mine });
+    if more && bed::is_root() {
+        let few = CASES.iter().filter(|c| c.name == PI || c.name == "pi_in_python_through_run");
+        all.push(Round { who: Who::OrdinaryUser, runs: few.map(|c| (c, MAIN)).collect() });
+    }
+    all
+}
+
+fn full() -> Vec<Round> {
+    let everything = || {
+        let versions = std::iter::once(MAIN).chain(OTHERS);
+        versions.flat_map(|v| CASES.iter().filter(move |c| c.runs_on(v)).map(move |c| (c, v))).collect::<Vec<_>>()
+    };
+    let mut all = vec![Round { who: Who::Us, runs: everything() }];
+    if bed::is_root() {
+        all.push(Round { who: Who::OrdinaryUser, runs: everything() });
+    }
+    all
+}
+
+fn run(round: &Round) -> Vec<Ran> {
+    let versions: std::collections::BTreeSet<&str> = round.runs.iter().map(|(_, v)| *v).collect();
+    let began = Instant::now();
+    let bed = match Bed::up(round.who, &versions) {
+        Ok(Some(bed)) => bed,
+        Ok(None) => return Vec::new(),
+        Err(failure) => {
+            let case = "a_cluster_comes_up";
+            println!("test {} ... FAILED", title(round.who, MAIN, case));
+            return vec![Ran {
+                who: round.who,
+                version: MAIN.to_owned(),
+                case,
+                took: began.elapsed(),
+                failure: Some(failure),
+            }];
+        }
+    };
+    let mut all = Vec::new();
+    for (case, version) in &round.runs {
+        let began = Instant::now();
+        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| (case.run)(&bed, version)));
+        let failure = outcome.err().map(|cause| {
+            let words = cause.downcast_ref::<String>().cloned();
+            words
+                .or_else(|| cause.downcast_ref::<&str>().map(|s| (*s).to_owned()))
+                .unwrap_or_else(|| "it panicked".to_owned())
+        });
+        let took = began.elapsed();
+        let word = if failure.is_none() { "ok" } else { "FAILED" };
+        println!("test {} ... {word} ({:.0} s)", title(round.who, version, case.name), took.as_secs_f64());
+        bed.clear();
+        all.push(Ran { who: round.who, version: (*version).to_owned(), case: case.name, took, failure });
+    }
+    let began = Instant::now();
+    let failure = bed.down().err();
+    let case = "nothing_is_left_after_it";
+    println!("test {} ... {}", title(round.who, MAIN, case), if failure.is_none() { "ok" } else { "FAILED" });
+    all.push(Ran { who: round.who, version: MAIN.to_owned(), case, took: began.elapsed(), failure });
+    all
+}
+
+/// The result for people, committed by `tests/full`.
+fn table(ran: &[Ran]) -> String {
+    let failed = ran.iter().filter(|r| r.failure.is_some()).count();
+    let mut text = format!(
+        "{} passed, {failed} failed\n\n| as | Spark | case | result | seconds |\n|---|---|---|---|---|\n",
+        ran.len() - failed
+    );
+    for one in ran {
+        let result = match &one.failure {
+            None => "ok".to_owned(),
+            Some(words) => format!("**failed**: {}", words.lines().next().unwrap_or_default().replace('|', "/")),
+        };
+        let (who, version, case, seconds) = (one.who, &one.version, one.case.replace('_', " "), one.took.as_secs());
+        let _ = writeln!(text, "| {who} | {version} | {case} | {result} | {seconds} |");
+    }
+    text
+}
