@@ -181,6 +181,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         metrics: args.metrics_bind_address.0,
         metrics_prefix: args.metrics_prefix.clone(),
         leader,
+        executors: Default::default(),
     })
 }
 
