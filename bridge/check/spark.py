@@ -97,6 +97,9 @@ class Driver(Process):
             "spark.executor.instances": "2",
             "spark.executor.cores": "1",
             "spark.ui.enabled": "false",
+            # Short lives: what the JVM would compile well is never used.
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.local.dir": scratch / "local",
             **SWITCHES, **conf,
         }

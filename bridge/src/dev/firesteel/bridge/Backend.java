@@ -40,7 +40,9 @@ final class Backend {
                     backend.org$apache$spark$scheduler$cluster$CoarseGrainedSchedulerBackend$$executorDataMap().iterator();
             while (all.hasNext()) {
                 Tuple2<String, ExecutorData> entry = all.next();
-                result.put(entry._1(), entry._2().executorHost());
+                String host = entry._2().executorHost();
+                // Spark writes IPv6 addresses in brackets.
+                result.put(entry._1(), host.startsWith("[") ? host.substring(1, host.length() - 1) : host);
             }
         }
         return result;

@@ -26,8 +26,9 @@ final class Demand {
 
     synchronized void want(ResourceProfile profile, int executors) {
         profiles.put(profile.id(), profile);
-        Integer before = wanted.put(profile.id(), Math.max(0, executors));
-        if (before == null || before != executors) {
+        int number = Math.max(0, executors);
+        Integer before = wanted.put(profile.id(), number);
+        if (before == null || before != number) {
             signal();
         }
     }
@@ -56,7 +57,7 @@ final class Demand {
     }
 
     synchronized void lossSeen(long seq) {
-        if (lossSeen == null || lossSeen != seq) {
+        if (lossSeen == null || seq > lossSeen) {
             lossSeen = seq;
             signal();
         }

@@ -2,6 +2,7 @@ package dev.firesteel.bridge;
 
 import io.fabric8.kubernetes.api.model.Pod;
 import io.fabric8.kubernetes.client.KubernetesClient;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
@@ -39,6 +40,7 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
 
     private static final long STOP_SECONDS = 5;
     private static final long SCAN_MILLIS = 100;
+    private static final long WAITING_NANOS = 60_000_000_000L;
     private static final Logger LOG = LoggerFactory.getLogger(FiresteelAllocator.class);
 
     /** The highest executor id seen in this JVM: a second SparkContext must not give ids of the first again. */
@@ -54,10 +56,10 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
     /** Executors that ended or were withdrawn: Spark must refuse them should they still come. */
     private final Set<String> ended = ConcurrentHashMap.newKeySet();
 
-    private Publisher publisher;
-    private Thread publishing;
-    private Thread scanning;
-    private Thread reading;
+    private volatile Publisher publisher;
+    private volatile Thread publishing;
+    private volatile Thread scanning;
+    private volatile Thread reading;
     private volatile boolean sentenced;
 
     public FiresteelAllocator(SparkConf conf, SecurityManager security, KubernetesExecutorBuilder builder,
@@ -185,6 +187,7 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
     /** Hands what the ledger says to Spark. */
     private final class Losses implements Ledger.Reader {
         private final Backend backend;
+        private final java.util.Map<String, Long> toldAt = new HashMap<>();
 
         Losses(Backend backend) {
             this.backend = backend;
@@ -192,7 +195,6 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
 
         @Override
         public void losses(List<Ledger.Loss> losses) {
-            long last = -1;
             for (Ledger.Loss loss : losses) {
                 // An id ends once: the ledger may be read again, or be a new one after somebody deleted it.
                 if (ended.add(loss.id)) {
@@ -203,10 +205,7 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
                         backend.remove(loss.id, loss.code, "application".equals(loss.cause), loss.text);
                     }
                 }
-                last = loss.seq;
-            }
-            if (last >= 0) {
-                demand.lossSeen(last);
+                demand.lossSeen(loss.seq);
             }
         }
 
@@ -216,6 +215,17 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
                 sentenced = true;
                 LOG.error("Firesteel's operator ends this application: {}: {}", reason, message);
                 exit();
+            }
+        }
+
+        /** In the driver's log, where people look first; each reason at most once a minute. */
+        @Override
+        public void waiting(String reason, String message) {
+            long now = System.nanoTime();
+            Long before = toldAt.get(reason);
+            if (!message.isEmpty() && !demand.isStopped() && (before == null || now - before > WAITING_NANOS)) {
+                toldAt.put(reason, now);
+                LOG.warn("Fewer executors than wanted ({}): {}", reason, message);
             }
         }
     }

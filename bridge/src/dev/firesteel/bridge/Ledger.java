@@ -40,6 +40,9 @@ final class Ledger implements Runnable {
         void losses(List<Loss> losses);
 
         void verdict(String reason, String message);
+
+        /** Why there are fewer executors than wanted. */
+        void waiting(String reason, String message);
     }
 
     private static final Logger LOG = LoggerFactory.getLogger(FiresteelAllocator.class);
@@ -163,7 +166,7 @@ final class Ledger implements Runnable {
                 Map<String, Object> loss = map(entry);
                 if (loss.get("id") != null) {
                     losses.add(new Loss(number(loss.get("seq"), 0), loss.get("id").toString(), (int) number(loss.get("code"), -1),
-                            String.valueOf(loss.get("cause")), String.valueOf(loss.get("text"))));
+                            text(loss.get("cause")), text(loss.get("text"))));
                 }
             }
         }
@@ -171,7 +174,17 @@ final class Ledger implements Runnable {
         reader.losses(losses);
         Map<String, Object> verdict = map(status.get("verdict"));
         if (verdict.get("reason") != null) {
-            reader.verdict(verdict.get("reason").toString(), String.valueOf(verdict.get("message")));
+            reader.verdict(verdict.get("reason").toString(), text(verdict.get("message")));
+        }
+        if (Boolean.FALSE.equals(status.get("accepted"))) {
+            reader.waiting("NotAccepted", text(status.get("message")));
+        } else if (status.get("conditions") instanceof List) {
+            for (Object entry : (List<?>) status.get("conditions")) {
+                Map<String, Object> condition = map(entry);
+                if ("Satisfied".equals(condition.get("type")) && "False".equals(condition.get("status"))) {
+                    reader.waiting(text(condition.get("reason")), text(condition.get("message")));
+                }
+            }
         }
         return true;
     }
@@ -185,6 +198,10 @@ final class Ledger implements Runnable {
 
     private static Map<String, Object> map(Object value) {
         return value instanceof Map ? MergePatch.object(value) : Collections.emptyMap();
+    }
+
+    private static String text(Object value) {
+        return value == null ? "" : value.toString();
     }
 
     private static long number(Object value, long otherwise) {

@@ -27,7 +27,7 @@ final class Publisher implements Runnable {
      * What the API server has. Of the JVM, not of the instance: a second SparkContext in the same driver goes on with the
      * same grant, and has to take out what the first one left there.
      */
-    private static Map<String, Object> published = new LinkedHashMap<>();
+    private static volatile Map<String, Object> published = new LinkedHashMap<>();
 
     private final Api api;
     private final Demand demand;
@@ -47,6 +47,9 @@ final class Publisher implements Runnable {
         this.shaper = shaper;
         this.sparkVersion = sparkVersion;
         this.where = where;
+        if (published.get("lossSeen") instanceof Long) {
+            demand.lossSeen((Long) published.get("lossSeen"));
+        }
     }
 
     /** Ends the thread as soon as all is published, and at this time (of System.nanoTime) in any case. */
