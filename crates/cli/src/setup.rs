@@ -34,6 +34,9 @@ pub(crate) struct Args {
     /// Also what spark.kubernetes.allocation.pods.allocator=statefulset needs
     #[arg(long)]
     statefulset: bool,
+    /// Only what spark.kubernetes.allocation.pods.allocator=firesteel needs: no right on pods at all
+    #[arg(long, conflicts_with = "statefulset")]
+    executors_outside: bool,
     /// Apply it to the cluster instead of printing it
     #[arg(long)]
     apply: bool,
@@ -92,7 +95,7 @@ fn objects(args: &Args) -> anyhow::Result<Vec<Value>> {
         metadata: named(&args.service_account),
         ..ServiceAccount::default()
     })?);
-    objects.push(serde_json::to_value(Role { metadata: named(&role), rules: Some(rules(args.statefulset)) })?);
+    objects.push(serde_json::to_value(Role { metadata: named(&role), rules: Some(rules(args)) })?);
     let subject = Subject {
         kind: "ServiceAccount".to_owned(),
         name: args.service_account.clone(),
@@ -114,7 +117,7 @@ fn objects(args: &Args) -> anyhow::Result<Vec<Value>> {
 
 /// What Spark's driver does in its namespace: it makes, watches, labels and removes executor pods; makes their ConfigMap and
 /// volume claims (and, from 4.2, grows these); and at its end removes by label what is left, its own service included.
-fn rules(statefulset: bool) -> Vec<PolicyRule> {
+fn rules(args: &Args) -> Vec<PolicyRule> {
     let strings = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| PolicyRule {
         api_groups: Some(strings(&[group])),
@@ -122,13 +125,20 @@ fn rules(statefulset: bool) -> Vec<PolicyRule> {
         verbs: strings(verbs),
         ..PolicyRule::default()
     };
+    let outside = [
+        rule("firesteel.dev", &["executorgrants/status"], &["patch"]),
+        rule("firesteel.dev", &["executorledgers"], &["get", "watch"]),
+    ];
+    if args.executors_outside {
+        return outside.into();
+    }
     let mut rules = vec![
         rule("", &["pods"], &["create", "delete", "deletecollection", "get", "list", "patch", "watch"]),
         rule("", &["configmaps"], &["create", "delete", "deletecollection", "get", "list"]),
         rule("", &["persistentvolumeclaims"], &["create", "delete", "deletecollection", "get", "list", "patch"]),
         rule("", &["services"], &["delete", "deletecollection", "get", "list"]),
     ];
-    if statefulset {
+    if args.statefulset {
         rules.push(rule("apps", &["statefulsets"], &["create", "delete", "get", "list", "patch", "watch"]));
         rules.push(rule("apps", &["statefulsets/scale"], &["get", "patch", "update"]));
     }

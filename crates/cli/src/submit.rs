@@ -9,6 +9,7 @@ pub(crate) mod disk;
 mod explanation;
 mod fault;
 mod gate;
+pub(crate) mod grant;
 mod handover;
 pub(crate) mod interrupt;
 mod manifest;
@@ -21,8 +22,9 @@ mod usage;
 pub(crate) mod verdict;
 mod waiting;
 
+use firesteel_api::ExecutorGrant;
 use firesteel_spark::args::{self, Output, RawArgs};
-use firesteel_spark::driver::{self, DriverPlan};
+use firesteel_spark::driver::DriverPlan;
 use firesteel_spark::submission::{self, Around, Control, Effective, Resolved};
 use firesteel_spark::{SparkConf, Surroundings};
 use kube::ResourceExt as _;
@@ -135,7 +137,8 @@ fn submit(
     printer: Printer,
 ) -> anyhow::Result<ExitStatus> {
     let settings = Settings::read(&effective.submission.conf)?;
-    let plan = driver::plan(&effective.submission, around).map_err(bad_input)?;
+    let secret = surroundings::secret();
+    let (plan, grant) = firesteel_core::grant::plan(&effective.submission, around, &secret).map_err(bad_input)?;
     upload::check(&plan.uploads)?;
     if raw.own.explain || raw.verbose {
         let table = explanation::table(effective, &plan);
@@ -148,13 +151,14 @@ fn submit(
         printer.talk(table.trim_end());
     }
     if raw.own.dry_run {
-        let text = format(raw.own.output.unwrap_or_default()).render(&manifest::list(&plan)?)?;
+        let text = format(raw.own.output.unwrap_or_default()).render(&manifest::list(&plan, grant.as_ref())?)?;
         warn(effective, &plan, printer);
         printer.data(text)?;
         return Ok(ExitStatus::Success);
     }
     warn(effective, &plan, printer);
-    let driver = Driver { conf: &effective.submission.conf, plan: &plan, settings: &settings, printer };
+    let driver =
+        Driver { conf: &effective.submission.conf, plan: &plan, grant: grant.as_ref(), settings: &settings, printer };
     let exit = runtime()?.block_on(driver.run(around))?;
     Ok(if raw.own.exit_zero && exit != ExitStatus::Interrupted { ExitStatus::Success } else { exit })
 }
@@ -169,6 +173,7 @@ fn warn(effective: &Effective, plan: &DriverPlan, printer: Printer) {
 struct Driver<'a> {
     conf: &'a SparkConf,
     plan: &'a DriverPlan,
+    grant: Option<&'a ExecutorGrant>,
     settings: &'a Settings,
     printer: Printer,
 }
@@ -177,7 +182,7 @@ impl Driver<'_> {
     async fn run(&self, around: &Surroundings<'_>) -> anyhow::Result<ExitStatus> {
         let cluster = Cluster::reach(&self.settings.access)?;
         let interrupt = Interrupt::listen()?;
-        let creation = Creation::new(&cluster, self.plan, &interrupt)?;
+        let creation = Creation::new(&cluster, self.plan, &interrupt)?.with_grant(self.grant);
         let shipped = upload::ship(&self.plan.uploads, self.conf, &around.env, self.printer).await?;
         let pod = match creation.run(self.printer).await {
             Ok(pod) => pod,

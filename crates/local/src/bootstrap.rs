@@ -60,6 +60,8 @@ fn account_objects(namespace: &str, name: &str) -> Vec<Value> {
             {"apiGroups": [""], "resources": ["pods/log"], "verbs": ["get", "list"]},
             {"apiGroups": ["apps"], "resources": ["statefulsets", "deployments"], "verbs": verbs},
             {"apiGroups": ["apps"], "resources": ["statefulsets/scale", "deployments/scale"], "verbs": ["get", "update", "patch"]},
+            {"apiGroups": ["firesteel.dev"], "resources": ["executorgrants/status"], "verbs": ["patch"]},
+            {"apiGroups": ["firesteel.dev"], "resources": ["executorledgers"], "verbs": ["get", "watch"]},
         ]}),
         json!({"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding", "metadata": meta,
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name},

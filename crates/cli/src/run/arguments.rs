@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
+use firesteel_api::ExecutorGrant;
 use firesteel_spark::args::{self, Opt};
-use firesteel_spark::driver::{self, DriverPlan};
+use firesteel_spark::driver::DriverPlan;
 use firesteel_spark::submission::{self, Around, Effective, MainResource, Resolved, is_local_file};
 
 use crate::exit::BadInput;
@@ -81,7 +82,11 @@ impl Wanted {
     }
 
     /// The plan for the cluster at `url`.
-    pub(crate) fn plan(mut self, url: &str, shelf: &mut Shelf) -> anyhow::Result<(DriverPlan, Vec<String>)> {
+    pub(crate) fn plan(
+        mut self,
+        url: &str,
+        shelf: &mut Shelf,
+    ) -> anyhow::Result<(DriverPlan, Option<ExecutorGrant>, Vec<String>)> {
         let submission = &mut self.effective.submission;
         let conf = &mut submission.conf;
         conf.insert("spark.master".to_owned(), format!("k8s://{url}"));
@@ -122,10 +127,12 @@ impl Wanted {
             }
         }
         let around = surroundings::look(&Disk);
-        let plan = driver::plan(submission, &around).map_err(|e| BadInput(e.to_string()))?;
+        let secret = surroundings::secret();
+        let (plan, grant) =
+            firesteel_core::grant::plan(submission, &around, &secret).map_err(|e| BadInput(e.to_string()))?;
         let mut warnings = self.effective.warnings;
         warnings.extend(plan.warnings.iter().cloned());
-        Ok((plan, warnings))
+        Ok((plan, grant, warnings))
     }
 }
 

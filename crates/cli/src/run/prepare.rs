@@ -55,13 +55,14 @@ pub(crate) async fn submission(
     let began = Instant::now();
     let mut shelf = new_shelf(local);
     stop_if(interrupt)?;
-    let (plan, warnings) = wanted.plan(&local.cluster.server, &mut shelf)?;
+    let (plan, grant, warnings) = wanted.plan(&local.cluster.server, &mut shelf)?;
     warnings.iter().for_each(|w| view.line(&format!("Warning: {w}")));
     namespace(local, &plan.namespace, view).await?;
     if let Some(account) = plan.pod.spec.as_ref().and_then(|s| s.service_account_name.as_deref()) {
         service_account(local, &plan.namespace, account, view).await?;
     }
-    let pod = Creation::new(&local.cluster, &plan, interrupt)?.run(crate::output::Printer).await?;
+    let pod =
+        Creation::new(&local.cluster, &plan, interrupt)?.with_grant(grant.as_ref()).run(crate::output::Printer).await?;
     let followed = Followed { namespace: plan.namespace.clone(), name: pod.name_any(), application: None };
     Ok(Started { followed: vec![followed], began, shelf })
 }

@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use firesteel_api::ExecutorGrant;
 use firesteel_spark::driver::DriverPlan;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate};
@@ -25,7 +26,7 @@ use crate::cluster::refusal::Attempt;
 use crate::exit::Interrupted;
 use crate::output::Printer;
 use crate::submit::gate::{self, GATE, Order};
-use crate::submit::{fault, interrupt::Interrupt, object::Beside};
+use crate::submit::{fault, grant, interrupt::Interrupt, object::Beside};
 
 /// How long deleted objects may take to go away before they are made again.
 const VANISHING: Duration = Duration::from_secs(30);
@@ -58,6 +59,8 @@ impl<E: Into<anyhow::Error>> From<E> for Stop {
 pub(crate) struct Creation<'a> {
     cluster: &'a Cluster,
     plan: &'a DriverPlan,
+    /// What the operator is to give the driver as executors.
+    grant: Option<&'a ExecutorGrant>,
     beside: Vec<Beside>,
     interrupt: &'a Interrupt,
     pods: Api<Pod>,
@@ -69,11 +72,17 @@ impl<'a> Creation<'a> {
         Ok(Creation {
             cluster,
             plan,
+            grant: None,
             beside: plan.objects.iter().map(Beside::new).collect::<Result<_, _>>()?,
             interrupt,
             pods: Api::namespaced(cluster.client.clone(), &plan.namespace),
             name: plan.pod.name_any(),
         })
+    }
+
+    /// The same, with executors outside the driver.
+    pub(crate) fn with_grant(self, grant: Option<&'a ExecutorGrant>) -> Self {
+        Creation { grant, ..self }
     }
 
     /// Creates everything and gives the driver pod, or removes what was made and says why.
@@ -116,6 +125,10 @@ impl<'a> Creation<'a> {
         self.go_on()?;
         self.create_beside(&pod, made).await?;
         self.go_on()?;
+        if let Some(grant) = self.grant {
+            grant::settle(self.cluster, grant, &pod, owner(&pod), &params()).await?;
+            self.go_on()?;
+        }
         let gated = gate::position(&pod).is_some();
         if gated { self.lift(pod).await } else { Ok(pod) }
     }

@@ -28,6 +28,13 @@ fn ids(now: u64) -> Ids {
     Ids::from_bytes(&bytes, now)
 }
 
+/// A text that nobody can guess.
+pub(crate) fn secret() -> String {
+    let mut bytes = [0; 32];
+    rand::rng().fill_bytes(&mut bytes);
+    bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+}
+
 /// The submitting user as Spark names it: `SPARK_USER`, else what Hadoop believes.
 fn user(env: &BTreeMap<String, String>) -> String {
     let named = ["SPARK_USER", "HADOOP_USER_NAME"].iter().find_map(|key| env.get(*key)).filter(|name| !name.is_empty());

@@ -1,0 +1,61 @@
+//! Executors outside the driver: the grant is made after the pod, which owns it, and before the pod may start; and no driver
+//! starts before an operator has answered that it will look after it.
+
+use std::time::Duration;
+
+use firesteel_api::{ExecutorGrant, ExecutorLedger};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::ResourceExt as _;
+use kube::api::{Api, PostParams};
+
+use crate::cluster::Cluster;
+use crate::cluster::refusal::Attempt;
+
+/// How long an operator may take to answer.
+const ANSWER: Duration = Duration::from_secs(15);
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Makes the grant of a pod, and waits for the operator's answer to it.
+pub(super) async fn settle(
+    cluster: &Cluster,
+    grant: &ExecutorGrant,
+    pod: &Pod,
+    owner: OwnerReference,
+    params: &PostParams,
+) -> anyhow::Result<()> {
+    let (namespace, name) = (pod.namespace().unwrap_or_default(), pod.name_any());
+    let about =
+        |verb| Attempt { verb, kind: "executorgrant", name: &name, namespace: &namespace, server: &cluster.server };
+    let mut grant = grant.clone();
+    grant.metadata.owner_references = Some(vec![owner]);
+    grant.spec.driver.pod_uid = pod.uid();
+    let grants: Api<ExecutorGrant> = Api::namespaced(cluster.client.clone(), &namespace);
+    match cluster.ask(grants.create(params, &grant)).await {
+        Ok(_) => {}
+        Err(kube::Error::Api(status)) if status.code == 404 && !status.message.contains("namespaces") => anyhow::bail!(
+            "this cluster does not know ExecutorGrants, which spark.kubernetes.allocation.pods.allocator=firesteel needs: run `firesteel crds | kubectl apply -f -` and start `firesteel operator`, or use the allocator direct"
+        ),
+        Err(error) => return Err(about("create").refused(&error).into()),
+    }
+    super::fault::after_write();
+    let ledgers: Api<ExecutorLedger> = Api::namespaced(cluster.client.clone(), &namespace);
+    let deadline = tokio::time::Instant::now() + ANSWER;
+    while tokio::time::Instant::now() < deadline {
+        let found = match cluster.ask(ledgers.get_opt(&name)).await {
+            Ok(found) => found,
+            Err(error) => return Err(about("get the ledger of").refused(&error).into()),
+        };
+        if let Some(status) = found.and_then(|ledger| ledger.status) {
+            if status.accepted {
+                return Ok(());
+            }
+            anyhow::bail!("the operator does not accept executors for pod {namespace}/{name}: {}", status.message);
+        }
+        tokio::time::sleep(LOOK).await;
+    }
+    anyhow::bail!(
+        "no Firesteel operator answered for namespace {namespace} within {} s, and without one nobody would create executors: start `firesteel operator`, or use spark.kubernetes.allocation.pods.allocator=direct",
+        ANSWER.as_secs()
+    )
+}
