@@ -1,5 +1,7 @@
 //! The custom resource definitions, ready for a cluster.
 
+mod rules;
+
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
@@ -45,7 +47,7 @@ pub fn manifests() -> Vec<Value> {
                     && let Some(spec) = schema.pointer_mut(spec)
                 {
                     spec["required"] = json!(["type", "sparkVersion", "mainApplicationFile", "driver", "executor"]);
-                    spec["x-kubernetes-validations"] = rules();
+                    rules::put(spec);
                 }
                 if kind == "ExecutorGrant"
                     && let Some(spec) = schema.pointer_mut("/properties/spec")
@@ -56,10 +58,7 @@ pub fn manifests() -> Vec<Value> {
                     }]);
                 }
                 if kind == "SparkApplication" {
-                    schema["x-kubernetes-validations"] = json!([{
-                        "rule": "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$') && self.metadata.name.size() <= 63",
-                        "message": "metadata.name must be a DNS label of at most 63 characters that begins with a letter",
-                    }]);
+                    rules::name(schema);
                 }
             }
             crd
@@ -79,24 +78,6 @@ fn strip_defaults(schema: &mut Value) {
             strip_defaults(inner);
         }
     }
-}
-
-/// What CEL can refuse at once. The controller refuses the same with the same meaning for objects that got in otherwise.
-fn rules() -> Value {
-    json!([
-        {
-            "rule": "!has(self.nodeSelector) || self.nodeSelector.size() == 0 || ((!has(self.driver.nodeSelector) || self.driver.nodeSelector.size() == 0) && (!has(self.executor.nodeSelector) || self.executor.nodeSelector.size() == 0))",
-            "message": "nodeSelector cannot be combined with driver.nodeSelector or executor.nodeSelector",
-        },
-        {
-            "rule": "!has(self.sparkConf) || !('spark.master' in self.sparkConf)",
-            "message": "sparkConf must not set spark.master",
-        },
-        {
-            "rule": "!has(self.mode) || self.mode == 'cluster'",
-            "message": "mode must be cluster: with client mode the driver would run inside the operator",
-        },
-    ])
 }
 
 #[cfg(test)]

@@ -388,7 +388,21 @@ pub struct ExecutorCounts {
     /// Gone before their end was seen.
     #[serde(default)]
     pub unknown: i32,
-    /// The highest id of an ended executor that `executorState` no longer lists.
+    /// Executors that `executorState` has no room for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub forgotten_through: Option<i64>,
+    pub untracked: Option<UntrackedExecutors>,
+}
+
+/// Ids of executors that `executorState` does not list, as ranges such as `1-900,902`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct UntrackedExecutors {
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub live: String,
+    /// Ended and counted, while their pods still exist.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub ended: String,
+    /// Gone before their end was seen.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub lost: String,
 }

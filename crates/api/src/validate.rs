@@ -45,6 +45,17 @@ pub const DENIED_KEYS: [(&str, &str); 14] = [
     ("spark.kubernetes.authenticate.submission.oauthToken", "the operator has its own credentials"),
 ];
 
+/// Sentences that rules in the custom resource definitions say too.
+pub(crate) const NAME: &str =
+    "is not a DNS label: use at most 63 lower case letters, digits and dashes, a letter first";
+pub(crate) const NO_IMAGE: &str = "no image: set spec.image, or an image for each role";
+pub(crate) const NO_MAIN_FILE: &str =
+    "is missing: give the jar, Python or R file to run, such as local:///opt/app/main.jar";
+pub(crate) const NO_MAIN_CLASS: &str = "is missing: a {} application needs the class to start";
+pub(crate) const ONE_SELECTOR: &str = "cannot be combined with spec.nodeSelector; use one of them";
+pub(crate) const TOO_MANY: &str = "must not be more than maxExecutors";
+pub(crate) const NOT_NEGATIVE: &str = "must not be negative";
+
 /// The volume types that Spark can use as scratch space.
 pub const LOCAL_DIR_PREFIX: &str = "spark-local-dir-";
 
@@ -77,7 +88,7 @@ pub fn problems(name: &str, namespace: &str, spec: &SparkApplicationSpec) -> Vec
     found.ingresses(spec);
     found.monitoring(spec);
     if spec.time_to_live_seconds.is_some_and(|ttl| ttl < 0) {
-        found.add("spec.timeToLiveSeconds", "must not be negative");
+        found.add("spec.timeToLiveSeconds", NOT_NEGATIVE);
     }
     found.0
 }
@@ -102,12 +113,7 @@ impl Found {
             && name.bytes().last().is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit())
             && name.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-');
         if !label {
-            self.add(
-                "metadata.name",
-                format!(
-                    "{name:?} is not a DNS label: use at most 63 lower case letters, digits and dashes, a letter first"
-                ),
-            );
+            self.add("metadata.name", format!("{name:?} {NAME}"));
         }
     }
 
@@ -122,7 +128,7 @@ impl Found {
             if spec.image.as_deref().unwrap_or_default().is_empty()
                 && role.image.as_deref().unwrap_or_default().is_empty()
             {
-                self.add(path, "no image: set spec.image, or an image for each role");
+                self.add(path, NO_IMAGE);
             }
         }
     }
@@ -130,13 +136,13 @@ impl Found {
     fn main(&mut self, spec: &SparkApplicationSpec) {
         let path = "spec.mainApplicationFile";
         let Some(file) = spec.main_application_file.as_deref().filter(|f| !f.is_empty()) else {
-            self.add(path, "is missing: give the jar, Python or R file to run, such as local:///opt/app/main.jar");
+            self.add(path, NO_MAIN_FILE);
             return;
         };
         self.remote(path, file);
         if matches!(spec.type_.as_str(), "Java" | "Scala") && spec.main_class.as_deref().unwrap_or_default().is_empty()
         {
-            self.add("spec.mainClass", format!("is missing: a {} application needs the class to start", spec.type_));
+            self.add("spec.mainClass", NO_MAIN_CLASS.replace("{}", &spec.type_));
         }
         if let Some(deps) = &spec.deps {
             let lists = [
@@ -215,12 +221,12 @@ impl Found {
         if let (Some(least), Some(most)) = (least, most)
             && least > most
         {
-            self.add("spec.dynamicAllocation.minExecutors", format!("{least} is more than maxExecutors {most}"));
+            self.add("spec.dynamicAllocation.minExecutors", TOO_MANY);
         }
         if let (Some(first), Some(most)) = (dynamic.initial_executors, most)
             && first > most
         {
-            self.add("spec.dynamicAllocation.initialExecutors", format!("{first} is more than maxExecutors {most}"));
+            self.add("spec.dynamicAllocation.initialExecutors", TOO_MANY);
         }
         for (name, n) in
             [("minExecutors", least), ("maxExecutors", most), ("initialExecutors", dynamic.initial_executors)]
@@ -237,7 +243,7 @@ impl Found {
         }
         for (path, role) in [("spec.driver", &spec.driver.pod), ("spec.executor", &spec.executor.pod)] {
             if !role.node_selector.is_empty() {
-                self.add(format!("{path}.nodeSelector"), "cannot be combined with spec.nodeSelector; use one of them");
+                self.add(format!("{path}.nodeSelector"), ONE_SELECTOR);
             }
         }
     }

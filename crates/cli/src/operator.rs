@@ -129,7 +129,7 @@ async fn client(kubeconfig: Option<PathBuf>) -> anyhow::Result<kube::Client> {
         None => kube::Config::infer().await.context("no cluster: give --kubeconfig FILE")?,
     };
     config.connect_timeout = Some(std::time::Duration::from_secs(10));
-    Ok(kube::Client::try_from(config)?)
+    Ok(firesteel_operator::pace::client(config)?)
 }
 
 async fn cancel_on_signal(until: CancellationToken) {

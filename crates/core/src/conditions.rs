@@ -71,7 +71,7 @@ pub(crate) fn fields(status: &mut SparkApplicationStatus, lost: &[(String, Strin
     let holds = if lost.is_empty() {
         Holds { kind: CONDITION_FIELDS_HONOURED, status: "True", reason: "AllApplied", message: "" }
     } else {
-        Holds { kind: CONDITION_FIELDS_HONOURED, status: "False", reason: "OverwrittenBySpark", message: &message }
+        Holds { kind: CONDITION_FIELDS_HONOURED, status: "False", reason: "NoEffect", message: &message }
     };
     set(&mut status.conditions, &holds, generation, now);
 }

@@ -4,6 +4,8 @@ use crate::driver_pod::{DriverPod, Ended, Words};
 
 /// The most of a driver's log that a status holds.
 pub const LOG_BYTES: usize = 2048;
+/// The most of an API server's answer that a status holds.
+const REFUSAL_BYTES: usize = 4096;
 
 /// Why a driver failed.
 pub fn driver_failure(pod: &DriverPod, log: Option<&str>) -> String {
@@ -18,7 +20,7 @@ pub fn driver_failure(pod: &DriverPod, log: Option<&str>) -> String {
                 text += &format!(" ({meaning})");
             }
             if !ended.message.trim().is_empty() {
-                text += &format!(": {}", ended.message.trim());
+                text += &format!(": {}", cut(ended.message.trim(), REFUSAL_BYTES));
             }
             if let Some(failure) = failure {
                 text += &format!("; the pod failed: {}", words(failure));
@@ -46,9 +48,39 @@ pub fn driver_missing(pod_name: &str, last: Option<&DriverPod>) -> String {
     format!("driver pod not found: {pod_name} does not exist any more; {hint}")
 }
 
-/// Why the cluster would not take a submission.
+/// Why the cluster would not take a submission: its words, and what they mean.
 pub fn submission_failure(why: &str) -> String {
-    format!("failed to run spark-submit: {why}")
+    let why = cut(why.trim(), REFUSAL_BYTES);
+    match refusal_meaning(why) {
+        Some(meaning) => format!("failed to run spark-submit: {why} ({meaning})"),
+        None => format!("failed to run spark-submit: {why}"),
+    }
+}
+
+/// What a refusal of the API server means, for those a person can do something about.
+fn refusal_meaning(why: &str) -> Option<&'static str> {
+    let has = |words: &str| why.contains(words);
+    Some(if has("exceeded quota") {
+        "the ResourceQuota of the namespace has no room for it: raise it, or let onSubmissionFailureRetries wait for room"
+    } else if has("service account") && has("not found") {
+        "the service account does not exist in this namespace: create it, or set spec.driver.serviceAccount"
+    } else if has("violates PodSecurity") {
+        "the Pod Security level of the namespace forbids it: set podSecurityContext and securityContext"
+    } else if has("admission webhook") {
+        "an admission webhook of the cluster refused it"
+    } else if has("ValidatingAdmissionPolicy") {
+        "an admission policy of the cluster refused it"
+    } else if has("usage per Container") || has("usage per Pod") || has("usage per PersistentVolumeClaim") {
+        "a LimitRange of the namespace forbids it"
+    } else if has("no PriorityClass with name") {
+        "the priority class does not exist: create it, or change priorityClassName"
+    } else if has("because it is being terminated") {
+        "the namespace is being deleted"
+    } else if has("cannot create resource") {
+        "the operator lacks this right: see its ClusterRole"
+    } else {
+        return None;
+    })
 }
 
 /// Why a driver that stayed pending was given up.
@@ -57,16 +89,33 @@ pub fn pending_too_long(pod: &DriverPod, seconds: i64) -> String {
     format!("driver pod {} was still pending after {seconds} s: {why}", pod.name)
 }
 
+/// The reason itself, except that those which take turns while one thing is wrong count as one.
+pub(crate) fn kind(reason: &str) -> &str {
+    match reason {
+        "ErrImagePull" | "ImagePullBackOff" => "ErrImagePull",
+        other => other,
+    }
+}
+
 /// What a driver waits for, in one sentence.
 pub fn words(words: &Words) -> String {
     let what = match words.reason.as_str() {
         "Unschedulable" => "no node takes it",
         "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => "its image cannot be pulled",
         "CreateContainerConfigError" => "a ConfigMap, Secret or other setting it refers to is missing",
+        "FailedMount" | "FailedAttachVolume" if words.message.contains("not found") => {
+            "a ConfigMap, Secret or claim that it mounts is missing"
+        }
+        "FailedMount" | "FailedAttachVolume" => "a volume cannot be mounted",
         "SchedulingGated" => "a scheduling gate holds it",
         "Evicted" => "the node evicted it",
-        "Preempting" | "Preempted" => "a pod of higher priority took its place",
+        "Preempting" | "Preempted" | "PreemptionByScheduler" => "a pod of higher priority took its place",
         "DeadlineExceeded" => "it ran longer than its deadline",
+        "EvictionByEvictionAPI" => "it was evicted, as when a node is drained",
+        "DeletionByTaintManager" => "its node got a taint that it does not tolerate",
+        "DeletionByPodGC" => "its node is gone",
+        "TerminationByKubelet" => "its node ended it",
+        "InitContainerFailed" => "it never began",
         "NodeLost" => "its node was lost",
         "UnexpectedAdmissionError" | "OutOfcpu" | "OutOfmemory" | "OutOfpods" => "its node refused it",
         _ => "",
@@ -107,6 +156,15 @@ fn exit_meaning(ended: &Ended) -> Option<String> {
         _ => return ended.signal.map(|signal| format!("ended by signal {signal}")),
     };
     Some(meaning.to_owned())
+}
+
+/// The beginning of a text, not longer than `most` bytes.
+fn cut(text: &str, most: usize) -> &str {
+    let mut end = most.min(text.len());
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    &text[..end]
 }
 
 /// The end of a log, cut at a line.
@@ -161,6 +219,41 @@ mod tests {
             text,
             "driver container status missing: the pod failed: the node evicted it (Evicted): The node was low on resource: memory."
         );
+    }
+
+    #[test]
+    fn every_cause_is_said_in_words() {
+        let sentences = [
+            (driver_failure(&pod(exit(1, "Error"), None), None), "(the application ended with an error)"),
+            (driver_failure(&pod(exit(143, "Error"), None), None), "terminated (SIGTERM)"),
+            (driver_failure(&pod(exit(150, "Error"), None), None), "ended by signal 22"),
+            (
+                driver_failure(
+                    &pod(
+                        exit(137, "Error"),
+                        Some(Words { reason: "PreemptionByScheduler".into(), message: "x".into() }),
+                    ),
+                    None,
+                ),
+                "a pod of higher priority took its place (PreemptionByScheduler): x",
+            ),
+            (submission_failure("pods \"d\" is forbidden: exceeded quota: q, requested: pods=1"), "ResourceQuota"),
+            (submission_failure("admission webhook \"w\" denied the request: no"), "an admission webhook"),
+            (submission_failure("error looking up service account n/s: serviceaccount \"s\" not found"), "create it"),
+        ];
+        for (sentence, words) in sentences {
+            assert!(sentence.contains(words), "{sentence}");
+        }
+        let waits = [
+            ("Unschedulable", "0/3 nodes are available", "no node takes it (Unschedulable): 0/3 nodes are available"),
+            ("ErrImagePull", "no such tag", "its image cannot be pulled (ErrImagePull): no such tag"),
+            ("FailedMount", "configmap \"c\" not found", "a ConfigMap, Secret or claim that it mounts is missing"),
+            ("CreateContainerConfigError", "secret \"s\" not found", "a ConfigMap, Secret or other setting"),
+        ];
+        for (reason, message, words) in waits {
+            let sentence = super::words(&Words { reason: reason.into(), message: message.into() });
+            assert!(sentence.contains(words), "{sentence}");
+        }
     }
 
     #[test]

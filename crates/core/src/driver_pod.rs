@@ -1,7 +1,7 @@
 //! What the life cycle sees of a driver pod.
 
 use firesteel_api::names;
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, Pod, PodStatus};
 use k8s_openapi::jiff::Timestamp;
 
 /// A driver pod, as far as decisions depend on it.
@@ -83,10 +83,7 @@ impl DriverPod {
             phase: phase(status.phase.as_deref()),
             deleting: meta.deletion_timestamp.is_some(),
             ended: container.and_then(|c| c.state.as_ref()?.terminated.as_ref()).map(ended),
-            failure: status
-                .reason
-                .clone()
-                .map(|reason| Words { reason, message: status.message.clone().unwrap_or_default() }),
+            failure: failure(&status),
             waiting: waiting(pod),
             created: meta.creation_timestamp.as_ref().map(|t| t.0),
         }
@@ -154,6 +151,30 @@ fn ended(state: &ContainerStateTerminated) -> Ended {
         message: state.message.clone().unwrap_or_default(),
         at: state.finished_at.as_ref().map(|t| t.0),
     }
+}
+
+/// Why a pod failed as a whole: its own words, those of who disrupted it, or an init container that failed.
+fn failure(status: &PodStatus) -> Option<Words> {
+    if let Some(reason) = &status.reason {
+        return Some(Words { reason: reason.clone(), message: status.message.clone().unwrap_or_default() });
+    }
+    let disrupted = status.conditions.iter().flatten().find(|c| c.type_ == "DisruptionTarget" && c.status == "True");
+    if let Some(condition) = disrupted {
+        return Some(Words {
+            reason: condition.reason.clone().unwrap_or_else(|| "DisruptionTarget".to_owned()),
+            message: condition.message.clone().unwrap_or_default(),
+        });
+    }
+    let inits = status.init_container_statuses.iter().flatten();
+    let mut ended = inits.filter_map(|c| Some((&c.name, c.state.as_ref()?.terminated.as_ref()?)));
+    ended.find(|(_, state)| state.exit_code != 0).map(|(name, state)| Words {
+        reason: "InitContainerFailed".to_owned(),
+        message: format!(
+            "init container {name} ended with exit code {} ({})",
+            state.exit_code,
+            state.reason.as_deref().unwrap_or("Error")
+        ),
+    })
 }
 
 /// Why a pod does not run: the scheduler's words first, then what its containers wait for.

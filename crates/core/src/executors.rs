@@ -1,13 +1,17 @@
 //! What a status says about executors: a bounded table, and counts that stay exact beyond it.
 //!
-//! Executors of one run have ids that only grow. The table keeps every live executor it has room for and then the most
-//! recent ended ones; an ended executor that falls out of it has been counted and is never counted again.
+//! The table keeps every live executor it has room for and then the most recent ended ones. Of the others only their ids
+//! are kept, as ranges, by what is known of them: an executor is counted once, whether the table shows it or not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use firesteel_api::spark_application::ExecutorCounts;
+use firesteel_api::spark_application::{ExecutorCounts, UntrackedExecutors};
 
 use crate::driver_pod::PodPhase;
+use crate::id_set;
+
+/// The most bytes of names and states in the table. The API server keeps the names a second time, in `managedFields`.
+const TABLE_BYTES: usize = 64 * 1024;
 
 /// An executor pod, as far as the status depends on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -92,23 +96,39 @@ pub struct Change {
     pub state: ExecutorState,
 }
 
-/// Folds what is seen now into what was known. `limit` bounds the table.
+/// What was known of an executor before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Before {
+    Nothing,
+    /// In the table.
+    Row(ExecutorState),
+    /// Not in the table, alive when last seen.
+    Live,
+}
+
+/// Folds what is seen now into what was known. `limit` bounds the rows of the table.
 pub fn fold(old: &Summary, seen: &[ExecutorSeen], gone: Gone, limit: usize) -> (Summary, Vec<Change>) {
-    let forgotten = old.counts.forgotten_through.unwrap_or(-1);
-    let mut counts = ExecutorCounts {
-        completed: old.counts.completed,
-        failed: old.counts.failed,
-        forgotten_through: old.counts.forgotten_through,
-        ..ExecutorCounts::default()
-    };
+    let untracked = old.counts.untracked.clone().unwrap_or_default();
+    let (mut live, ended) = (id_set::read(&untracked.live), id_set::read(&untracked.ended));
+    let mut lost = id_set::read(&untracked.lost);
+    let mut counts =
+        ExecutorCounts { completed: old.counts.completed, failed: old.counts.failed, ..ExecutorCounts::default() };
     let mut changes = Vec::new();
+    let mut beyond = Beyond::default();
     let mut rows: BTreeMap<&str, (i64, ExecutorState, bool)> = BTreeMap::new();
     for executor in seen {
         let state = ExecutorState::of(executor.phase);
-        let before = old.table.get(&executor.name).map(|w| ExecutorState::read(w));
-        if before.is_none() && state.has_ended() && executor.id <= forgotten {
+        let row = old.table.get(&executor.name).map(|w| ExecutorState::read(w));
+        let was_live = live.remove(&executor.id) | lost.remove(&executor.id);
+        if row.is_none() && state.has_ended() && ended.contains(&executor.id) {
+            beyond.ended.insert(executor.id);
             continue;
         }
+        let before = match row {
+            Some(row) => Before::Row(row),
+            None if was_live => Before::Live,
+            None => Before::Nothing,
+        };
         rows.insert(&executor.name, (executor.id, state, true));
         note(&executor.name, before, state, &mut counts, &mut changes);
     }
@@ -122,7 +142,14 @@ pub fn fold(old: &Summary, seen: &[ExecutorSeen], gone: Gone, limit: usize) -> (
             (false, Gone::Failed) => ExecutorState::Failed,
         };
         rows.insert(name, (id_of(name), state, false));
-        note(name, Some(before), state, &mut counts, &mut changes);
+        note(name, Before::Row(before), state, &mut counts, &mut changes);
+    }
+    // Those the table never had room for, and that are gone.
+    let vanished = live.into_iter().chain(lost);
+    match gone {
+        Gone::Unknown => beyond.lost.extend(vanished),
+        Gone::Completed => counts.completed = add(counts.completed, vanished.count()),
+        Gone::Failed => counts.failed = add(counts.failed, vanished.count()),
     }
     for (_, state, _) in rows.values() {
         match state {
@@ -133,32 +160,68 @@ pub fn fold(old: &Summary, seen: &[ExecutorSeen], gone: Gone, limit: usize) -> (
             ExecutorState::Completed | ExecutorState::Failed => {}
         }
     }
+    counts.unknown = add(counts.unknown, beyond.lost.len());
 
     let mut order: Vec<(&str, (i64, ExecutorState, bool))> = rows.into_iter().collect();
     // Live ones first, then by age, newest first.
     order.sort_by_key(|(_, (id, state, _))| (state.has_ended(), -id));
-    for (_, (id, state, _)) in order.iter().skip(limit) {
-        if state.has_ended() {
-            counts.forgotten_through = Some(counts.forgotten_through.unwrap_or(-1).max(*id));
+    let mut table = BTreeMap::new();
+    let mut bytes = 0;
+    for (name, (id, state, visible)) in order {
+        let size = name.len() + state.word().len();
+        if table.len() < limit && bytes + size <= TABLE_BYTES {
+            bytes += size;
+            table.insert(name.to_owned(), state.word().to_owned());
+        } else {
+            beyond.put(id, state, visible);
         }
     }
-    let table =
-        order.into_iter().take(limit).map(|(name, (_, state, _))| (name.to_owned(), state.word().to_owned())).collect();
+    counts.untracked = beyond.written();
     (Summary { table, counts }, changes)
 }
 
-fn note(
-    name: &str,
-    before: Option<ExecutorState>,
-    now: ExecutorState,
-    counts: &mut ExecutorCounts,
-    changes: &mut Vec<Change>,
-) {
-    if before == Some(now) {
-        return;
+/// Executors the table has no room for.
+#[derive(Debug, Default)]
+struct Beyond {
+    live: BTreeSet<i64>,
+    ended: BTreeSet<i64>,
+    lost: BTreeSet<i64>,
+}
+
+impl Beyond {
+    fn put(&mut self, id: i64, state: ExecutorState, visible: bool) {
+        match (state.has_ended(), visible) {
+            (false, true) => self.live.insert(id),
+            (false, false) => self.lost.insert(id),
+            (true, true) => self.ended.insert(id),
+            // Counted, and nobody will see it again.
+            (true, false) => false,
+        };
+    }
+
+    fn written(&self) -> Option<UntrackedExecutors> {
+        let written = UntrackedExecutors {
+            live: id_set::write(&self.live),
+            ended: id_set::write(&self.ended),
+            lost: id_set::write(&self.lost),
+        };
+        Some(written).filter(|w| *w != UntrackedExecutors::default())
+    }
+}
+
+fn add(count: i32, more: usize) -> i32 {
+    count.saturating_add(i32::try_from(more).unwrap_or(i32::MAX))
+}
+
+fn note(name: &str, before: Before, now: ExecutorState, counts: &mut ExecutorCounts, changes: &mut Vec<Change>) {
+    match before {
+        Before::Row(state) if state == now => return,
+        // Whether it was pending or running is not known; both are told by the counts.
+        Before::Live if !now.has_ended() => return,
+        Before::Row(_) | Before::Live | Before::Nothing => {}
     }
     changes.push(Change { name: name.to_owned(), state: now });
-    if before.is_some_and(ExecutorState::has_ended) {
+    if matches!(before, Before::Row(state) if state.has_ended()) {
         return;
     }
     match now {
@@ -209,13 +272,40 @@ mod tests {
     }
 
     #[test]
-    fn two_thousand_executors_stay_below_200_kib() {
-        let long = "a".repeat(60);
+    fn executors_beyond_the_table_are_counted_once_each() {
+        let mut summary = fold(&Summary::default(), &seen(1..=40, PodPhase::Running), Gone::Unknown, 10).0;
+        assert_eq!((summary.counts.running, summary.table.len()), (40, 10));
+        // The newest fail first, so that older ones fail after a newer one was forgotten.
+        for last_alive in (0..40).rev() {
+            let mut now = seen(1..=last_alive, PodPhase::Running);
+            now.extend(seen(last_alive + 1..=40, PodPhase::Failed));
+            summary = fold(&summary, &now, Gone::Unknown, 10).0;
+            assert_eq!(i64::from(summary.counts.running), last_alive);
+            assert_eq!(i64::from(summary.counts.failed), 40 - last_alive, "{summary:?}");
+        }
+        assert_eq!(fold(&summary, &[], Gone::Failed, 10).0.counts.failed, 40);
+    }
+
+    #[test]
+    fn executors_beyond_the_table_that_vanish_are_not_forgotten() {
+        let running = fold(&Summary::default(), &seen(1..=30, PodPhase::Running), Gone::Unknown, 10).0;
+        let half = fold(&running, &seen(16..=30, PodPhase::Running), Gone::Unknown, 10).0;
+        assert_eq!((half.counts.running, half.counts.unknown), (15, 15));
+        assert_eq!(fold(&half, &seen(16..=30, PodPhase::Running), Gone::Unknown, 10).0, half);
+        let ended = fold(&half, &[], Gone::Completed, 10).0;
+        assert_eq!((ended.counts.completed, ended.counts.unknown), (30, 0));
+        assert_eq!(fold(&ended, &[], Gone::Completed, 10).0.counts.completed, 30);
+    }
+
+    #[test]
+    fn the_table_is_bounded_in_bytes() {
+        let long = "a".repeat(63);
         let executors: Vec<_> = (1..=2000)
             .map(|id| ExecutorSeen { name: format!("{long}-0123456789abcdef-exec-{id}"), id, phase: PodPhase::Running })
             .collect();
         let (summary, _) = fold(&Summary::default(), &executors, Gone::Unknown, 1000);
         assert_eq!(summary.counts.running, 2000);
-        assert!(serde_json::to_string(&summary.table).unwrap().len() < 150 * 1024);
+        assert!(summary.table.len() > 500);
+        assert!(serde_json::to_string(&summary.table).unwrap().len() < 80 * 1024);
     }
 }

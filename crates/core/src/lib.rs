@@ -2,8 +2,8 @@
 //!
 //! - [`lifecycle`] decides which state comes next and what has to be done ([`phase`], [`restart`], [`executors`] and
 //!   [`diagnosis`] are its parts, [`driver_pod`] is what it sees of the driver);
-//! - [`run`] decides which objects one attempt consists of ([`conf`], [`template`], [`overlay`], [`monitoring`] and [`ui`]
-//!   are its parts, [`identity`] gives their names);
+//! - [`run`] decides which objects one attempt consists of ([`conf`], [`template`], [`overlay`], [`lost`],
+//!   [`monitoring`] and [`ui`] are its parts, [`identity`] gives their names);
 //! - [`grant`] plans a driver whose executors are outside of it, and [`allocation`] decides which executors to start,
 //!   withdraw and replace.
 //!
@@ -16,8 +16,10 @@ pub mod diagnosis;
 pub mod driver_pod;
 pub mod executors;
 pub mod grant;
+mod id_set;
 pub mod identity;
 pub mod lifecycle;
+pub mod lost;
 pub mod monitoring;
 pub mod overlay;
 pub mod phase;

@@ -1,7 +1,7 @@
 //! Typed fields of a role, applied to a pod.
 //!
 //! The same function serves both roles. For the driver the pod is the finished plan; for executors it is the template
-//! that the driver's Spark starts from, so what Spark writes later wins there: [`lost`] names those fields.
+//! that the driver's Spark starts from, so what Spark writes later wins there: [`lost`](crate::lost) names those fields.
 
 use firesteel_api::names;
 use firesteel_api::pod_spec::{Port, SparkPodSpec};
@@ -284,25 +284,6 @@ fn read_only(volume: &str, path: &str) -> VolumeMount {
         read_only: Some(true),
         ..VolumeMount::default()
     }
-}
-
-/// Executor fields that Spark overwrites after it read the template: the field, and what happens to it.
-pub fn lost(spec: &SparkApplicationSpec) -> Vec<(String, String)> {
-    let mut lost = Vec::new();
-    if spec.executor.pod.memory_limit.is_some() {
-        lost.push((
-            "spec.executor.memoryLimit".to_owned(),
-            "Spark sets the memory limit of executors to their memory plus overhead; use memoryOverhead".to_owned(),
-        ));
-    }
-    let decommission = spec.spark_conf.get("spark.decommission.enabled").is_some_and(|v| v.trim() == "true");
-    if spec.executor.lifecycle.is_some() && decommission {
-        lost.push((
-            "spec.executor.lifecycle".to_owned(),
-            "with spark.decommission.enabled Spark puts its own preStop hook in its place".to_owned(),
-        ));
-    }
-    lost
 }
 
 /// The names Spark's container goes by, per role.

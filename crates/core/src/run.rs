@@ -15,7 +15,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::conf::{self, DRIVER_TEMPLATE, EXECUTOR_TEMPLATE, Extras, Subject, operator_labels};
 use crate::overlay::{self, DRIVER_CONTAINERS, EXECUTOR_CONTAINERS, Role};
 use crate::ui::{self, Exposure, UiSettings};
-use crate::{grant, identity, monitoring, template};
+use crate::{grant, identity, lost, monitoring, template};
 
 /// What every run of this operator has in common.
 #[derive(Debug, Clone, PartialEq)]
@@ -147,7 +147,8 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
     });
     let mut exposure = ui::exposure(app, &app_id, &submission_id, &settings.ui);
     let services = exposure.services.iter_mut().map(|s| &mut s.metadata);
-    for meta in services.chain(exposure.ingresses.iter_mut().map(|i| &mut i.metadata)) {
+    let ingresses = exposure.ingresses.iter_mut().map(|i| &mut i.metadata);
+    for meta in services.chain(ingresses).chain(exposure.budget.iter_mut().map(|b| &mut b.metadata)) {
         meta.owner_references = Some(vec![owner(app, true)]);
     }
     let mut warnings = effective.warnings;
@@ -161,7 +162,7 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
         pod,
         grant,
         exposure,
-        lost: overlay::lost(app.spec),
+        lost: lost::lost(app.spec),
         warnings,
     })
 }

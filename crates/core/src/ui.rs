@@ -1,4 +1,5 @@
-//! Services and ingresses that lead to a driver: its web page, and further ports.
+//! What stands around a driver while it runs: services and ingresses that lead to its web page and further ports, and
+//! the budget that keeps voluntary disruptions away from it.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +10,8 @@ use k8s_openapi::api::networking::v1::{
     HTTPIngressPath, HTTPIngressRuleValue, Ingress, IngressBackend, IngressRule, IngressServiceBackend, IngressSpec,
     IngressTLS as KubeTls, ServiceBackendPort,
 };
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use crate::conf::Subject;
@@ -36,6 +38,7 @@ pub struct UiSettings {
 pub struct Exposure {
     pub services: Vec<Service>,
     pub ingresses: Vec<Ingress>,
+    pub budget: Option<PodDisruptionBudget>,
     /// Name, port and ingress of the web page, for the status.
     pub web_service: Option<String>,
     pub web_port: Option<i32>,
@@ -110,6 +113,9 @@ pub fn exposure(app: &Subject<'_>, app_id: &str, submission_id: &str, settings: 
         let class = settings.class_name.as_deref();
         out.ingresses.push(maker.ingress(&ingress_name, &address, (&name, port), class, annotations, tls));
     }
+    if app.spec.driver_pod_disruption_budget == Some(true) {
+        out.budget = Some(maker.budget());
+    }
     out
 }
 
@@ -142,6 +148,26 @@ impl Maker<'_> {
         }
     }
 
+    /// The labels of the driver pod.
+    fn driver(&self) -> BTreeMap<String, String> {
+        BTreeMap::from([
+            (names::LABEL_APP_NAME.to_owned(), self.app.name.to_owned()),
+            (names::LABEL_ROLE.to_owned(), "driver".to_owned()),
+        ])
+    }
+
+    fn budget(&self) -> PodDisruptionBudget {
+        PodDisruptionBudget {
+            metadata: self.metadata(&self.app.driver_pod_name(), &BTreeMap::new(), BTreeMap::new()),
+            spec: Some(PodDisruptionBudgetSpec {
+                min_available: Some(IntOrString::Int(1)),
+                selector: Some(LabelSelector { match_labels: Some(self.driver()), match_expressions: None }),
+                ..PodDisruptionBudgetSpec::default()
+            }),
+            status: None,
+        }
+    }
+
     fn service(
         &self,
         name: &str,
@@ -154,10 +180,7 @@ impl Maker<'_> {
             metadata: self.metadata(name, labels, annotations.clone()),
             spec: Some(ServiceSpec {
                 type_: Some(kind.unwrap_or("ClusterIP").to_owned()),
-                selector: Some(BTreeMap::from([
-                    (names::LABEL_APP_NAME.to_owned(), self.app.name.to_owned()),
-                    (names::LABEL_ROLE.to_owned(), "driver".to_owned()),
-                ])),
+                selector: Some(self.driver()),
                 ports: Some(vec![ServicePort {
                     name: Some(port_name.to_owned()).filter(|n| !n.is_empty()),
                     port,

@@ -8,11 +8,17 @@ use firesteel_api::{SparkApplicationSpec, defaults, names};
 use firesteel_core::conf::Subject;
 use firesteel_core::run::{Attempt, Refusal, Run, RunSettings, executor_template, plan};
 use firesteel_core::template::start;
+use firesteel_core::ui::UiSettings;
+use firesteel_spark::driver::Object;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
 fn try_run(patch: &Value) -> Result<Run, Refusal> {
+    run_with(patch, &RunSettings::default())
+}
+
+fn run_with(patch: &Value, settings: &RunSettings) -> Result<Run, Refusal> {
     let mut spec = json!({
         "type": "Scala", "sparkVersion": "4.1.4", "image": "apache/spark:4.1.4", "mainClass": "org.example.Main",
         "mainApplicationFile": "local:///opt/app.jar", "driver": {}, "executor": {},
@@ -26,7 +32,7 @@ fn try_run(patch: &Value) -> Result<Run, Refusal> {
         BTreeMap::from([("team".to_owned(), "a".to_owned()), ("kueue.x-k8s.io/queue-name".to_owned(), "q".to_owned())]);
     let app = Subject { name: "pi", namespace: "jobs", uid: "uid-1", labels: &labels, spec: &spec };
     let created = Timestamp::from_second(1_700_000_000).unwrap();
-    plan(&app, Attempt { number: 1, created, now: created, nonce: 7 }, &RunSettings::default())
+    plan(&app, Attempt { number: 1, created, now: created, nonce: 7 }, settings)
 }
 
 fn run(patch: &Value) -> Run {
@@ -51,6 +57,222 @@ fn container<'a>(pod: &'a Pod, name: &str) -> &'a Container {
     pod.spec.as_ref().unwrap().containers.iter().find(|c| c.name == name).unwrap()
 }
 
+/// One row of `fields.json`: a field, a value for it, and where that shows. The same table is held against the pods that
+/// real Spark makes (`crates/cli/tests/operator`).
+struct Row(Value);
+
+impl Row {
+    fn all() -> Vec<Row> {
+        let rows: Vec<Value> = serde_json::from_str(include_str!("pods/fields.json")).unwrap();
+        rows.into_iter().map(Row).collect()
+    }
+
+    fn field(&self) -> &str {
+        self.0["field"].as_str().unwrap()
+    }
+
+    fn roles(&self) -> Vec<&str> {
+        self.0["roles"].as_array().unwrap().iter().map(|r| r.as_str().unwrap()).collect()
+    }
+
+    fn run(&self) -> Run {
+        let mut patch = if self.0["spec"].is_object() { self.0["spec"].clone() } else { json!({}) };
+        for role in self.roles() {
+            patch[role] = if self.0["with"].is_object() { self.0["with"].clone() } else { json!({}) };
+            patch[role][self.field()] = self.0["value"].clone();
+        }
+        run(&patch)
+    }
+
+    fn expectations(&self, of: &str) -> Vec<(String, Value)> {
+        let entries = self.0[of].as_object().into_iter().flatten();
+        entries.map(|(k, v)| (k.clone(), v.clone())).collect()
+    }
+
+    fn check_pod(&self, what: &str, pod: &Pod, main: &str, of: &str) {
+        let at = pod.spec.as_ref().unwrap().containers.iter().position(|c| c.name == main).unwrap();
+        let pod = serde_json::to_value(pod).unwrap();
+        for (pointer, expected) in self.expectations(of) {
+            let got = pod.pointer(&pointer.replace("MAIN", &at.to_string())).unwrap_or(&Value::Null);
+            assert!(holds(got, &expected), "{}: {what} {pointer}: {got} is not {expected}", self.field());
+        }
+    }
+
+    fn check(&self) {
+        let run = self.run();
+        let field = self.field();
+        for role in self.roles() {
+            for (key, value) in self.expectations("conf") {
+                let key = match key.strip_prefix("EXECUTOR ") {
+                    Some(key) if role == "executor" => key.to_owned(),
+                    Some(_) => continue,
+                    None => key.replace("ROLE", role),
+                };
+                assert_eq!(json!(property(&run, &key)), value, "{field}: {key}");
+            }
+        }
+        if self.roles().contains(&"driver") {
+            for of in ["pod", "driver", "alone"] {
+                self.check_pod("driver", &run.pod, names::DRIVER_CONTAINER, of);
+            }
+        }
+        if self.roles().contains(&"executor") {
+            let template = executor_template(&run).unwrap();
+            // What configuration carries is Spark's to write.
+            let of = if self.0["conf"].is_object() { "template" } else { "pod" };
+            self.check_pod("executor template", &template, names::EXECUTOR_CONTAINER, of);
+        }
+        let service = run.objects.iter().find_map(|object| match object {
+            Object::Service(service) => Some(serde_json::to_value(service).unwrap()),
+            _ => None,
+        });
+        for (pointer, expected) in self.expectations("service") {
+            assert_eq!(service.as_ref().unwrap().pointer(&pointer), Some(&expected), "{field}");
+        }
+        let lost: Vec<Value> = run.lost.iter().map(|(path, _)| json!(path)).collect();
+        assert_eq!(lost, self.0["lost"].as_array().cloned().unwrap_or_default(), "{field}");
+    }
+}
+
+/// An expected object is somewhere in a list; expected objects are all in it; everything else is equal.
+fn holds(got: &Value, expected: &Value) -> bool {
+    match (got, expected) {
+        (Value::Array(items), Value::Object(_)) => items.iter().any(|item| contains(item, expected)),
+        (Value::Array(items), Value::Array(all)) => all.iter().all(|e| items.iter().any(|item| contains(item, e))),
+        _ => got == expected,
+    }
+}
+
+/// Everything expected is there; what a server or Spark fills in may be there too.
+fn contains(got: &Value, expected: &Value) -> bool {
+    match (got, expected) {
+        (Value::Object(got), Value::Object(expected)) => {
+            expected.iter().all(|(name, value)| got.get(name).is_some_and(|g| contains(g, value)))
+        }
+        _ => got == expected,
+    }
+}
+
+#[test]
+fn every_field_of_both_roles_reaches_its_pod() {
+    for row in Row::all() {
+        row.check();
+    }
+}
+
+#[test]
+fn the_table_of_fields_is_complete() {
+    let crd = &firesteel_api::crds::manifests()[0];
+    for role in ["driver", "executor"] {
+        let pointer = format!("/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/{role}/properties");
+        let rows = Row::all();
+        for field in crd.pointer(&pointer).unwrap().as_object().unwrap().keys() {
+            let shown = rows.iter().any(|row| row.field() == field && row.roles().contains(&role));
+            assert!(shown, "spec.{role}.{field} is not in the table");
+        }
+    }
+}
+
+#[test]
+fn fields_that_have_no_effect_are_named() {
+    let template = |name: &str| {
+        json!({"spec": {"restartPolicy": "Always", "hostname": "h", "containers": [
+            {"name": "other"}, {"name": name, "image": "i", "resources": {"limits": {"memory": "1Gi", "x/y": "1"}, "requests": {"cpu": "1"}}}]}})
+    };
+    let run = run(&json!({
+        "failureRetries": 3, "retryInterval": 1, "batchSchedulerOptions": {"queue": "q"},
+        "sparkConf": {"spark.decommission.enabled": "true"},
+        "driver": {"template": template("spark-kubernetes-driver")},
+        "executor": {
+            "memoryLimit": "3g", "lifecycle": {"preStop": {"exec": {"command": ["true"]}}},
+            "env": [{"name": "A", "value": "1"}, {"name": "SPARK_USER", "value": "me"}],
+            "template": template("spark-kubernetes-executor"),
+        },
+    }));
+    let mut paths: Vec<&str> = run.lost.iter().map(|(path, _)| path.as_str()).collect();
+    paths.sort_unstable();
+    assert_eq!(
+        paths,
+        [
+            "spec.batchSchedulerOptions",
+            "spec.driver.template.spec.containers[1].image",
+            "spec.driver.template.spec.containers[1].resources.limits.memory",
+            "spec.driver.template.spec.containers[1].resources.requests.cpu",
+            "spec.driver.template.spec.restartPolicy",
+            "spec.executor.env[1]",
+            "spec.executor.lifecycle",
+            "spec.executor.memoryLimit",
+            "spec.executor.template.spec.containers[1].image",
+            "spec.executor.template.spec.containers[1].resources.limits.memory",
+            "spec.executor.template.spec.containers[1].resources.requests.cpu",
+            "spec.executor.template.spec.hostname",
+            "spec.executor.template.spec.restartPolicy",
+            "spec.failureRetries",
+            "spec.retryInterval",
+        ]
+    );
+}
+
+#[test]
+fn fields_of_the_application_reach_the_plan() {
+    let run = run(&json!({
+        "imagePullPolicy": "Always", "imagePullSecrets": ["a", "b"], "pythonVersion": "3", "memoryOverheadFactor": "0.3",
+        "hadoopConf": {"fs.x": "y"}, "nodeSelector": {"pool": "spark"}, "proxyUser": "someone", "arguments": ["1", "two words"],
+        "deps": {
+            "jars": ["local:///a.jar", "https://x/b.jar"], "files": ["https://x/f"], "pyFiles": ["https://x/p.py"],
+            "archives": ["https://x/z.zip"], "packages": ["g:a:1"], "excludePackages": ["g:b"], "repositories": ["https://r"],
+        },
+        "dynamicAllocation": {"enabled": true, "initialExecutors": 2, "minExecutors": 1, "maxExecutors": 5, "shuffleTrackingTimeout": 9},
+        "driverPodDisruptionBudget": true,
+    }));
+    let main = container(&run.pod, names::DRIVER_CONTAINER);
+    assert_eq!(main.image_pull_policy.as_deref(), Some("Always"));
+    let spec = run.pod.spec.as_ref().unwrap();
+    assert_eq!(spec.image_pull_secrets.as_ref().unwrap().len(), 2);
+    assert_eq!(spec.node_selector.as_ref().unwrap()["pool"], "spark");
+    let args = main.args.as_ref().unwrap();
+    assert_eq!(args[args.len() - 2..], ["1", "two words"]);
+    assert!(args.windows(2).any(|pair| pair == ["--proxy-user", "someone"]), "{args:?}");
+    for (key, value) in [
+        ("spark.kubernetes.container.image.pullPolicy", "Always"),
+        ("spark.kubernetes.container.image.pullSecrets", "a,b"),
+        ("spark.kubernetes.memoryOverheadFactor", "0.3"),
+        ("spark.hadoop.fs.x", "y"),
+        ("spark.kubernetes.node.selector.pool", "spark"),
+        ("spark.jars", "local:///a.jar,https://x/b.jar,local:///opt/app.jar"),
+        ("spark.files", "https://x/f"),
+        ("spark.archives", "https://x/z.zip"),
+        ("spark.jars.packages", "g:a:1"),
+        ("spark.jars.excludes", "g:b"),
+        ("spark.jars.repositories", "https://r"),
+        ("spark.dynamicAllocation.enabled", "true"),
+        ("spark.dynamicAllocation.initialExecutors", "2"),
+        ("spark.dynamicAllocation.minExecutors", "1"),
+        ("spark.dynamicAllocation.maxExecutors", "5"),
+        ("spark.dynamicAllocation.shuffleTracking.enabled", "true"),
+        ("spark.dynamicAllocation.shuffleTracking.timeout", "9"),
+    ] {
+        assert_eq!(property(&run, key), value, "{key}");
+    }
+    let budget = run.exposure.budget.unwrap();
+    assert_eq!(budget.metadata.name.as_deref(), Some("pi-driver"));
+    assert_eq!(budget.metadata.owner_references.unwrap()[0].uid, "uid-1");
+}
+
+#[test]
+fn a_page_below_a_path_knows_its_base() {
+    let url_format = "https://spark.example/{{$appNamespace}}/{{$appName}}".to_owned();
+    let settings =
+        RunSettings { ui: UiSettings { service: true, url_format, ..UiSettings::default() }, ..RunSettings::default() };
+    let run = run_with(&json!({}), &settings).unwrap();
+    assert_eq!(property(&run, "spark.ui.proxyBase"), "/jobs/pi");
+    assert_eq!(property(&run, "spark.ui.proxyRedirectUri"), "/");
+    let ingress = serde_json::to_value(&run.exposure.ingresses[0]).unwrap();
+    assert_eq!(ingress["spec"]["rules"][0]["host"], "spark.example");
+    assert_eq!(ingress["spec"]["rules"][0]["http"]["paths"][0]["path"], "/jobs/pi(/|$)(.*)");
+    assert_eq!(run.exposure.web_url.as_deref(), Some("https://spark.example/jobs/pi"));
+}
+
 /// Asserts that a field of both pods has a value, by JSON pointer. `MAIN` stands for the index of Spark's container.
 fn shows(fields: &Value, pointer: &str, expected: &Value) {
     shows_with(&json!({}), fields, pointer, expected);
@@ -62,35 +284,12 @@ fn shows_with(spec: &Value, fields: &Value, pointer: &str, expected: &Value) {
         let value = serde_json::to_value(&pod).unwrap();
         let pointer = pointer.replace("MAIN", &at.to_string());
         let got = value.pointer(&pointer).unwrap_or(&Value::Null);
-        let holds = match (got, expected) {
-            (Value::Array(items), Value::Object(_)) => items.contains(expected),
-            _ => got == expected,
-        };
-        assert!(holds, "{main} {pointer}: {got} is not {expected}");
+        assert!(holds(got, expected), "{main} {pointer}: {got} is not {expected}");
     }
 }
 
 #[test]
-fn affinity() {
-    let affinity = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
-        {"matchExpressions": [{"key": "k", "operator": "Exists"}]}]}}});
-    shows(&json!({"affinity": affinity}), "/spec/affinity", &affinity);
-}
-
-#[test]
-fn tolerations() {
-    let toleration = json!({"key": "spot", "operator": "Exists", "effect": "NoSchedule"});
-    shows(&json!({"tolerations": [toleration]}), "/spec/tolerations", &toleration);
-}
-
-#[test]
-fn node_selector() {
-    shows(&json!({"nodeSelector": {"disk": "ssd"}}), "/spec/nodeSelector", &json!({"disk": "ssd"}));
-}
-
-#[test]
-fn scheduler_name_and_batch_scheduler() {
-    shows(&json!({"schedulerName": "mine"}), "/spec/schedulerName", &json!("mine"));
+fn d13_the_batch_scheduler_reaches_both_pods() {
     shows_with(
         &json!({"batchScheduler": "volcano"}),
         &json!({"schedulerName": "mine"}),
@@ -100,74 +299,12 @@ fn scheduler_name_and_batch_scheduler() {
 }
 
 #[test]
-fn security_contexts() {
-    shows(&json!({"podSecurityContext": {"runAsUser": 185}}), "/spec/securityContext", &json!({"runAsUser": 185}));
-    shows(
-        &json!({"securityContext": {"privileged": false}}),
-        "/spec/containers/MAIN/securityContext",
-        &json!({"privileged": false}),
-    );
-}
-
-#[test]
-fn environment() {
-    let variable = json!({"name": "A", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}});
-    shows(&json!({"env": [variable]}), "/spec/containers/MAIN/env", &variable);
-    let source = json!({"secretRef": {"name": "s", "optional": true}});
-    shows(&json!({"envFrom": [source]}), "/spec/containers/MAIN/envFrom", &source);
-}
-
-#[test]
 fn env_replaces_what_spark_set_in_the_driver() {
     let run = run(&json!({"driver": {"env": [{"name": "SPARK_USER", "value": "me"}]}}));
     let env = container(&run.pod, names::DRIVER_CONTAINER).env.clone().unwrap();
     let users: Vec<_> = env.iter().filter(|v| v.name == "SPARK_USER").collect();
     assert_eq!(users.len(), 1);
     assert_eq!(users[0].value.as_deref(), Some("me"));
-}
-
-#[test]
-fn volumes_and_mounts() {
-    let volumes = json!([
-        {"name": "data", "persistentVolumeClaim": {"claimName": "c"}},
-        {"name": "unused", "emptyDir": {}},
-    ]);
-    let mounts = json!({"volumeMounts": [{"name": "data", "mountPath": "/data", "subPath": "x"}]});
-    let spec = json!({"volumes": volumes});
-    shows_with(&spec, &mounts, "/spec/volumes", &volumes[0]);
-    shows_with(
-        &spec,
-        &mounts,
-        "/spec/containers/MAIN/volumeMounts",
-        &json!({"name": "data", "mountPath": "/data", "subPath": "x"}),
-    );
-    for (pod, _) in both_with(&spec, &mounts) {
-        assert!(!pod.spec.unwrap().volumes.unwrap().iter().any(|v| v.name == "unused"));
-    }
-}
-
-#[test]
-fn local_dirs_become_spark_configuration() {
-    let run = run(&json!({
-        "volumes": [{"name": "spark-local-dir-1", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}}],
-        "driver": {"volumeMounts": [{"name": "spark-local-dir-1", "mountPath": "/tmp/spark"}]},
-        "executor": {"volumeMounts": [{"name": "spark-local-dir-1", "mountPath": "/tmp/spark"}]},
-    }));
-    let spec = run.pod.spec.as_ref().unwrap();
-    let volume = spec.volumes.as_ref().unwrap().iter().find(|v| v.name == "spark-local-dir-1").unwrap();
-    assert_eq!(volume.empty_dir.as_ref().unwrap().medium.as_deref(), Some("Memory"));
-    assert_eq!(property(&run, "spark.kubernetes.executor.volumes.emptyDir.spark-local-dir-1.options.sizeLimit"), "1Gi");
-}
-
-#[test]
-fn config_maps() {
-    let fields = json!({"configMaps": [{"name": "my.conf", "path": "/c"}]});
-    shows(&fields, "/spec/volumes", &json!({"name": "my-conf-vol", "configMap": {"name": "my.conf"}}));
-    shows(
-        &fields,
-        "/spec/containers/MAIN/volumeMounts",
-        &json!({"name": "my-conf-vol", "mountPath": "/c", "readOnly": true}),
-    );
 }
 
 #[test]
@@ -196,29 +333,6 @@ fn spark_and_hadoop_config_maps() {
 }
 
 #[test]
-fn secrets_by_kind() {
-    let secret = json!([{"name": "gcp", "path": "/mnt/gcp", "secretType": "GCPServiceAccount"}]);
-    let run = run(&json!({"driver": {"secrets": secret}, "executor": {"secrets": secret}}));
-    let main = container(&run.pod, names::DRIVER_CONTAINER);
-    let env = main.env.as_ref().unwrap().iter().find(|v| v.name == "GOOGLE_APPLICATION_CREDENTIALS").unwrap();
-    assert_eq!(env.value.as_deref(), Some("/mnt/gcp/key.json"));
-    assert!(main.volume_mounts.as_ref().unwrap().iter().any(|m| m.mount_path == "/mnt/gcp"));
-    assert_eq!(property(&run, "spark.kubernetes.executor.secrets.gcp"), "/mnt/gcp");
-    assert_eq!(property(&run, "spark.executorEnv.GOOGLE_APPLICATION_CREDENTIALS"), "/mnt/gcp/key.json");
-}
-
-#[test]
-fn deprecated_environment_fields() {
-    let fields = json!({"envVars": {"A": "1"}, "envSecretKeyRefs": {"P": {"name": "s", "key": "k"}}});
-    let run = run(&json!({"driver": fields, "executor": fields}));
-    let env = container(&run.pod, names::DRIVER_CONTAINER).env.clone().unwrap();
-    assert!(env.iter().any(|v| v.name == "A" && v.value.as_deref() == Some("1")));
-    assert!(env.iter().any(|v| v.name == "P" && v.value_from.is_some()));
-    assert_eq!(property(&run, "spark.executorEnv.A"), "1");
-    assert_eq!(property(&run, "spark.kubernetes.executor.secretKeyRef.P"), "s:k");
-}
-
-#[test]
 fn sidecars_and_init_containers() {
     let fields =
         json!({"sidecars": [{"name": "side", "image": "s"}], "initContainers": [{"name": "init", "image": "i"}]});
@@ -228,43 +342,6 @@ fn sidecars_and_init_containers() {
         assert_eq!(names, [main, "side"]);
         assert_eq!(spec.init_containers.unwrap()[0].name, "init");
     }
-}
-
-#[test]
-fn gpu_and_memory_limit() {
-    let fields = json!({"gpu": {"name": "nvidia.com/gpu", "quantity": 2}, "memoryLimit": "3g"});
-    shows(&fields, "/spec/containers/MAIN/resources/limits/nvidia.com~1gpu", &json!("2"));
-    shows(&fields, "/spec/containers/MAIN/resources/limits/memory", &json!("3Gi"));
-    let run = run(&json!({"driver": fields, "executor": fields}));
-    assert_eq!(run.lost.iter().map(|(path, _)| path.as_str()).collect::<Vec<_>>(), ["spec.executor.memoryLimit"]);
-}
-
-#[test]
-fn network() {
-    let fields = json!({
-        "hostNetwork": true, "dnsConfig": {"nameservers": ["1.1.1.1"]},
-        "hostAliases": [{"ip": "1.2.3.4", "hostnames": ["h"]}],
-    });
-    shows(&fields, "/spec/hostNetwork", &json!(true));
-    shows(&fields, "/spec/dnsPolicy", &json!("ClusterFirstWithHostNet"));
-    shows(&fields, "/spec/dnsConfig", &json!({"nameservers": ["1.1.1.1"]}));
-    shows(&fields, "/spec/hostAliases", &json!({"ip": "1.2.3.4", "hostnames": ["h"]}));
-}
-
-#[test]
-fn life_of_the_pod() {
-    let fields = json!({
-        "terminationGracePeriodSeconds": 7, "shareProcessNamespace": true, "priorityClassName": "high",
-        "lifecycle": {"preStop": {"exec": {"command": ["true"]}}},
-        "ports": [{"name": "extra", "protocol": "TCP", "containerPort": 9000}],
-    });
-    shows(&fields, "/spec/terminationGracePeriodSeconds", &json!(7));
-    shows(&fields, "/spec/shareProcessNamespace", &json!(true));
-    shows(&fields, "/spec/priorityClassName", &json!("high"));
-    shows(&fields, "/spec/containers/MAIN/lifecycle", &fields["lifecycle"]);
-    shows(&fields, "/spec/containers/MAIN/ports", &json!({"name": "extra", "protocol": "TCP", "containerPort": 9000}));
-    let run = run(&json!({"executor": fields}));
-    assert_eq!(property(&run, "spark.kubernetes.executor.terminationGracePeriodSeconds"), "7s");
 }
 
 #[test]
@@ -401,7 +478,7 @@ fn property(run: &Run, key: &str) -> String {
         .objects
         .iter()
         .find_map(|object| match object {
-            firesteel_spark::driver::Object::ConfigMap(map) => map.data.as_ref()?.get("spark.properties").cloned(),
+            Object::ConfigMap(map) => map.data.as_ref()?.get("spark.properties").cloned(),
             _ => None,
         })
         .unwrap();

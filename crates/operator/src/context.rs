@@ -13,7 +13,7 @@ use crate::pods::{AppKey, PodIndex};
 
 /// The first wait after a failed pass; it doubles from there.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 pub struct Context {
     pub client: Client,

@@ -3,27 +3,30 @@
 use firesteel_api::SparkApplication;
 use firesteel_core::conf::Subject;
 use firesteel_core::diagnosis::LOG_BYTES;
-use firesteel_core::driver_pod::{DriverPod, Outcome, main_container};
-use firesteel_core::lifecycle::{Observation, Seen};
+use firesteel_core::driver_pod::{DriverPod, Outcome, PodPhase, Words, main_container};
+use firesteel_core::lifecycle::{Observation, QUIET, Seen};
 use firesteel_core::phase::Phase;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Event, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use kube::api::LogParams;
+use kube::api::{ListParams, LogParams};
 
 use crate::context::Context;
 use crate::error::{During, Error};
 
 const LOG_LINES: i64 = 40;
+/// Events asked for of one pod.
+const MOST_EVENTS: u32 = 50;
 
-/// Looks at what is cached; asks the API server only for the log of a driver that failed.
+/// Looks at what is cached; asks the API server only for the log of a driver that failed, and for the events of one that
+/// has been pending for a while without a word.
 pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_>, now: Timestamp) -> Observation {
     let pods = ctx.pods.of(subject.namespace, subject.name);
     let name = subject.driver_pod_name();
     let current = app.status.as_ref().and_then(|s| s.submission_id.as_deref());
     let pod = pods.drivers.get(&name);
     let driver = match pod {
-        Some(pod) => Seen::Present(DriverPod::read(pod, subject.name, subject.uid)),
+        Some(pod) => Seen::Present(reasoned(ctx, subject, DriverPod::read(pod, subject.name, subject.uid), now).await),
         None => Seen::Absent {
             last: pods.tombstone.as_ref().map(|pod| DriverPod::read(pod, subject.name, subject.uid)),
             confirmed: false,
@@ -52,6 +55,35 @@ pub async fn confirm(ctx: &Context, subject: &Subject<'_>, seen: &Observation) -
         None => Seen::Absent { last, confirmed: true },
     };
     Ok(Observation { driver, ..seen.clone() })
+}
+
+/// Why a driver stays pending, when its own status does not tell: a volume that cannot be mounted shows only in events.
+async fn reasoned(ctx: &Context, subject: &Subject<'_>, mut driver: DriverPod, now: Timestamp) -> DriverPod {
+    let quiet = driver.created.is_some_and(|created| now.duration_since(created) >= QUIET);
+    if driver.phase != PodPhase::Pending || driver.waiting.is_some() || driver.deleting || !quiet {
+        return driver;
+    }
+    let api: Api<Event> = Api::namespaced(ctx.client.clone(), subject.namespace);
+    let selector = format!("involvedObject.uid={},type=Warning", driver.uid);
+    match api.list(&ListParams::default().fields(&selector).limit(MOST_EVENTS)).await {
+        Ok(events) => driver.waiting = latest(events.items),
+        Err(error) => tracing::debug!(pod = driver.name, %error, "no events of the pending driver"),
+    }
+    driver
+}
+
+fn latest(events: Vec<Event>) -> Option<Words> {
+    let when = |e: &Event| {
+        let series = e.series.as_ref().and_then(|s| s.last_observed_time.as_ref().map(|t| t.0));
+        let last = e.last_timestamp.as_ref().map(|t| t.0);
+        series
+            .or(last)
+            .or_else(|| e.event_time.as_ref().map(|t| t.0))
+            .or_else(|| Some(e.metadata.creation_timestamp.as_ref()?.0))
+    };
+    // What the scheduler says stands in the pod's status while it is true.
+    let event = events.into_iter().filter(|e| e.reason.as_deref() != Some("FailedScheduling")).max_by_key(when)?;
+    Some(Words { reason: event.reason?, message: event.message.unwrap_or_default() })
 }
 
 /// The end of the log of a driver that just failed. Without it the failure is told all the same.

@@ -12,6 +12,7 @@ use firesteel_spark::driver::Object;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
 };
@@ -152,34 +153,48 @@ async fn create_driver(
     Ok(Made::InTheWay)
 }
 
-/// Applies what leads to the driver. An application runs also without it.
+/// Applies what stands around the driver. An application runs also without it, and says so.
 async fn expose(client: &Client, namespace: &str, run: &Run, created: &mut Created) -> Result<(), Error> {
     for service in &run.exposure.services {
         let name = service.name_any();
+        let is_web = created.web_service.as_deref() == Some(name.as_str());
         match apply(client, namespace, service).await {
-            Ok(applied) if created.web_service.as_deref() == Some(name.as_str()) => {
+            Ok(applied) if is_web => {
                 let ip = applied.spec.and_then(|s| s.cluster_ip).filter(|ip| ip != "None");
                 created.web_address = ip
                     .zip(created.web_port)
                     .map(|(ip, port)| if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") });
             }
             Ok(_) => {}
-            Err(error) => missed("service", &name, error)?,
+            Err(error) => {
+                let field = if is_web { "spec.sparkUIOptions" } else { "spec.driverIngressOptions" };
+                created.lost.push(missed(field, "service", &name, error)?);
+            }
         }
     }
     for ingress in &run.exposure.ingresses {
+        let name = ingress.name_any();
         if let Err(error) = apply(client, namespace, ingress).await {
-            missed("ingress", &ingress.name_any(), error)?;
+            let is_web = created.web_ingress.as_deref() == Some(name.as_str());
+            let field = if is_web { "spec.sparkUIOptions" } else { "spec.driverIngressOptions" };
+            created.lost.push(missed(field, "ingress", &name, error)?);
         }
+    }
+    if let Some(budget) = &run.exposure.budget
+        && let Err(error) = apply(client, namespace, budget).await
+    {
+        let field = "spec.driverPodDisruptionBudget";
+        created.lost.push(missed(field, "PodDisruptionBudget", &budget.name_any(), error)?);
     }
     Ok(())
 }
 
-fn missed(kind: &str, name: &str, error: kube::Error) -> Result<(), Error> {
+/// The field that has no effect because an object was refused, and why.
+fn missed(field: &str, kind: &str, name: &str, error: kube::Error) -> Result<(String, String), Error> {
     match class(&error) {
         Class::Refused | Class::Missing | Class::Exists => {
             tracing::warn!(%error, "the driver runs without {kind} {name}");
-            Ok(())
+            Ok((field.to_owned(), format!("{kind} {name} was refused: {}", words(&error))))
         }
         Class::Conflict | Class::Transient => Err(error).during(|| format!("apply {kind} {name}")),
     }
@@ -245,11 +260,12 @@ pub async fn delete_strays(client: &Client, namespace: &str, app: &str, keep: Op
     delete_all::<NetworkPolicy>(client, namespace, &objects).await
 }
 
-/// Deletes services and ingresses that lead to an application's driver.
+/// Deletes what stands around an application's driver while it runs.
 pub async fn delete_exposure(client: &Client, namespace: &str, app: &str) -> Result<(), Error> {
     let selector = format!("{}={app},{}=driver", names::LABEL_APP_NAME, names::LABEL_EXPOSES);
     delete_all::<Service>(client, namespace, &selector).await?;
-    delete_all::<Ingress>(client, namespace, &selector).await
+    delete_all::<Ingress>(client, namespace, &selector).await?;
+    delete_all::<PodDisruptionBudget>(client, namespace, &selector).await
 }
 
 async fn delete_all<K>(client: &Client, namespace: &str, selector: &str) -> Result<(), Error>

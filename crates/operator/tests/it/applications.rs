@@ -97,11 +97,11 @@ fn what_cannot_work_fails_once_with_the_field() {
     block_on(async {
         let Some(f) = Fixture::new("bad").await else { return };
         let policy = json!({"type": "Always"});
-        f.create("memory", &json!({"driver": {"memory": "lots"}, "restartPolicy": policy})).await;
+        f.create("limit", &json!({"driver": {"coreLimit": "lots"}, "restartPolicy": policy})).await;
         f.create("volume", &json!({"driver": {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}})).await;
         f.create("template", &json!({"driver": {"template": {"spec": {"containers": "none"}}}})).await;
         let cases = [
-            ("memory", "spec.driver.memory: "),
+            ("limit", "spec.driver.coreLimit: "),
             ("volume", "spec.driver.volumeMounts[0].name: "),
             ("template", "spec.driver.template.spec.containers: "),
         ];
@@ -111,8 +111,8 @@ fn what_cannot_work_fails_once_with_the_field() {
             assert!(text.starts_with(&format!("failed to run spark-submit: {path}")), "{text}");
         }
         // Mending the field is enough.
-        f.edit("memory", &json!({"driver": {"memory": "1g"}})).await;
-        f.wait_state("memory", "SUBMITTED").await;
+        f.edit("limit", &json!({"driver": {"coreLimit": "1"}})).await;
+        f.wait_state("limit", "SUBMITTED").await;
         f.edit("template", &json!({"driver": {"template": null}})).await;
         f.wait_state("template", "SUBMITTED").await;
     });
@@ -167,6 +167,26 @@ fn d2_an_edit_runs_again_and_an_equal_manifest_does_not() {
         f.wait_state("pi", "COMPLETED").await;
         f.edit("pi", &json!({"arguments": ["2"]})).await;
         f.driver("pi", 3).await;
+    });
+}
+
+#[test]
+fn d2_an_edit_made_while_no_operator_ran_is_noticed() {
+    block_on(async {
+        let Some(mut f) = Fixture::new("down").await else { return };
+        f.create("pi", &json!({})).await;
+        let first = f.driver("pi", 1).await;
+        f.stop_operator();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        f.edit("pi", &json!({"arguments": ["1"]})).await;
+        f.start_operator();
+        let second = f.driver("pi", 2).await;
+        assert_ne!(first.uid(), second.uid());
+        assert_eq!(
+            f.apps.get("pi").await.unwrap().status.unwrap().execution_attempts,
+            1,
+            "a new specification, a new budget"
+        );
     });
 }
 

@@ -20,30 +20,35 @@ use crate::killer::{self, Point};
 const MOST_WRITES: usize = 60;
 const AT_ONCE: usize = 4;
 
-/// Plays the kubelet: the first attempt fails, the second succeeds. Notes every driver pod there ever was, by attempt.
-async fn play(pods: Api<Pod>, seen: Arc<Mutex<BTreeMap<String, Vec<String>>>>) {
+/// Plays the kubelet: the first attempt fails, the second succeeds. Notes every driver pod there ever was, by
+/// name and attempt.
+pub(crate) async fn play(pods: Api<Pod>, seen: Arc<Mutex<BTreeMap<String, Vec<String>>>>) {
     let mut events = watcher(pods.clone(), watcher::Config::default()).default_backoff().applied_objects().boxed();
     while let Some(event) = events.next().await {
         let Ok(pod) = event else { continue };
         let attempt = pod.annotations().get("firesteel.dev/attempt").cloned().unwrap_or_default();
+        let key = format!("{} {attempt}", pod.name_any());
         let uid = pod.uid().unwrap_or_default();
         {
             let mut seen = seen.lock().unwrap();
-            let uids = seen.entry(attempt.clone()).or_default();
+            let uids = seen.entry(key).or_default();
             if uids.contains(&uid) {
                 continue;
             }
             uids.push(uid);
         }
         let (phase, code) = if attempt == "1" { ("Failed", 1) } else { ("Succeeded", 0) };
-        let ended = json!({"terminated": {"exitCode": code, "reason": "x", "finishedAt": now()}});
-        let running = json!({"phase": "Running", "containerStatuses": [container(&json!({"running": {}}))]});
-        let finished = json!({"phase": phase, "containerStatuses": [container(&ended)]});
-        for status in [running, finished] {
-            let patch = kube::api::Patch::Merge(json!({"status": status}));
-            let _ = pods.patch_status(&pod.name_any(), &kube::api::PatchParams::default(), &patch).await;
-            tokio::time::sleep(Duration::from_millis(300)).await;
-        }
+        let pods = pods.clone();
+        tokio::spawn(async move {
+            let ended = json!({"terminated": {"exitCode": code, "reason": "x", "finishedAt": now()}});
+            let running = json!({"phase": "Running", "containerStatuses": [container(&json!({"running": {}}))]});
+            let finished = json!({"phase": phase, "containerStatuses": [container(&ended)]});
+            for status in [running, finished] {
+                let patch = kube::api::Patch::Merge(json!({"status": status}));
+                let _ = pods.patch_status(&pod.name_any(), &kube::api::PatchParams::default(), &patch).await;
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+        });
     }
 }
 
@@ -69,7 +74,7 @@ async fn survives(point: Point) -> bool {
     let what = format!("{point:?}");
     assert_eq!((status.execution_attempts, status.attempt), (2, Some(2)), "{what}");
     let seen = seen.lock().unwrap().clone();
-    assert_eq!(seen.keys().collect::<Vec<_>>(), ["1", "2"], "{what}");
+    assert_eq!(seen.keys().collect::<Vec<_>>(), ["pi-driver 1", "pi-driver 2"], "{what}");
     assert!(seen.values().all(|uids| uids.len() == 1), "{what}: {seen:?}");
     let maps: Api<ConfigMap> = Api::namespaced(f.client.clone(), f.namespace.name());
     let labelled = ListParams::default().labels("sparkoperator.k8s.io/app-name=pi");

@@ -25,7 +25,7 @@ pub(crate) struct Fixture {
     pub(crate) namespace: TestNamespace,
     pub(crate) apps: Api<SparkApplication>,
     pub(crate) pods: Api<Pod>,
-    _operator: DropGuard,
+    operator: Option<DropGuard>,
 }
 
 impl Fixture {
@@ -36,19 +36,43 @@ impl Fixture {
         Some(Fixture::with(prefix, client).await)
     }
 
+    /// A namespace whose operator was started with other options.
+    pub(crate) async fn tuned(prefix: &str, tune: impl FnOnce(&mut Options)) -> Option<Fixture> {
+        let env = TestEnv::get()?;
+        let client = env.client().await;
+        install(&client).await;
+        let namespace = env.namespace(prefix).await;
+        let mut options = options(namespace.name());
+        tune(&mut options);
+        Some(Fixture::around(namespace, client.clone(), start_with(client, options)))
+    }
+
     /// A namespace whose operator works through `operator`; the definitions must be there already.
     pub(crate) async fn with(prefix: &str, operator: Client) -> Fixture {
         let env = TestEnv::get().expect("a control plane");
         let client = env.client().await;
         let namespace = env.namespace(prefix).await;
         let operator = start(operator, namespace.name());
+        Fixture::around(namespace, client, operator)
+    }
+
+    fn around(namespace: TestNamespace, client: Client, operator: DropGuard) -> Fixture {
         Fixture {
             apps: Api::namespaced(client.clone(), namespace.name()),
             pods: Api::namespaced(client.clone(), namespace.name()),
             client,
             namespace,
-            _operator: operator,
+            operator: Some(operator),
         }
+    }
+
+    /// Ends the operator, gently.
+    pub(crate) fn stop_operator(&mut self) {
+        self.operator = None;
+    }
+
+    pub(crate) fn start_operator(&mut self) {
+        self.operator = Some(start(self.client.clone(), self.namespace.name()));
     }
 
     /// Creates an application whose driver stays pending until the test says otherwise.
@@ -59,14 +83,18 @@ impl Fixture {
             "driver": {"serviceAccount": "spark", "nodeSelector": {"no": "where"}}, "executor": {"instances": 1},
         });
         json_patch(&mut spec, patch);
+        self.try_create(&json!({"name": name}), &spec, &PostParams::default()).await.unwrap();
+    }
+
+    /// Creates an application as it is written.
+    pub(crate) async fn try_create(&self, meta: &Value, spec: &Value, params: &PostParams) -> Result<(), kube::Error> {
         let app = json!({
-            "apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication",
-            "metadata": {"name": name}, "spec": spec,
+            "apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication", "metadata": meta, "spec": spec,
         });
         // Untyped: some tests write what the types cannot hold.
         let resource = ApiResource::erase::<SparkApplication>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), self.namespace.name(), &resource);
-        api.create(&PostParams::default(), &serde_json::from_value(app).unwrap()).await.unwrap();
+        api.create(params, &serde_json::from_value(app).unwrap()).await.map(|_| ())
     }
 
     pub(crate) async fn edit(&self, name: &str, spec: &Value) {
@@ -81,7 +109,17 @@ impl Fixture {
         what: &str,
         condition: impl Fn(&SparkApplication) -> bool,
     ) -> SparkApplication {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
+        self.wait_for(name, what, PATIENCE, condition).await
+    }
+
+    async fn wait_for(
+        &self,
+        name: &str,
+        what: &str,
+        patience: Duration,
+        condition: impl Fn(&SparkApplication) -> bool,
+    ) -> SparkApplication {
+        let deadline = tokio::time::Instant::now() + patience;
         loop {
             let app = self.apps.get(name).await.unwrap();
             if condition(&app) {
@@ -91,6 +129,10 @@ impl Fixture {
             assert!(tokio::time::Instant::now() < deadline, "{name} never was {what}: {status}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    }
+
+    pub(crate) async fn wait_patiently(&self, name: &str, state: &str, patience: Duration) -> SparkApplication {
+        self.wait_for(name, state, patience, |app| self::state(app) == state).await
     }
 
     pub(crate) async fn wait_state(&self, name: &str, state: &str) -> SparkApplication {
@@ -127,6 +169,39 @@ impl Fixture {
         self.pod_status(name, &json!({"phase": phase, "containerStatuses": [container(&ended)]})).await;
     }
 
+    /// Makes an executor pod as a driver's Spark would, or changes its phase.
+    pub(crate) async fn executor(&self, app: &SparkApplication, id: u32, phase: &str) {
+        let name = format!("{}-exec-{id}", app.name_any());
+        let submission = app.status.as_ref().unwrap().submission_id.clone().unwrap();
+        if self.pods.get_opt(&name).await.unwrap().is_none() {
+            let pod = json!({
+                "metadata": {"name": name, "labels": {
+                    "sparkoperator.k8s.io/app-name": app.name_any(), "sparkoperator.k8s.io/submission-id": submission,
+                    "sparkoperator.k8s.io/launched-by-spark-operator": "true", "spark-role": "executor",
+                    "spark-exec-id": id.to_string()}},
+                "spec": {"nodeSelector": {"no": "where"}, "containers": [{"name": "spark-kubernetes-executor", "image": "i"}]},
+            });
+            self.pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+        }
+        let patch = Patch::Merge(json!({"status": {"phase": phase}}));
+        self.pods.patch_status(&name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Waits until an event with this reason was published; gives its note.
+    pub(crate) async fn event(&self, reason: &str) -> String {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), self.namespace.name());
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let list = events.list(&ListParams::default()).await.unwrap().items;
+            if let Some(event) = list.iter().find(|e| e.reason.as_deref() == Some(reason)) {
+                return event.note.clone().unwrap_or_default();
+            }
+            let reasons: Vec<_> = list.iter().filter_map(|e| e.reason.clone()).collect();
+            assert!(tokio::time::Instant::now() < deadline, "{reason} is not in {reasons:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
     pub(crate) async fn reasons(&self) -> Vec<String> {
         let events: Api<Event> = Api::namespaced(self.client.clone(), self.namespace.name());
         let list = events.list(&ListParams::default()).await.unwrap();
@@ -159,6 +234,13 @@ pub(crate) fn message(app: &SparkApplication) -> String {
     app.status.clone().unwrap_or_default().application_state.error_message
 }
 
+/// The message of a condition that has this status, once it has.
+pub(crate) fn condition(app: &SparkApplication, kind: &str, status: &str) -> Option<(String, String)> {
+    let conditions = &app.status.as_ref()?.conditions;
+    let found = conditions.iter().find(|c| c.type_ == kind && c.status == status)?;
+    Some((found.reason.clone(), found.message.clone()))
+}
+
 fn json_patch(target: &mut Value, patch: &Value) {
     match (target, patch) {
         (Value::Object(target), Value::Object(patch)) => {
@@ -170,12 +252,19 @@ fn json_patch(target: &mut Value, patch: &Value) {
     }
 }
 
+pub(crate) fn options(namespace: &str) -> Options {
+    let limits = Limits { driver_grace: SignedDuration::from_secs(2), ..Limits::default() };
+    Options { namespaces: vec![namespace.to_owned()], limits, ..Options::default() }
+}
+
 pub(crate) fn start(client: Client, namespace: &str) -> DropGuard {
+    start_with(client, options(namespace))
+}
+
+pub(crate) fn start_with(client: Client, options: Options) -> DropGuard {
     if std::env::var_os("RUST_LOG").is_some() {
         let _ = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).try_init();
     }
-    let limits = Limits { driver_grace: SignedDuration::from_secs(2), ..Limits::default() };
-    let options = Options { namespaces: vec![namespace.to_owned()], limits, ..Options::default() };
     let until = CancellationToken::new();
     tokio::spawn(firesteel_operator::run(client, options, until.clone()));
     until.drop_guard()

@@ -2,7 +2,14 @@
 
 #![allow(clippy::unwrap_used)]
 
+mod admission;
 mod applications;
+mod around;
+mod causes;
 mod crash;
+mod faults;
 mod fixture;
 mod killer;
+mod leaders;
+mod proxy;
+mod size;

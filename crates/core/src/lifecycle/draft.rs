@@ -1,0 +1,478 @@
+//! A decision in the making: the moves that [`step`](super::step) and [`submitted`](super::submitted) are made of.
+
+use firesteel_api::SparkApplicationStatus;
+use firesteel_api::names::{CONDITION_DRIVER_PRESENT, CONDITION_RUNNING};
+use firesteel_api::spark_application::{DriverInfo, ExecutorCounts};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::{App, Decision, Effect, Event, Limits, Observation, Seen};
+use crate::driver_pod::{DriverPod, Outcome, Owner, PodPhase, Words};
+use crate::executors::{self, ExecutorSeen, ExecutorState, Gone, Summary};
+use crate::phase::Phase;
+use crate::restart::{self, Failure, Retry};
+use crate::{conditions, diagnosis, identity};
+
+/// How long to wait before looking again at something that goes away.
+pub(super) const SOON: SignedDuration = SignedDuration::from_secs(2);
+/// How often a healthy driver is looked at without any event.
+const CALM: SignedDuration = SignedDuration::from_secs(60);
+/// How often a state is looked at that only a person will change.
+pub(super) const IDLE: SignedDuration = SignedDuration::from_mins(10);
+/// How long a driver may be pending without a known reason before someone asks for one.
+pub const QUIET: SignedDuration = SignedDuration::from_secs(15);
+/// Names listed in one event about executors.
+const EVENT_NAMES: usize = 3;
+
+/// A decision in the making.
+pub(super) struct Draft<'a> {
+    app: &'a App<'a>,
+    now: Timestamp,
+    pub(super) status: SparkApplicationStatus,
+    effects: Vec<Effect>,
+    events: Vec<Event>,
+    wake: Option<Timestamp>,
+    confirm: bool,
+}
+
+impl<'a> Draft<'a> {
+    pub(super) fn new(app: &'a App<'a>, now: Timestamp) -> Self {
+        Draft {
+            app,
+            now,
+            status: app.status.clone(),
+            effects: Vec::new(),
+            events: Vec::new(),
+            wake: None,
+            confirm: false,
+        }
+    }
+
+    pub(super) fn finish(mut self, waiting: Option<&(String, String)>) -> Decision {
+        let phase = Phase::read(&self.status, self.now);
+        let words = waiting.map(|(reason, message)| (reason.as_str(), message.as_str()));
+        if !self.app.deleting && phase != Phase::New {
+            conditions::follow(&mut self.status, phase, words, self.app.generation, self.now);
+        }
+        Decision {
+            status: self.status,
+            effects: self.effects,
+            events: self.events,
+            wake: self.wake,
+            confirm_absence: self.confirm,
+        }
+    }
+
+    pub(super) fn event(&mut self, warning: bool, reason: &'static str, note: String) {
+        self.events.push(Event { warning, reason, note });
+    }
+
+    fn wake_at(&mut self, at: Timestamp) {
+        self.wake = Some(self.wake.map_or(at, |other| other.min(at)));
+    }
+
+    pub(super) fn wake_in(&mut self, wait: SignedDuration) {
+        self.wake_at(self.now.checked_add(wait).unwrap_or(Timestamp::MAX));
+    }
+
+    /// Whether the specification changed in a way that matters to a run, and remembers that it was seen.
+    pub(super) fn note_generation(&mut self, phase: Phase) -> bool {
+        let hash = self.app.spec_hash.to_owned();
+        let seen_before = self.status.observed_generation;
+        self.status.observed_generation = Some(self.app.generation);
+        let Some(old) = self.status.spec_hash.replace(hash.clone()) else { return false };
+        if old == hash || seen_before == Some(self.app.generation) || phase == Phase::New {
+            // The same generation with another hash: another version of the operator wrote it. Not an edit.
+            return false;
+        }
+        self.status.execution_attempts = 0;
+        self.status.submission_attempts = 0;
+        self.status.run_failures = None;
+        self.status.submission_failures = None;
+        true
+    }
+
+    /// Enters a state, tells about it, and makes sure the next step follows at once.
+    pub(super) fn enter(&mut self, phase: Phase, message: &str) {
+        let before = Phase::read(&self.status, self.now);
+        phase.word().clone_into(&mut self.status.application_state.state);
+        match phase {
+            // Why it runs again stays readable until it does.
+            Phase::PendingRerun => {}
+            Phase::Failed { .. } if message.is_empty() => {}
+            _ => message.clone_into(&mut self.status.application_state.error_message),
+        }
+        if before == Phase::New {
+            let name = self.app.subject.name;
+            self.event(false, "SparkApplicationAdded", format!("SparkApplication {name} was added"));
+        }
+        // Each refused submission is a failure of its own: the next delay counts from it.
+        if before.word() != phase.word() || matches!(phase, Phase::SubmissionFailed { .. }) {
+            self.status.state_times.insert(phase.word().to_owned(), Time(self.now));
+            self.tell(phase);
+        }
+        self.wake_at(self.now);
+    }
+
+    fn tell(&mut self, phase: Phase) {
+        let name = self.app.subject.name;
+        let message = self.status.application_state.error_message.clone();
+        let first = message.lines().next().unwrap_or_default();
+        match phase {
+            Phase::New | Phase::Succeeding | Phase::Failing { .. } | Phase::Running | Phase::Unknown => {}
+            Phase::Submitted { .. } => {
+                self.event(false, "SparkApplicationSubmitted", format!("SparkApplication {name} was submitted"));
+            }
+            Phase::SubmissionFailed { .. } => self.event(
+                true,
+                "SparkApplicationSubmissionFailed",
+                format!("failed to submit SparkApplication {name}: {first}"),
+            ),
+            Phase::Completed { .. } => {
+                self.event(false, "SparkApplicationCompleted", format!("SparkApplication {name} completed"));
+            }
+            Phase::Failed { .. } => {
+                self.event(true, "SparkApplicationFailed", format!("SparkApplication {name} failed: {first}"));
+            }
+            Phase::PendingRerun => {
+                self.event(true, "SparkApplicationPendingRerun", format!("SparkApplication {name} is pending rerun"));
+            }
+            Phase::Invalidating => self.event(
+                false,
+                "SparkApplicationSpecUpdated",
+                format!("the specification of SparkApplication {name} changed; it runs again"),
+            ),
+            Phase::Suspending => {
+                self.event(false, "SparkApplicationSuspending", format!("SparkApplication {name} is suspending"));
+            }
+            Phase::Suspended => {
+                self.event(false, "SparkApplicationSuspended", format!("SparkApplication {name} was suspended"));
+            }
+            Phase::Resuming => {
+                self.event(false, "SparkApplicationResuming", format!("SparkApplication {name} is resuming"));
+            }
+        }
+    }
+
+    fn attempt(&self) -> i64 {
+        self.status.attempt.unwrap_or(0)
+    }
+
+    pub(super) fn count_submission(&mut self, attempt: i64) {
+        self.status.attempt = Some(attempt);
+        self.status.submission_id = Some(identity::submission_id(self.app.subject.uid, attempt));
+        self.status.submission_attempts = self.status.submission_attempts.saturating_add(1);
+        self.status.last_submission_attempt_time = Some(Time(self.now));
+        self.status.termination_time = None;
+        self.forget_executors();
+    }
+
+    pub(super) fn refuse_for_good(&mut self, why: &str) {
+        self.status.termination_time = Some(Time(self.now));
+        self.enter(Phase::Failed { since: self.now }, &diagnosis::submission_failure(why));
+    }
+
+    /// Begins the next attempt once nothing of an earlier one is in its way.
+    pub(super) fn start(&mut self, seen: &Observation) {
+        if let Some(problem) = self.app.problem {
+            let problem = problem.to_owned();
+            self.refuse_for_good(&problem);
+            return;
+        }
+        let attempt = self.attempt() + 1;
+        let expected = identity::submission_id(self.app.subject.uid, attempt);
+        if let Seen::Present(pod) = &seen.driver
+            && pod.owner != Owner::Other
+        {
+            let is_ours = pod.owner == Owner::Application
+                && pod.submission_id.as_deref() == Some(expected.as_str())
+                && pod.spec_hash.as_deref() == Some(self.app.spec_hash)
+                && !pod.deleting;
+            if !is_ours {
+                if pod.submission_id.as_deref() == Some(expected.as_str()) {
+                    // Made for this attempt, but from another specification or going away: the attempt is spent.
+                    self.status.attempt = Some(attempt);
+                }
+                self.delete(pod);
+                self.wake_in(SOON);
+                return;
+            }
+        }
+        if seen.strays > 0 || attempt > 1 {
+            self.effects.push(Effect::DeleteStrays { keep: Some(expected) });
+        }
+        self.effects.push(Effect::Submit { attempt });
+        self.wake_in(SOON);
+    }
+
+    pub(super) fn delete(&mut self, pod: &DriverPod) {
+        if !pod.deleting && pod.owner != Owner::Other {
+            self.effects.push(Effect::DeleteDriver { name: pod.name.clone(), uid: pod.uid.clone() });
+        }
+    }
+
+    /// Removes the current run. True once it is gone.
+    pub(super) fn clear_away(&mut self, seen: &Observation) -> bool {
+        let driver_is_gone = match &seen.driver {
+            Seen::Present(pod) if pod.owner == Owner::Other => true,
+            Seen::Present(pod) => {
+                self.delete(pod);
+                false
+            }
+            Seen::Absent { confirmed, .. } => {
+                self.confirm = !confirmed;
+                *confirmed
+            }
+        };
+        self.effects.push(Effect::DeleteExposure);
+        self.effects.push(Effect::DeleteStrays { keep: None });
+        if driver_is_gone && seen.executors.is_empty() && seen.strays == 0 {
+            return true;
+        }
+        self.wake_in(SOON);
+        false
+    }
+
+    /// Clears what a status says about a run that is no more.
+    pub(super) fn forget_run(&mut self) {
+        self.status.spark_application_id = None;
+        self.status.driver_info = DriverInfo::default();
+        self.status.termination_time = None;
+        self.status.submission_attempts = 0;
+        self.status.submission_failures = None;
+        self.status.conditions.retain(|c| c.type_ != CONDITION_DRIVER_PRESENT);
+        self.forget_executors();
+    }
+
+    fn forget_executors(&mut self) {
+        self.status.executor_state.clear();
+        self.status.executor_counts = None;
+    }
+
+    /// A driver should be there: follows it.
+    pub(super) fn watch_driver(&mut self, phase: Phase, submitted: Timestamp, seen: &Observation, limits: &Limits) {
+        self.fold_executors(Gone::Unknown, seen, limits);
+        let current = self.status.submission_id.as_deref();
+        let pod = match &seen.driver {
+            Seen::Present(pod) if pod.submission_id.as_deref() == current => pod,
+            // A pod of that name that is not the one of this attempt: this attempt's is gone.
+            Seen::Present(_) => return self.miss_driver(submitted, None, true, limits),
+            Seen::Absent { last, confirmed } => {
+                let last = last.as_ref().filter(|l| l.submission_id.as_deref() == current);
+                return self.miss_driver(submitted, last, *confirmed, limits);
+            }
+        };
+        conditions::driver_present(&mut self.status, true, self.app.generation, self.now);
+        if let Some(id) = &pod.app_id {
+            self.status.spark_application_id = Some(id.clone());
+        }
+        if let Some(outcome) = pod.outcome() {
+            return self.conclude(pod, outcome, seen.log.as_deref());
+        }
+        let name = &pod.name;
+        match pod.phase {
+            PodPhase::Running => {
+                if phase != Phase::Running {
+                    self.event(false, "SparkDriverRunning", format!("driver {name} is running"));
+                    self.enter(Phase::Running, "");
+                }
+                self.wake = None;
+                self.wake_in(CALM);
+            }
+            PodPhase::Pending => {
+                if !matches!(phase, Phase::Submitted { .. }) {
+                    self.event(false, "SparkDriverPending", format!("driver {name} is pending"));
+                    self.enter(Phase::Submitted { since: submitted }, "");
+                }
+                if let Some(words) = &pod.waiting {
+                    self.tell_waiting(name, words);
+                }
+                self.wake = None;
+                self.wake_in(CALM);
+                let quiet = submitted.checked_add(QUIET).unwrap_or(Timestamp::MAX);
+                if pod.waiting.is_none() && self.now < quiet {
+                    self.wake_at(quiet);
+                }
+                if let Some(limit) = limits.pending_timeout {
+                    let until = submitted.checked_add(limit).unwrap_or(Timestamp::MAX);
+                    if self.now >= until {
+                        let message = diagnosis::pending_too_long(pod, limit.as_secs());
+                        return self.fail(self.now, &message);
+                    }
+                    self.wake_at(until);
+                }
+            }
+            PodPhase::Unknown => {
+                if phase != Phase::Unknown {
+                    self.event(true, "SparkDriverUnknown", format!("the state of driver {name} is unknown"));
+                    self.enter(Phase::Unknown, "");
+                }
+                self.wake = None;
+                self.wake_in(CALM);
+            }
+            // Both have an outcome.
+            PodPhase::Succeeded | PodPhase::Failed => self.wake_in(SOON),
+        }
+    }
+
+    /// Tells why a driver does not run, once for each reason.
+    fn tell_waiting(&mut self, pod: &str, words: &Words) {
+        let told = self.status.conditions.iter().find(|c| c.type_ == CONDITION_RUNNING).map(|c| c.reason.as_str());
+        let news = told.is_none_or(|told| diagnosis::kind(told) != diagnosis::kind(&words.reason));
+        if news && words.reason != "SchedulingGated" {
+            self.event(true, "SparkDriverPending", format!("driver {pod} is pending: {}", diagnosis::words(words)));
+        }
+    }
+
+    fn miss_driver(&mut self, submitted: Timestamp, last: Option<&DriverPod>, confirmed: bool, limits: &Limits) {
+        // It was seen to end before it was removed: that is what counts.
+        if let Some((last, outcome)) = last.and_then(|l| Some((l, l.outcome()?))) {
+            return self.conclude(last, outcome, None);
+        }
+        conditions::driver_present(&mut self.status, false, self.app.generation, self.now);
+        let missing = conditions::since(&self.status.conditions, CONDITION_DRIVER_PRESENT, "False").unwrap_or(self.now);
+        let until = missing.max(submitted).checked_add(limits.driver_grace).unwrap_or(Timestamp::MAX);
+        if self.now < until {
+            self.wake_at(until);
+        } else if confirmed {
+            let name = self.app.subject.driver_pod_name();
+            let message = diagnosis::driver_missing(&name, last);
+            self.event(true, "SparkDriverNotFound", format!("driver {name} was not found"));
+            self.fail(self.now, &message);
+        } else {
+            self.confirm = true;
+            self.wake_in(SOON);
+        }
+    }
+
+    fn conclude(&mut self, pod: &DriverPod, outcome: Outcome, log: Option<&str>) {
+        let at = pod.ended.as_ref().and_then(|e| e.at).unwrap_or(self.now);
+        match outcome {
+            Outcome::Succeeded => {
+                self.event(false, "SparkDriverCompleted", format!("driver {} completed", pod.name));
+                self.status.termination_time = Some(Time(at));
+                self.enter(Phase::Succeeding, "");
+            }
+            Outcome::Failed => {
+                self.event(true, "SparkDriverFailed", format!("driver {} failed", pod.name));
+                self.fail(at, &diagnosis::driver_failure(pod, log));
+            }
+        }
+    }
+
+    fn fail(&mut self, at: Timestamp, message: &str) {
+        let before = self.status.run_failures.unwrap_or_else(|| (self.status.execution_attempts - 1).max(0));
+        self.status.run_failures = Some(before.saturating_add(1));
+        self.status.termination_time = Some(Time(at));
+        self.enter(Phase::Failing { since: at }, message);
+    }
+
+    pub(super) fn after_success(&mut self, seen: &Observation, limits: &Limits) {
+        self.effects.push(Effect::DeleteExposure);
+        if restart::after_success(self.app.subject.spec) {
+            self.forget_run();
+            self.enter(Phase::PendingRerun, "");
+        } else {
+            self.fold_executors(Gone::Completed, seen, limits);
+            let at = self.status.termination_time.as_ref().map_or(self.now, |t| t.0);
+            self.enter(Phase::Completed { since: at }, "");
+        }
+    }
+
+    /// A driver that was given up while it was pending must not start after all.
+    fn end_driver(&mut self, seen: &Observation) {
+        let current = self.status.submission_id.as_deref();
+        if let Seen::Present(pod) = &seen.driver
+            && pod.submission_id.as_deref() == current
+            && pod.outcome().is_none()
+            && !pod.deleting
+        {
+            self.delete(pod);
+            self.wake_in(SOON);
+        }
+    }
+
+    pub(super) fn after_failure(&mut self, since: Timestamp, seen: &Observation, limits: &Limits) {
+        self.effects.push(Effect::DeleteExposure);
+        self.end_driver(seen);
+        let count = self.status.run_failures.unwrap_or(self.status.execution_attempts);
+        match restart::after(self.app.subject.spec, Failure::Run, count, since) {
+            Retry::At(at) if self.now < at => self.wake_at(at),
+            Retry::At(_) => {
+                self.forget_run();
+                self.enter(Phase::PendingRerun, "");
+            }
+            Retry::Never => {
+                self.fold_executors(Gone::Failed, seen, limits);
+                self.status.termination_time.get_or_insert(Time(since));
+                let message = self.status.application_state.error_message.clone();
+                self.enter(Phase::Failed { since }, &message);
+            }
+        }
+    }
+
+    pub(super) fn after_refusal(&mut self, since: Timestamp, seen: &Observation) {
+        let count = self.status.submission_failures.unwrap_or(self.status.submission_attempts);
+        match restart::after(self.app.subject.spec, Failure::Submission, count, since) {
+            Retry::At(at) if self.now < at => self.wake_at(at),
+            Retry::At(_) => self.start(seen),
+            Retry::Never => {
+                self.effects.push(Effect::DeleteExposure);
+                self.effects.push(Effect::DeleteStrays { keep: None });
+                self.status.termination_time = Some(Time(self.now));
+                let message = self.status.application_state.error_message.clone();
+                self.enter(Phase::Failed { since: self.now }, &message);
+            }
+        }
+    }
+
+    /// The application ended: waits for its time to live, and for executors that outlive their driver.
+    pub(super) fn rest(&mut self, since: Timestamp, gone: Gone, seen: &Observation, limits: &Limits) {
+        self.wake = None;
+        self.fold_executors(gone, seen, limits);
+        self.end_driver(seen);
+        let live = |e: &ExecutorSeen| matches!(e.phase, PodPhase::Pending | PodPhase::Running | PodPhase::Unknown);
+        if gone == Gone::Failed && seen.executors.iter().any(live) {
+            self.effects.push(Effect::DeleteStrays { keep: None });
+            self.wake_in(CALM);
+        }
+        let Some(ttl) = self.app.subject.spec.time_to_live_seconds.or(limits.default_ttl) else { return };
+        let until = since.checked_add(SignedDuration::from_secs(ttl.max(0))).unwrap_or(Timestamp::MAX);
+        if self.now >= until {
+            self.effects.push(Effect::DeleteApplication);
+            self.wake_in(SOON);
+        } else {
+            self.wake_at(until);
+        }
+    }
+
+    fn fold_executors(&mut self, gone: Gone, seen: &Observation, limits: &Limits) {
+        if seen.executors.is_empty() && self.status.executor_state.is_empty() {
+            return;
+        }
+        let old = Summary {
+            table: std::mem::take(&mut self.status.executor_state),
+            counts: self.status.executor_counts.take().unwrap_or_default(),
+        };
+        let (new, changes) = executors::fold(&old, &seen.executors, gone, limits.tracked_executors);
+        self.status.executor_state = new.table;
+        self.status.executor_counts = Some(new.counts).filter(|c| *c != ExecutorCounts::default());
+        let states = [
+            (ExecutorState::Pending, "SparkExecutorPending", "pending", false),
+            (ExecutorState::Running, "SparkExecutorRunning", "running", false),
+            (ExecutorState::Completed, "SparkExecutorCompleted", "completed", false),
+            (ExecutorState::Failed, "SparkExecutorFailed", "failed", true),
+            (ExecutorState::Unknown, "SparkExecutorUnknown", "of unknown state", true),
+        ];
+        for (state, reason, word, warning) in states {
+            let names: Vec<&str> = changes.iter().filter(|c| c.state == state).map(|c| c.name.as_str()).collect();
+            let note = match names.len() {
+                0 => continue,
+                1 => format!("executor {} is {word}", names[0]),
+                n if n <= EVENT_NAMES => format!("executors {} are {word}", names.join(", ")),
+                n => format!("{n} executors are {word}: {} and others", names[..EVENT_NAMES].join(", ")),
+            };
+            self.event(warning, reason, note);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! Fields that cannot take effect, each with the reason: a condition and an event tell about them.
+//!
+//! Executors are made by the driver's own Spark, which writes some fields after it has read the template; the same step
+//! order holds for the driver's plan. `docs/operator.md` lists them all.
+
+use firesteel_api::pod_spec::SparkPodSpec;
+use firesteel_api::spark_application::SparkApplicationSpec;
+use k8s_openapi::api::core::v1::Container;
+
+use crate::overlay::{DRIVER_CONTAINERS, EXECUTOR_CONTAINERS};
+use crate::template;
+
+/// Variables that Spark sets in every executor, after those of the template.
+const EXECUTOR_VARIABLES: &[&str] = &[
+    "SPARK_USER",
+    "SPARK_DRIVER_URL",
+    "SPARK_EXECUTOR_CORES",
+    "SPARK_EXECUTOR_MEMORY",
+    "SPARK_APPLICATION_ID",
+    "SPARK_CONF_DIR",
+    "SPARK_EXECUTOR_ID",
+    "SPARK_RESOURCE_PROFILE_ID",
+    "SPARK_EXECUTOR_POD_IP",
+    "SPARK_EXECUTOR_POD_NAME",
+    "SPARK_LOCAL_DIRS",
+    "SPARK_DRIVER_POD_IP",
+];
+
+/// Every field of an application that cannot take effect, with the reason.
+pub fn lost(spec: &SparkApplicationSpec) -> Vec<(String, String)> {
+    let mut lost = Lost(Vec::new());
+    lost.application(spec);
+    lost.template("spec.driver", &spec.driver.pod, DRIVER_CONTAINERS);
+    lost.template("spec.executor", &spec.executor.pod, EXECUTOR_CONTAINERS);
+    lost.executor(spec);
+    lost.0
+}
+
+struct Lost(Vec<(String, String)>);
+
+impl Lost {
+    fn add(&mut self, path: impl Into<String>, why: &str) {
+        self.0.push((path.into(), why.to_owned()));
+    }
+
+    fn application(&mut self, spec: &SparkApplicationSpec) {
+        if spec.failure_retries.is_some() {
+            self.add("spec.failureRetries", "use restartPolicy.onFailureRetries");
+        }
+        if spec.retry_interval.is_some() {
+            self.add("spec.retryInterval", "use restartPolicy.onFailureRetryInterval");
+        }
+        if spec.batch_scheduler_options.is_some() {
+            self.add(
+                "spec.batchSchedulerOptions",
+                "queues and pod groups are not made yet; pods get the scheduler's name",
+            );
+        }
+    }
+
+    fn executor(&mut self, spec: &SparkApplicationSpec) {
+        let executor = &spec.executor;
+        if executor.pod.memory_limit.is_some() {
+            self.add(
+                "spec.executor.memoryLimit",
+                "Spark sets the memory limit of executors to their memory plus overhead; use memoryOverhead",
+            );
+        }
+        let decommission =
+            spec.spark_conf.get("spark.decommission.enabled").is_some_and(|v| v.trim().eq_ignore_ascii_case("true"));
+        if executor.lifecycle.is_some() && decommission {
+            self.add(
+                "spec.executor.lifecycle",
+                "with spark.decommission.enabled Spark puts its own preStop hook in its place",
+            );
+        }
+        for (i, variable) in executor.pod.env.iter().enumerate() {
+            let name = variable.name.as_str();
+            if EXECUTOR_VARIABLES.contains(&name) || name.starts_with("SPARK_JAVA_OPT_") {
+                self.add(
+                    format!("spec.executor.env[{i}]"),
+                    &format!(
+                        "Spark sets {name} in executors itself; sparkConf[spark.executorEnv.{name}] comes after it"
+                    ),
+                );
+            }
+        }
+    }
+
+    fn template(&mut self, path: &str, pod: &SparkPodSpec, usual: &[&str]) {
+        let Some(spec) = pod.template.as_ref().and_then(|t| t.spec.as_ref()) else { return };
+        let path = format!("{path}.template.spec");
+        if spec.restart_policy.as_deref().is_some_and(|p| p != "Never") {
+            self.add(format!("{path}.restartPolicy"), "Spark's pods never restart; use spec.restartPolicy");
+        }
+        if spec.hostname.is_some() && usual == EXECUTOR_CONTAINERS {
+            self.add(format!("{path}.hostname"), "Spark names executors after their pods");
+        }
+        let main = template::start(pod.template.as_ref(), usual).container;
+        let Some(i) = spec.containers.iter().position(|c| c.name == main) else { return };
+        self.container(&format!("{path}.containers[{i}]"), &spec.containers[i]);
+    }
+
+    /// What Spark writes into its own container, whatever the template says.
+    fn container(&mut self, path: &str, container: &Container) {
+        if container.image.is_some() {
+            self.add(format!("{path}.image"), "the image is that of the specification; use spec.image");
+        }
+        if container.image_pull_policy.is_some() {
+            self.add(format!("{path}.imagePullPolicy"), "use spec.imagePullPolicy");
+        }
+        let Some(resources) = &container.resources else { return };
+        let set = |list: &Option<std::collections::BTreeMap<_, _>>, name: &str| {
+            list.as_ref().is_some_and(|l| l.contains_key(name))
+        };
+        let fields = [
+            ("requests.cpu", set(&resources.requests, "cpu"), "use coreRequest"),
+            ("requests.memory", set(&resources.requests, "memory"), "use memory and memoryOverhead"),
+            ("limits.memory", set(&resources.limits, "memory"), "use memory and memoryOverhead"),
+        ];
+        for (field, present, instead) in fields {
+            if present {
+                self.add(format!("{path}.resources.{field}"), &format!("Spark sets it itself; {instead}"));
+            }
+        }
+    }
+}

@@ -1,0 +1,285 @@
+//! How fast the operator may ask: as fast as the API server likes.
+//!
+//! A number of requests is under way at the same time. It halves when the server says that it is too much (429, or another
+//! answer with `Retry-After`) and grows again with every answer; until the time the server asked for nothing is sent at
+//! all. A refused request was not looked at, so it is sent again, whatever it is. One that the server failed at is sent
+//! again too, a few times: whatever the operator writes may be written twice. Leases go past all of this: a busy leader is
+//! still the leader.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use kube::client::{Body, ClientBuilder};
+use kube::{Client, Config};
+use tokio::sync::Notify;
+use tokio::time::Instant;
+use tower::{BoxError, Layer, Service};
+
+/// Requests under way at the same time when nothing is wrong.
+const MOST_REQUESTS: f64 = 64.0;
+/// How often one request is sent again before its refusal is passed on.
+const MOST_TRIES: u32 = 10;
+/// The same for a failure of the server, and the wait before the first time; it triples.
+const MOST_FAILURES: u32 = 2;
+const SHORT_WAIT: Duration = Duration::from_millis(100);
+/// When the server does not say how long to wait.
+const WAIT: Duration = Duration::from_secs(1);
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// A client that keeps the pace the API server asks for.
+pub fn client(mut config: Config) -> Result<Client, kube::Error> {
+    // Asking again is done here, where it slows everybody down.
+    config.default_retry = false;
+    Ok(ClientBuilder::try_from(config)?.with_layer(&PaceLayer::default()).build())
+}
+
+/// Gives services of one client a common pace.
+#[derive(Debug, Clone, Default)]
+pub struct PaceLayer(Arc<Pace>);
+
+impl<S> Layer<S> for PaceLayer {
+    type Service = Paced<S>;
+
+    fn layer(&self, inner: S) -> Paced<S> {
+        Paced { inner: Arc::new(tokio::sync::Mutex::new(inner)), pace: self.0.clone() }
+    }
+}
+
+#[derive(Debug)]
+struct Pace {
+    state: Mutex<State>,
+    freed: Notify,
+}
+
+#[derive(Debug)]
+struct State {
+    limit: f64,
+    under_way: u32,
+    not_before: Option<Instant>,
+}
+
+impl Default for Pace {
+    fn default() -> Self {
+        let state = State { limit: MOST_REQUESTS, under_way: 0, not_before: None };
+        Pace { state: Mutex::new(state), freed: Notify::new() }
+    }
+}
+
+impl Pace {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a turn.
+    async fn enter(self: &Arc<Self>) -> Turn {
+        loop {
+            let freed = self.freed.notified();
+            let pause = {
+                let mut state = self.state();
+                let pause = state.not_before.filter(|at| *at > Instant::now());
+                if pause.is_none() && f64::from(state.under_way) < state.limit {
+                    state.under_way += 1;
+                    if f64::from(state.under_way) < state.limit {
+                        self.freed.notify_one();
+                    }
+                    return Turn(self.clone());
+                }
+                pause
+            };
+            match pause {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => freed.await,
+            }
+        }
+    }
+
+    fn went_well(&self) {
+        let mut state = self.state();
+        state.limit = (state.limit + 1.0 / state.limit).min(MOST_REQUESTS);
+    }
+
+    fn slow_down(&self, wait: Duration) {
+        let mut state = self.state();
+        let until = Instant::now() + wait;
+        // Many requests are refused at the same time; together they say it once.
+        if state.not_before.is_none_or(|at| at <= Instant::now()) {
+            state.limit = (state.limit / 2.0).max(1.0);
+            tracing::warn!(seconds = wait.as_secs(), limit = state.limit, "the API server asks for patience");
+        }
+        state.not_before = Some(state.not_before.map_or(until, |at| at.max(until)));
+    }
+}
+
+/// One request under way.
+#[derive(Debug)]
+struct Turn(Arc<Pace>);
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let mut state = self.0.state();
+        state.under_way = state.under_way.saturating_sub(1);
+        drop(state);
+        self.0.freed.notify_one();
+    }
+}
+
+/// A service whose requests keep the pace.
+#[derive(Debug)]
+pub struct Paced<S> {
+    inner: Arc<tokio::sync::Mutex<S>>,
+    pace: Arc<Pace>,
+}
+
+impl<S, B> Service<Request<Body>> for Paced<S>
+where
+    S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<B>, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let (inner, pace) = (self.inner.clone(), self.pace.clone());
+        Box::pin(async move {
+            let is_lease = request.uri().path().contains("/leases/");
+            let mut request = request;
+            let (mut tries, mut failures) = (0, 0);
+            loop {
+                let spare = copy(&request);
+                let turn = if is_lease { None } else { Some(pace.enter().await) };
+                let answer = {
+                    let mut inner = inner.lock().await;
+                    std::future::poll_fn(|cx| inner.poll_ready(cx)).await.map_err(Into::into)?;
+                    inner.call(request)
+                };
+                let response = answer.await.map_err(Into::into)?;
+                drop(turn);
+                let Some(wait) = patience(&response) else {
+                    if response.status().is_server_error()
+                        && failures < MOST_FAILURES
+                        && !is_lease
+                        && let Some(spare) = spare
+                    {
+                        tokio::time::sleep(SHORT_WAIT * 3_u32.pow(failures)).await;
+                        failures += 1;
+                        request = spare;
+                        continue;
+                    }
+                    pace.went_well();
+                    return Ok(response);
+                };
+                if !is_lease {
+                    pace.slow_down(wait);
+                }
+                tries += 1;
+                match spare.filter(|_| tries <= MOST_TRIES && !is_lease) {
+                    Some(spare) => request = spare,
+                    None => return Ok(response),
+                }
+            }
+        })
+    }
+}
+
+/// How long the server wants to be left alone, if it does.
+fn patience<B>(response: &Response<B>) -> Option<Duration> {
+    let asked = response.headers().get(http::header::RETRY_AFTER).and_then(|v| v.to_str().ok()?.trim().parse().ok());
+    let asked = asked.map(Duration::from_secs);
+    match response.status() {
+        StatusCode::TOO_MANY_REQUESTS => Some(asked.unwrap_or(WAIT).clamp(WAIT / 10, LONGEST_WAIT)),
+        StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+            asked.map(|wait| wait.clamp(WAIT / 10, LONGEST_WAIT))
+        }
+        _ => None,
+    }
+}
+
+/// The same request once more; none if its body is a stream.
+fn copy(request: &Request<Body>) -> Option<Request<Body>> {
+    let mut copy = Request::new(request.body().try_clone()?);
+    copy.method_mut().clone_from(request.method());
+    copy.uri_mut().clone_from(request.uri());
+    *copy.version_mut() = request.version();
+    copy.headers_mut().clone_from(request.headers());
+    copy.extensions_mut().clone_from(request.extensions());
+    Some(copy)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures::future::join_all;
+
+    use super::*;
+
+    fn request(path: &str) -> Request<Body> {
+        Request::builder().uri(path).body(Body::from(b"x".to_vec())).unwrap()
+    }
+
+    #[tokio::test]
+    async fn a_refused_request_waits_as_asked_and_goes_through() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = asked.clone();
+        let server = tower::service_fn(move |_: Request<Body>| {
+            let first = counted.fetch_add(1, Ordering::SeqCst) == 0;
+            let answer = Response::builder().status(if first { 429 } else { 200 }).header("retry-after", "1").body(());
+            async move { Ok::<_, BoxError>(answer.unwrap()) }
+        });
+        let layer = PaceLayer::default();
+        let mut client = layer.layer(server);
+        let began = Instant::now();
+        let answers = join_all((0..5).map(|_| client.call(request("/pods")))).await;
+        assert!(answers.into_iter().all(|a| a.unwrap().status() == 200));
+        assert!(began.elapsed() >= Duration::from_millis(900));
+        assert!(layer.0.state().limit < MOST_REQUESTS, "it became more careful");
+        let before = layer.0.state().limit;
+        client.call(request("/pods")).await.unwrap();
+        assert!(layer.0.state().limit > before, "and bolder again");
+    }
+
+    #[tokio::test]
+    async fn a_failure_of_the_server_is_asked_again_but_not_for_ever() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = asked.clone();
+        let server = tower::service_fn(move |_: Request<Body>| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            async { Ok::<_, BoxError>(Response::builder().status(500).body(()).unwrap()) }
+        });
+        let answer = PaceLayer::default().layer(server).call(request("/pods")).await.unwrap();
+        assert_eq!((answer.status().as_u16(), asked.load(Ordering::SeqCst)), (500, 3));
+    }
+
+    #[tokio::test]
+    async fn not_more_than_the_limit_are_under_way_and_leases_pass() {
+        let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (count, peak) = (now.clone(), most.clone());
+        let server = tower::service_fn(move |_: Request<Body>| {
+            let (count, peak) = (count.clone(), peak.clone());
+            async move {
+                peak.fetch_max(count.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+                tokio::time::sleep(Duration::from_millis(20)).await;
+                count.fetch_sub(1, Ordering::SeqCst);
+                Ok::<_, BoxError>(Response::new(()))
+            }
+        });
+        let layer = PaceLayer::default();
+        layer.0.state().limit = 2.0;
+        let mut client = layer.layer(server);
+        join_all((0..10).map(|_| client.call(request("/pods")))).await;
+        let peak = most.load(Ordering::SeqCst);
+        assert!((2..=5).contains(&peak), "{peak}");
+        layer.0.state().not_before = Some(Instant::now() + Duration::from_secs(60));
+        client.call(request("/apis/coordination.k8s.io/v1/namespaces/n/leases/l")).await.unwrap();
+    }
+}

@@ -1,0 +1,229 @@
+//! What stands around an application: executors, services, ingresses, budgets, events, and the tools that look at it.
+
+use std::process::Command;
+use std::time::Duration;
+
+use firesteel_testenv::TestEnv;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::networking::v1::Ingress;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::api::{DeleteParams, ListParams};
+use kube::{Api, ResourceExt};
+use serde_json::json;
+
+use crate::fixture::{Fixture, PATIENCE, block_on, condition};
+
+#[test]
+fn the_page_of_a_driver_has_a_service_and_an_ingress_while_it_runs() {
+    block_on(async {
+        let tune = |options: &mut firesteel_operator::Options| {
+            options.runs.ui.url_format = "spark.example/{{$appNamespace}}/{{$appName}}".to_owned();
+            options.runs.ui.class_name = Some("nginx".to_owned());
+        };
+        let Some(f) = Fixture::tuned("ui", tune).await else { return };
+        let more = json!([{"servicePort": 8888, "servicePortName": "more", "ingressURLFormat": "more.example"}]);
+        let ui = json!({"servicePort": 80, "serviceAnnotations": {"a": "b"}, "ingressTLS": [{"hosts": ["spark.example"], "secretName": "t"}]});
+        f.create("pi", &json!({"sparkUIOptions": ui, "driverIngressOptions": more, "driverPodDisruptionBudget": true}))
+            .await;
+        f.driver("pi", 1).await;
+        let info = f.apps.get("pi").await.unwrap().status.unwrap().driver_info;
+        assert_eq!(info.web_ui_service_name.as_deref(), Some("pi-ui-svc"));
+        assert_eq!(info.web_ui_port, Some(80));
+        assert!(info.web_ui_address.as_ref().unwrap().ends_with(":80"), "{info:?}");
+        assert_eq!(info.web_ui_ingress_name.as_deref(), Some("pi-ui-ingress"));
+        let address = format!("spark.example/{}/pi", f.namespace.name());
+        assert_eq!(info.web_ui_ingress_address, Some(address));
+        let services: Api<Service> = Api::namespaced(f.client.clone(), f.namespace.name());
+        let ingresses: Api<Ingress> = Api::namespaced(f.client.clone(), f.namespace.name());
+        let budgets: Api<PodDisruptionBudget> = Api::namespaced(f.client.clone(), f.namespace.name());
+        let page = services.get("pi-ui-svc").await.unwrap();
+        assert_eq!(page.annotations()["a"], "b");
+        assert_eq!(page.spec.unwrap().selector.unwrap()["spark-role"], "driver");
+        services.get("pi-driver-8888").await.unwrap();
+        let ingress = ingresses.get("pi-ui-ingress").await.unwrap();
+        assert_eq!(ingress.owner_references()[0].kind, "SparkApplication");
+        assert_eq!(ingress.spec.unwrap().ingress_class_name.as_deref(), Some("nginx"));
+        ingresses.get("pi-ing-8888").await.unwrap();
+        budgets.get("pi-driver").await.unwrap();
+        f.end_driver("pi", 0).await;
+        f.wait_state("pi", "COMPLETED").await;
+        // d23: all of them go when the run ends.
+        let left = ListParams::default().labels("sparkoperator.k8s.io/app-name=pi,firesteel.dev/exposes=driver");
+        assert_eq!(services.list(&left).await.unwrap().items.len(), 0);
+        assert_eq!(ingresses.list(&left).await.unwrap().items.len(), 0);
+        assert_eq!(budgets.list(&left).await.unwrap().items.len(), 0);
+    });
+}
+
+#[test]
+fn a_field_without_effect_is_told_by_a_condition_and_an_event() {
+    block_on(async {
+        let Some(f) = Fixture::new("lost").await else { return };
+        f.create("pi", &json!({"executor": {"memoryLimit": "3g"}})).await;
+        f.driver("pi", 1).await;
+        let app = f.apps.get("pi").await.unwrap();
+        let (reason, message) = condition(&app, "FieldsHonoured", "False").unwrap();
+        assert_eq!(reason, "NoEffect");
+        assert!(message.starts_with("spec.executor.memoryLimit has no effect: "), "{message}");
+        assert!(f.event("SparkApplicationFieldNotHonoured").await.starts_with("spec.executor.memoryLimit "));
+    });
+}
+
+#[test]
+fn executors_are_counted_and_told_about() {
+    block_on(async {
+        let Some(f) = Fixture::new("executors").await else { return };
+        f.create("pi", &json!({})).await;
+        f.driver("pi", 1).await;
+        f.run_driver("pi").await;
+        let app = f.wait_state("pi", "RUNNING").await;
+        for id in 1..=4 {
+            f.executor(&app, id, "Pending").await;
+        }
+        let counts = |app: &firesteel_api::SparkApplication| {
+            let c = app.status.clone().unwrap().executor_counts.unwrap_or_default();
+            (c.pending, c.running, c.completed, c.failed, c.unknown)
+        };
+        f.wait("pi", "with 4 pending", |a| counts(a) == (4, 0, 0, 0, 0)).await;
+        for id in 1..=4 {
+            f.executor(&app, id, "Running").await;
+        }
+        f.wait("pi", "with 4 running", |a| counts(a) == (0, 4, 0, 0, 0)).await;
+        f.executor(&app, 1, "Failed").await;
+        f.executor(&app, 2, "Succeeded").await;
+        f.wait("pi", "with 2 ended", |a| counts(a) == (0, 2, 1, 1, 0)).await;
+        f.pods.delete("pi-exec-1", &DeleteParams::default().grace_period(0)).await.unwrap();
+        f.pods.delete("pi-exec-3", &DeleteParams::default().grace_period(0)).await.unwrap();
+        f.wait("pi", "with one lost", |a| counts(a) == (0, 1, 1, 1, 1)).await;
+        for reason in ["Pending", "Running", "Completed", "Failed", "Unknown"] {
+            f.event(&format!("SparkExecutor{reason}")).await;
+        }
+        f.end_driver("pi", 0).await;
+        let app = f.wait_state("pi", "COMPLETED").await;
+        assert_eq!(counts(&app).3, 1);
+        let states = app.status.unwrap().executor_state;
+        assert_eq!((states["pi-exec-1"].as_str(), states["pi-exec-2"].as_str()), ("FAILED", "COMPLETED"));
+        assert_eq!(states["pi-exec-3"], "COMPLETED", "it ended as its application did");
+    });
+}
+
+#[test]
+fn the_same_news_is_one_event_with_a_count() {
+    block_on(async {
+        let Some(f) = Fixture::new("news").await else { return };
+        let policy =
+            json!({"type": "OnFailure", "onSubmissionFailureRetries": 2, "onSubmissionFailureRetryInterval": 1});
+        f.create("pi", &json!({"restartPolicy": policy, "driver": {"serviceAccount": "nobody"}})).await;
+        f.wait_state("pi", "FAILED").await;
+        f.event("SparkApplicationFailed").await;
+        let events: Api<Event> = Api::namespaced(f.client.clone(), f.namespace.name());
+        let all = events.list(&ListParams::default()).await.unwrap().items;
+        let failed: Vec<_> =
+            all.iter().filter(|e| e.reason.as_deref() == Some("SparkApplicationSubmissionFailed")).collect();
+        assert_eq!(failed.len(), 1, "{failed:?}");
+        // d15: the note is the note.
+        assert!(failed[0].note.as_ref().unwrap().contains("nobody"));
+        assert_eq!(failed[0].action.as_deref(), Some("Reconcile"));
+        assert_eq!(failed[0].series.as_ref().map(|s| s.count), Some(3));
+    });
+}
+
+#[test]
+fn kubectl_can_wait_for_an_application() {
+    block_on(async {
+        let Some(env) = TestEnv::get() else { return };
+        let Some(f) = Fixture::new("wait").await else { return };
+        f.create("pi", &json!({})).await;
+        f.driver("pi", 1).await;
+        f.run_driver("pi").await;
+        let namespace = f.namespace.name().to_owned();
+        let wait = move |condition: &str| {
+            let mut kubectl = Command::new(env.kubectl());
+            kubectl.arg("--kubeconfig").arg(env.kubeconfig()).args([
+                "-n",
+                &namespace,
+                "wait",
+                "sparkapp/pi",
+                "--timeout=60s",
+            ]);
+            kubectl.arg(format!("--for={condition}")).spawn().unwrap()
+        };
+        let mut running = wait("condition=Running");
+        tokio::task::spawn_blocking(move || assert!(running.wait().unwrap().success())).await.unwrap();
+        let (mut finished, mut state) =
+            (wait("condition=Finished"), wait("jsonpath={.status.applicationState.state}=COMPLETED"));
+        let mut succeeded = wait("condition=Succeeded");
+        f.end_driver("pi", 0).await;
+        tokio::task::spawn_blocking(move || {
+            assert!(finished.wait().unwrap().success());
+            assert!(state.wait().unwrap().success());
+            assert!(succeeded.wait().unwrap().success());
+        })
+        .await
+        .unwrap();
+    });
+}
+
+/// What Kueue does to an application: it is born suspended, is started with selectors, tolerations, labels and gates of the
+/// flavour it was given, and gets them taken away again when it is stopped, in one update with `suspend`.
+#[test]
+fn kueue_starts_and_stops_an_application() {
+    block_on(async {
+        let Some(f) = Fixture::new("kueue").await else { return };
+        f.create("pi", &json!({"suspend": true})).await;
+        let app = f.wait_state("pi", "SUSPENDED").await;
+        assert_eq!(app.status.unwrap().execution_attempts, 0);
+        let gate = json!([{"name": "kueue.x-k8s.io/topology"}]);
+        let flavour = json!({
+            "suspend": false,
+            "driver": {"nodeSelector": {"flavour": "spot"}, "tolerations": [{"key": "spot", "operator": "Exists"}],
+                "labels": {"kueue.x-k8s.io/podset": "driver"},
+                "template": {"spec": {"schedulingGates": gate, "containers": [{"name": "spark-kubernetes-driver"}]}}},
+            "executor": {"nodeSelector": {"flavour": "spot"}},
+        });
+        f.edit("pi", &flavour).await;
+        let pod = f.driver("pi", 1).await;
+        assert_eq!(pod.labels()["kueue.x-k8s.io/podset"], "driver");
+        assert_eq!(pod.owner_references()[0].controller, Some(true));
+        let spec = pod.spec.unwrap();
+        assert_eq!(spec.node_selector.unwrap()["flavour"], "spot");
+        assert_eq!(spec.scheduling_gates.unwrap()[0].name, "kueue.x-k8s.io/topology");
+        let stop = json!({
+            "suspend": true,
+            "driver": {"nodeSelector": {"flavour": null}, "tolerations": null, "labels": null, "template": null},
+            "executor": {"nodeSelector": null},
+        });
+        f.edit("pi", &stop).await;
+        let app = f.wait_state("pi", "SUSPENDED").await;
+        let times = app.status.unwrap().state_times;
+        assert!(!times.contains_key("INVALIDATING"), "stopping is no edit: {times:?}");
+        assert!(f.pods.get_opt("pi-driver").await.unwrap().is_none());
+        f.edit("pi", &flavour).await;
+        f.driver("pi", 2).await;
+        for reason in ["SparkApplicationSuspending", "SparkApplicationSuspended", "SparkApplicationResuming"] {
+            f.event(reason).await;
+        }
+    });
+}
+
+#[test]
+fn what_an_application_made_goes_with_it() {
+    block_on(async {
+        let Some(f) = Fixture::new("delete").await else { return };
+        f.create("pi", &json!({})).await;
+        f.driver("pi", 1).await;
+        f.apps.delete("pi", &DeleteParams::background()).await.unwrap();
+        let services: Api<Service> = Api::namespaced(f.client.clone(), f.namespace.name());
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let pod = f.pods.get_opt("pi-driver").await.unwrap();
+            let left = services.list(&ListParams::default()).await.unwrap().items;
+            if pod.is_none() && left.is_empty() {
+                break;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "left: {pod:?} {left:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+}

@@ -1,0 +1,75 @@
+//! Two operators, one of which acts.
+
+use std::time::Duration;
+
+use firesteel_operator::{LeaderOptions, Options};
+use firesteel_testenv::TestEnv;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use serde_json::json;
+
+use crate::fixture::{Fixture, PATIENCE, block_on, options, start_with};
+use crate::killer::{self, Point};
+
+fn candidate(namespace: &str, identity: &str) -> Options {
+    Options {
+        leader: Some(LeaderOptions {
+            namespace: namespace.to_owned(),
+            name: "lock".to_owned(),
+            identity: identity.to_owned(),
+            lease: Duration::from_secs(6),
+            renew: Duration::from_secs(4),
+            retry: Duration::from_millis(500),
+        }),
+        ..options(namespace)
+    }
+}
+
+async fn holder(leases: &Api<Lease>) -> String {
+    let lease = leases.get_opt("lock").await.unwrap();
+    lease.and_then(|l| l.spec?.holder_identity).unwrap_or_default()
+}
+
+async fn wait_holder(leases: &Api<Lease>, name: &str) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while holder(leases).await != name {
+        assert!(tokio::time::Instant::now() < deadline, "{name} never held the lease");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[test]
+fn a_leader_that_ends_hands_over_at_once_and_one_that_dies_is_replaced() {
+    block_on(async {
+        let Some(mut f) = Fixture::new("leader").await else { return };
+        f.stop_operator();
+        let namespace = f.namespace.name().to_owned();
+        let leases: Api<Lease> = Api::namespaced(f.client.clone(), &namespace);
+        let first = start_with(f.client.clone(), candidate(&namespace, "first"));
+        wait_holder(&leases, "first").await;
+        // The second one will die without a word at its next write after a while.
+        let env = TestEnv::get().unwrap();
+        let read = kube::config::Kubeconfig::read_from(env.kubeconfig()).unwrap();
+        let config =
+            kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default()).await.unwrap();
+        let (mortal, death) = killer::client(config, Point { write: usize::MAX, after: false });
+        let _second = start_with(mortal, candidate(&namespace, "second"));
+        f.create("pi", &json!({})).await;
+        let pod = f.driver("pi", 1).await;
+
+        let began = tokio::time::Instant::now();
+        drop(first);
+        wait_holder(&leases, "second").await;
+        assert!(began.elapsed() < Duration::from_secs(5), "it waited for the lease to run out: {:?}", began.elapsed());
+        f.run_driver("pi").await;
+        f.wait_state("pi", "RUNNING").await;
+
+        let _third = start_with(f.client.clone(), candidate(&namespace, "third"));
+        death.token.cancel();
+        wait_holder(&leases, "third").await;
+        f.end_driver("pi", 0).await;
+        let app = f.wait_state("pi", "COMPLETED").await;
+        assert_eq!(app.status.unwrap().execution_attempts, 1);
+        assert_eq!(f.pods.get("pi-driver").await.unwrap().metadata.uid, pod.metadata.uid);
+    });
+}
