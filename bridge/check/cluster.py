@@ -15,7 +15,9 @@ GROUP = "firesteel.dev/v1alpha1"
 class Cluster:
     """Speaks to the API server of a kubeconfig as its administrator."""
 
-    def __init__(self, kubeconfig):
+    def __init__(self, kubeconfig, definitions):
+        """`definitions`: the CRDs to install."""
+        self.definitions = definitions
         text = kubeconfig.read_text()
         self.server = field(text, "server")
         self.tls = ssl.create_default_context(cadata=base64.b64decode(field(text, "certificate-authority-data")).decode())
@@ -39,8 +41,8 @@ class Cluster:
         return json.loads(content) if response.status < 400 else None
 
     def install(self, namespace):
-        for kind, status in (("ExecutorGrant", True), ("ExecutorLedger", False)):
-            self.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition(kind, status), allow=(409,))
+        for definition in self.definitions:
+            self.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition, allow=(409,))
         self.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}}, allow=(409,))
         for plural in ("executorgrants", "executorledgers"):
             until(f"{plural} are served", lambda: self.call("GET", f"/apis/{GROUP}/namespaces/{namespace}/{plural}", allow=(404,)), 60)
@@ -64,7 +66,9 @@ class Cluster:
 
     def grant(self, namespace, name):
         self.call("POST", f"/apis/{GROUP}/namespaces/{namespace}/executorgrants",
-                  {"apiVersion": GROUP, "kind": "ExecutorGrant", "metadata": {"name": name}, "spec": {}})
+                  {"apiVersion": GROUP, "kind": "ExecutorGrant", "metadata": {"name": name}, "spec": {
+                      "driver": {"podName": name}, "appId": f"spark-{name}", "namePrefix": name, "container": "spark-kubernetes-executor",
+                      "template": {"spec": {"containers": [{"name": "spark-kubernetes-executor", "image": "none"}]}}}})
 
     def status(self, namespace, name):
         grant = self.call("GET", f"/apis/{GROUP}/namespaces/{namespace}/executorgrants/{name}", allow=(404,))
@@ -73,25 +77,13 @@ class Cluster:
     def ledger(self, namespace, name, status):
         """Writes the ledger, as the operator does."""
         path = f"/apis/{GROUP}/namespaces/{namespace}/executorledgers"
-        made = {"apiVersion": GROUP, "kind": "ExecutorLedger", "metadata": {"name": name}, "status": status}
+        made = {"apiVersion": GROUP, "kind": "ExecutorLedger", "metadata": {"name": name}, "spec": {}, "status": status}
         if self.call("POST", path, made, allow=(409,)) is None:
             self.call("PATCH", f"{path}/{name}", {"status": status}, "application/merge-patch+json")
 
 
 def field(text, key):
     return re.search(rf'{key}"?: *"?([^"\s,]+)', text).group(1)
-
-
-def definition(kind, status):
-    plural = kind.lower() + "s"
-    version = {"name": "v1alpha1", "served": True, "storage": True,
-               "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}}
-    if status:
-        version["subresources"] = {"status": {}}
-    return {"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-            "metadata": {"name": f"{plural}.firesteel.dev"},
-            "spec": {"group": "firesteel.dev", "scope": "Namespaced", "versions": [version],
-                     "names": {"kind": kind, "plural": plural, "singular": kind.lower(), "listKind": kind + "List"}}}
 
 
 def until(what, condition, seconds=90):

@@ -9,8 +9,6 @@ import subprocess
 import threading
 import time
 
-from cluster import until
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 JAR = ROOT / "crates" / "spark" / "bridge" / "firesteel-bridge.jar"
 
@@ -74,7 +72,7 @@ class Process:
 
 
 class Driver(Process):
-    def __init__(self, version, scratch, classes, api, token, namespace, name, conf):
+    def __init__(self, version, scratch, jar, classes, api, token, namespace, name, conf):
         token_file = scratch / f"{name}.token"
         token_file.write_text(token)
         properties = {
@@ -91,7 +89,7 @@ class Driver(Process):
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.memory": "512m",
-            "spark.driver.extraClassPath": f"{JAR}:{classes}",
+            "spark.driver.extraClassPath": f"{jar}:{classes}",
             "spark.executor.extraClassPath": classes,
             "spark.executor.memory": "512m",
             "spark.executor.instances": "2",
@@ -159,6 +157,3 @@ def only_driver_calls(recorder, namespace, name):
         assert grant or ledger, f"the driver asked for {call['method']} {call['path']} ({call['code']})"
     denied = [call for call in recorder.calls if call["code"] in (401, 403)]
     assert not denied, f"refused: {denied}"
-
-
-__all__ = ["Driver", "Executor", "compile_job", "only_driver_calls", "until"]

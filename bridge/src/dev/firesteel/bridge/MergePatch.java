@@ -7,7 +7,7 @@ import java.util.Objects;
 /**
  * JSON merge patches (RFC 7386) between two states of a document made of maps, lists and scalars. Pure.
  *
- * A null inside a patch takes a key out; the documents themselves hold no nulls.
+ * A null inside a patch takes a key out; the documents themselves hold no nulls, and an empty map in them means the same as none.
  */
 final class MergePatch {
     /** Stands for a value that may or may not have arrived: it differs from every value, itself included. */
@@ -61,6 +61,9 @@ final class MergePatch {
             if (entry.getValue() instanceof Map) {
                 result.put(entry.getKey(), uncertain(
                         before instanceof Map ? object(before) : new LinkedHashMap<>(), object(entry.getValue())));
+            } else if (before instanceof Map) {
+                // Its keys have to be known, to be taken out if they are still there.
+                result.put(entry.getKey(), uncertain(object(before), object(before)));
             } else {
                 result.put(entry.getKey(), UNKNOWN);
             }
