@@ -134,8 +134,8 @@ final class Publisher implements Runnable {
                 if (answer.code == 0 || answer.code >= 500) {
                     published = MergePatch.uncertain(published, patch);
                 }
-                if (failures >= 3) {
-                    tell("unreachable", "The demand for executors cannot be sent to " + where + " (attempt " + failures + ": "
+                if (failures >= 3 && isNews("unreachable")) {
+                    LOG.warn("The demand for executors cannot be sent to " + where + " (attempt " + failures + ": "
                             + (answer.code == 0 ? "" : answer.code + " ") + answer.message() + "). It is tried again.");
                 }
                 return Math.max(answer.retryAfterMillis, jitter(Math.min(5000, 100L << Math.min(failures, 6))));
@@ -166,11 +166,18 @@ final class Publisher implements Runnable {
     }
 
     /** Each kind of trouble at most every five minutes. */
+    private boolean isNews(String kind) {
+        if (kind.equals(told) && System.nanoTime() - toldAt <= QUIET_NANOS) {
+            return false;
+        }
+        told = kind;
+        toldAt = System.nanoTime();
+        return true;
+    }
+
     private void tell(String kind, String sentence) {
-        if (!kind.equals(told) || System.nanoTime() - toldAt > QUIET_NANOS) {
+        if (isNews(kind)) {
             LOG.error(sentence);
-            told = kind;
-            toldAt = System.nanoTime();
         }
     }
 
