@@ -68,20 +68,16 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
         this.security = security;
         this.builder = builder;
         this.client = client;
-        String pod = required("spark.kubernetes.driver.pod.name");
-        String namespace = required("spark.kubernetes.namespace");
-        this.where = namespace + "/" + pod;
-        this.api = new Api(client, namespace, pod);
-    }
-
-    private String required(String key) {
-        String value = conf.get(key, "").trim();
-        if (value.isEmpty()) {
-            throw new IllegalArgumentException("Firesteel's executor allocator needs " + key + ", which firesteel submit and"
-                    + " the operator set; submit the application with one of them, or set"
+        String pod = conf.get("spark.kubernetes.driver.pod.name", "").trim();
+        if (pod.isEmpty()) {
+            throw new IllegalArgumentException("Firesteel's executor allocator needs spark.kubernetes.driver.pod.name, which"
+                    + " firesteel submit and the operator set; submit the application with one of them, or set"
                     + " spark.kubernetes.allocation.pods.allocator to direct.");
         }
-        return value;
+        // Spark's own default.
+        String namespace = conf.get("spark.kubernetes.namespace", "default");
+        this.where = namespace + "/" + pod;
+        this.api = new Api(client, namespace, pod);
     }
 
     @Override
