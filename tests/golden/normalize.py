@@ -102,7 +102,17 @@ def normal_claim(claim):
     forget(claim["spec"], volumeMode="Filesystem")
 
 
-KINDS = {"Pod": normal_pod, "Service": normal_service, "ConfigMap": normal_config_map, "PersistentVolumeClaim": normal_claim}
+def normal_set(stateful_set):
+    spec = stateful_set["spec"]
+    normal_pod(spec["template"])
+    spec["template"]["metadata"].pop("creationTimestamp", None)
+    for claim in spec.get("volumeClaimTemplates", []):
+        claim.pop("status", None)
+        claim["metadata"].pop("creationTimestamp", None)
+        normal_claim(claim)
+
+
+KINDS = {"Pod": normal_pod, "StatefulSet": normal_set, "Service": normal_service, "ConfigMap": normal_config_map, "PersistentVolumeClaim": normal_claim}
 
 
 def read_properties(text):

@@ -4,6 +4,7 @@
 
 use std::collections::BTreeMap;
 
+use firesteel_spark::executor::{self, ExecutorPlan};
 use firesteel_spark::surroundings::{Ids, NoFiles, Surroundings};
 use firesteel_spark::{MainResource, SparkConf, Submission, driver};
 use proptest::prelude::*;
@@ -72,6 +73,55 @@ const KEYS: &[&str] = &[
     "spark.ui.port",
 ];
 
+/// Keys that the executors' steps read, with families filled in.
+const EXECUTOR_KEYS: &[&str] = &[
+    "spark.app.name",
+    "spark.authenticate",
+    "spark.blockManager.port",
+    "spark.decommission.enabled",
+    "spark.dynamicAllocation.enabled",
+    "spark.dynamicAllocation.initialExecutors",
+    "spark.dynamicAllocation.maxExecutors",
+    "spark.dynamicAllocation.minExecutors",
+    "spark.executor.cores",
+    "spark.executor.extraClassPath",
+    "spark.executor.failuresValidityInterval",
+    "spark.executor.instances",
+    "spark.executor.maxNumFailures",
+    "spark.executor.memory",
+    "spark.executor.memoryOverhead",
+    "spark.executor.memoryOverheadFactor",
+    "spark.executor.minMemoryOverhead",
+    "spark.executor.pyspark.memory",
+    "spark.executor.resource.gpu.amount",
+    "spark.executor.resource.gpu.vendor",
+    "spark.executorEnv.E",
+    "spark.executorEnv.SPARK_EXECUTOR_DIRS",
+    "spark.executorEnv._SPARK_AUTH_SECRET",
+    "spark.kubernetes.allocation.executor.timeout",
+    "spark.kubernetes.executor.annotation.a",
+    "spark.kubernetes.executor.deleteOnTermination",
+    "spark.kubernetes.executor.disableConfigMap",
+    "spark.kubernetes.executor.label.a",
+    "spark.kubernetes.executor.label.spark-exec-id",
+    "spark.kubernetes.executor.limit.cores",
+    "spark.kubernetes.executor.node.selector.a",
+    "spark.kubernetes.executor.pod.featureSteps",
+    "spark.kubernetes.executor.podNamePrefix",
+    "spark.kubernetes.executor.request.cores",
+    "spark.kubernetes.executor.secretKeyRef.A",
+    "spark.kubernetes.executor.secrets.s",
+    "spark.kubernetes.executor.terminationGracePeriodSeconds",
+    "spark.kubernetes.executor.volumes.emptyDir.v.mount.path",
+    "spark.kubernetes.executor.volumes.persistentVolumeClaim.p.mount.path",
+    "spark.kubernetes.executor.volumes.persistentVolumeClaim.p.options.claimName",
+    "spark.kubernetes.executor.volumes.persistentVolumeClaim.p.options.sizeLimit",
+    "spark.kubernetes.executor.volumes.persistentVolumeClaim.p.options.storageClass",
+    "spark.memory.offHeap.enabled",
+    "spark.memory.offHeap.size",
+    "spark.plugins",
+];
+
 fn value() -> impl Strategy<Value = String> {
     prop_oneof![
         any::<String>(),
@@ -88,7 +138,11 @@ fn value() -> impl Strategy<Value = String> {
 }
 
 fn conf() -> impl Strategy<Value = SparkConf> {
-    let known = prop::collection::btree_map(prop::sample::select(KEYS).prop_map(str::to_owned), value(), 0..12);
+    conf_of(KEYS)
+}
+
+fn conf_of(keys: &'static [&'static str]) -> impl Strategy<Value = SparkConf> {
+    let known = prop::collection::btree_map(prop::sample::select(keys).prop_map(str::to_owned), value(), 0..12);
     let unknown = prop::collection::btree_map("spark\\.[a-z.]{0,30}", value(), 0..4);
     (known, unknown, prop::bool::ANY).prop_map(|(mut conf, unknown, image)| {
         conf.extend(unknown);
@@ -126,6 +180,22 @@ fn plan(
     driver::plan(&submission, &around).map_err(|e| e.to_string())
 }
 
+fn executors(mut conf: SparkConf, version: &str) -> Result<ExecutorPlan, String> {
+    conf.insert("spark.kubernetes.container.image".to_owned(), "apache/spark:4.1.4".to_owned());
+    let submission = Submission {
+        conf,
+        version: version.parse().expect("a version of ours"),
+        main: MainResource::None,
+        main_class: "Main".to_owned(),
+        arguments: vec![],
+        proxy_user: None,
+    };
+    let ids = Ids::from_bytes(&[1; 64], 1);
+    let around = Surroundings { ids, user: "me".to_owned(), env: BTreeMap::new(), files: &NoFiles };
+    let driver = driver::plan(&submission, &around).map_err(|e| e.to_string())?;
+    executor::plan(&submission, &around, &driver, executor::Strategy::Pods).map_err(|e| e.to_string())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
@@ -149,6 +219,31 @@ proptest! {
                 let spec = plan.pod.spec.expect("a planned pod has a spec");
                 prop_assert_eq!(spec.restart_policy.as_deref(), Some("Never"));
                 prop_assert!(plan.objects.iter().all(|o| o.metadata().namespace.as_deref() == Some(plan.namespace.as_str())));
+            }
+        }
+    }
+
+    #[test]
+    fn any_conf_yields_executors_or_a_sentence(
+        conf in conf_of(EXECUTOR_KEYS),
+        version in prop::sample::select(&["3.5.9", "4.0.5", "4.1.4", "4.2.1", "4.3.0"][..]),
+    ) {
+        match executors(conf, version) {
+            Err(sentence) => {
+                prop_assert!(sentence.split_whitespace().count() >= 4, "{sentence:?}");
+            }
+            Ok(plan) => {
+                let pod = executor::executor(&plan.template, &plan.container, 2_147_483_647, &plan.profile, &plan.name_prefix);
+                prop_assert!(pod.metadata.name.is_some_and(|name| name.len() <= 253 && name.ends_with("-exec-2147483647")));
+                let labels = pod.metadata.labels.unwrap_or_default();
+                prop_assert_eq!(labels["spark-exec-id"].as_str(), "2147483647");
+                let spec = pod.spec.expect("a planned pod has a spec");
+                let host = spec.hostname.unwrap_or_default();
+                prop_assert!(host.len() <= 63 && host.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-'));
+                let env = spec.containers.into_iter().next_back().and_then(|c| c.env).unwrap_or_default();
+                prop_assert!(env.iter().all(|v| v.name != "_SPARK_AUTH_SECRET"));
+                prop_assert!(env.iter().any(|v| v.name == "SPARK_EXECUTOR_ID" && v.value.as_deref() == Some("2147483647")));
+                prop_assert!(plan.allocation.initial <= plan.allocation.maximum.unwrap_or(u32::MAX));
             }
         }
     }

@@ -112,16 +112,35 @@ fn of_the_driver(name: &str) -> bool {
     name.starts_with("SPARK_JAVA_OPT_") || ["SPARK_DRIVER_URL", "SPARK_DRIVER_POD_IP", "PYTHONHASHSEED"].contains(&name)
 }
 
-/// What the driver said about the pod in whose container list this is.
-fn told(plan: &ExecutorPlan, spec: &Value) -> executor::Profile {
+/// What the driver said about the pod with this specification. Of another profile than the default one it alone knows the
+/// sizes; the plan answers for the rest.
+fn told(plan: &ExecutorPlan, id: &str, spec: &Value) -> executor::Profile {
     let containers = spec["containers"].as_array().unwrap();
     let spark = containers.iter().find(|c| c["name"] == json!(plan.container)).unwrap();
+    let default = id == "0";
     let variables = spark["env"].as_array().unwrap().iter();
     let env = variables
         .filter_map(|v| Some((v["name"].as_str()?.to_owned(), v["value"].as_str()?.to_owned())))
-        .filter(|(name, _)| of_the_driver(name));
-    executor::Profile { env: env.collect(), ..plan.profile.clone() }
+        .filter(|(name, _)| of_the_driver(name) || (!default && SIZES.contains(&name.as_str())))
+        .collect();
+    if default {
+        return executor::Profile { env, ..plan.profile.clone() };
+    }
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let limits = spark["resources"]["limits"].as_object().unwrap();
+    executor::Profile {
+        id: id.parse().unwrap(),
+        cpu: text(&spark["resources"]["requests"]["cpu"]),
+        cpu_limit: limits.get("cpu").map(text),
+        memory: text(&limits["memory"]),
+        resources: limits.iter().filter(|(name, _)| name.contains('/')).map(|(k, v)| (k.clone(), text(v))).collect(),
+        env,
+        ..executor::Profile::default()
+    }
 }
+
+/// Variables that follow from a profile's sizes.
+const SIZES: [&str; 2] = ["SPARK_EXECUTOR_CORES", "SPARK_EXECUTOR_MEMORY"];
 
 /// Our objects for those of the capture.
 fn ours(plan: &ExecutorPlan, strategy: Strategy, captured: &[Value]) -> Vec<Value> {
@@ -130,13 +149,14 @@ fn ours(plan: &ExecutorPlan, strategy: Strategy, captured: &[Value]) -> Vec<Valu
         match (object["kind"].as_str().unwrap(), strategy) {
             ("Pod", Strategy::Pods) => {
                 let id = object["metadata"]["labels"]["spark-exec-id"].as_str().unwrap();
-                let profile = told(plan, &object["spec"]);
+                let labels = &object["metadata"]["labels"];
+                let profile = told(plan, labels["spark-exec-resourceprofile-id"].as_str().unwrap(), &object["spec"]);
                 let pod = executor::executor(&plan.template, &plan.container, id, &profile, &plan.name_prefix);
                 objects.push(serde_json::to_value(pod).unwrap());
                 objects.extend(executor::claims(&plan.claims, id).iter().map(|c| serde_json::to_value(c).unwrap()));
             }
             ("StatefulSet", Strategy::StatefulSet) => {
-                let profile = told(plan, &object["spec"]["template"]["spec"]);
+                let profile = told(plan, "0", &object["spec"]["template"]["spec"]);
                 let template = executor::member(&plan.template, &plan.container, &profile, strategy);
                 objects.push(as_pod(&serde_json::to_value(template).unwrap()));
             }

@@ -35,7 +35,7 @@ fn resize(resource: &str) -> ContainerResizePolicy {
     ContainerResizePolicy { resource_name: resource.to_owned(), restart_policy: "NotRequired".to_owned() }
 }
 
-/// One port, for blocks. Port 0 means any, and is not declared. Ports of a template do not stay.
+/// One port, for blocks. Port 0 means any, and is not declared.
 fn ports(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     let number = draft.conf.port(key::BLOCK_MANAGER_PORT)?.unwrap_or(port::BLOCK_MANAGER.1);
     if number != 0 && number < 1024 {
@@ -46,14 +46,14 @@ fn ports(draft: &mut Draft<'_>) -> Result<(), PlanError> {
             remedy: "write 0 or a port from 1024 to 65535".to_owned(),
         });
     }
-    draft.container.ports = (number != 0).then(|| {
-        vec![ContainerPort {
+    if number != 0 {
+        draft.container.ports.get_or_insert_default().push(ContainerPort {
             name: Some(port::BLOCK_MANAGER.0.to_owned()),
             container_port: number,
             protocol: Some("TCP".to_owned()),
             ..ContainerPort::default()
-        }]
-    });
+        });
+    }
     Ok(())
 }
 
@@ -84,11 +84,13 @@ fn environment(draft: &mut Draft<'_>) -> Result<(), PlanError> {
         draft.add_env(env::EXECUTOR_ATTRIBUTE_EXECUTOR_ID, id);
     }
     for (name, mut value) in draft.conf.with_prefix(key::EXECUTOR_ENV_PREFIX) {
-        if !is_variable(&name) {
-            draft.warnings.push(format!(
-                "{}{name} is left out: not a name an executor's environment variable can have",
-                key::EXECUTOR_ENV_PREFIX
-            ));
+        let problem = match name.as_str() {
+            env::AUTH_SECRET => Some("secrets in clear text are not handed to executors"),
+            name if !is_variable(name) => Some("not a name an executor's environment variable can have"),
+            _ => None,
+        };
+        if let Some(problem) = problem {
+            draft.warnings.push(format!("{}{name} is left out: {problem}", key::EXECUTOR_ENV_PREFIX));
             continue;
         }
         if name == env::EXECUTOR_DIRS {

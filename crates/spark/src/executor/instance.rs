@@ -104,6 +104,25 @@ pub fn member(template: &Pod, container: &str, profile: &Profile, strategy: Stra
     PodTemplateSpec { metadata: Some(pod.metadata), spec: pod.spec }
 }
 
+/// The claim templates of a StatefulSet whose members are made from `member`. Its controller makes and mounts the claims,
+/// by the names of the volumes, which therefore leave the member.
+pub fn claim_templates(member: &mut PodTemplateSpec, claims: &[PersistentVolumeClaim]) -> Vec<PersistentVolumeClaim> {
+    let mut templates = Vec::new();
+    let Some(volumes) = member.spec.as_mut().and_then(|spec| spec.volumes.as_mut()) else { return templates };
+    volumes.retain(|volume| {
+        let name = volume.persistent_volume_claim.as_ref().map(|source| &source.claim_name);
+        let Some(claim) = claims.iter().find(|claim| name.is_some() && claim.metadata.name.as_ref() == name) else {
+            return true;
+        };
+        let mut template = claim.clone();
+        template.metadata.name = Some(volume.name.clone());
+        template.metadata.namespace = None;
+        templates.push(template);
+        false
+    });
+    templates
+}
+
 fn lay_over(template: &Pod, container: &str, profile: &Profile) -> Pod {
     let mut pod = template.clone();
     let labels = pod.metadata.labels.get_or_insert_default();
@@ -275,6 +294,21 @@ mod tests {
         assert_eq!(limits(4), "cpu=3 memory=2048Mi nvidia.com/gpu=1");
         let pod = executor(&template(), "spark", 7, &profile(4), "p");
         assert_eq!(pod.metadata.labels.unwrap()["spark-exec-resourceprofile-id"], "4");
+    }
+
+    #[test]
+    fn claims_of_a_stateful_set_have_the_names_of_their_volumes() {
+        let claim = |name: &str| PersistentVolumeClaim {
+            metadata: serde_json::from_value(serde_json::json!({"name": name, "namespace": "n"})).unwrap(),
+            ..PersistentVolumeClaim::default()
+        };
+        let mut made = member(&template(), "spark", &profile(0), Strategy::StatefulSet);
+        assert!(claim_templates(&mut made, &[claim("other")]).is_empty());
+        assert_eq!(made.spec.as_ref().unwrap().volumes.as_ref().unwrap().len(), 1);
+        let templates = claim_templates(&mut made, &[claim("p-exec-EXECID-pvc-0")]);
+        assert_eq!(templates[0].metadata.name.as_deref(), Some("v"));
+        assert_eq!(templates[0].metadata.namespace, None);
+        assert!(made.spec.unwrap().volumes.unwrap().is_empty());
     }
 
     #[test]
