@@ -1,9 +1,12 @@
 //! Admission: what the server adds to or refuses about an object because of other objects. Built-in plugins first, then
-//! webhooks.
+//! policies and webhooks, quotas last.
 
 mod account;
+pub(crate) mod expression;
+mod policy;
 mod priority;
 mod quota;
+mod rules;
 mod webhook;
 
 use std::sync::Arc;
@@ -62,7 +65,6 @@ pub(crate) fn mutate_create(state: &State, asked: &Asked, object: &mut Value) ->
             account::admit(state, object)?;
             priority::admit(state, object)?;
             tolerations(object);
-            quota::admit(state, object)?;
         }
         ("", "persistentvolumeclaims") => storage_class(state, object),
         _ => {}
@@ -83,16 +85,129 @@ pub(crate) async fn quota_turn<'a>(
     if kind.is("", "pods") && quota::has_any(state, namespace) { Some(state.quota_turn.lock().await) } else { None }
 }
 
-/// What may still refuse the final object: webhooks.
-pub(crate) async fn validate(
-    state: &Arc<State>,
-    asked: &Asked,
-    old: Option<&Value>,
-    new: Option<&Value>,
-    dry_run: bool,
-    warnings: &mut Vec<String>,
-) -> Outcome<()> {
-    webhook::validate(state, asked, old, new, dry_run, warnings).await
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operation {
+    Create,
+    Update,
+    Delete,
+    Connect,
+}
+
+impl Operation {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
+        }
+    }
+}
+
+/// One change (or one stream to a pod) as policies and webhooks see it.
+pub(crate) struct Act<'a> {
+    pub(crate) asked: &'a Asked,
+    pub(crate) operation: Operation,
+    pub(crate) namespace: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) old: Option<&'a Value>,
+    pub(crate) new: Option<&'a Value>,
+    pub(crate) dry_run: bool,
+}
+
+impl<'a> Act<'a> {
+    /// A change of the object a request is about.
+    pub(crate) fn on(
+        asked: &'a Asked,
+        operation: Operation,
+        old: Option<&'a Value>,
+        new: Option<&'a Value>,
+        dry_run: bool,
+    ) -> Self {
+        let object = new.or(old);
+        let name = match asked.target.name.as_str() {
+            // Of a collection that is deleted no single name is told.
+            "" => new.map(meta::name).unwrap_or_default(),
+            given => given,
+        };
+        let namespace = match asked.target.namespace.as_str() {
+            "" => object.map(meta::namespace).unwrap_or_default(),
+            given => given,
+        };
+        Self { asked, operation, namespace, name, old, new, dry_run }
+    }
+
+    /// `request` of an admission review and of expressions, for a webhook or policy that knows the resource as `version`.
+    fn request(&self, version: &str) -> Value {
+        let kind = &self.asked.kind;
+        let subresource = self.asked.target.subresource.as_str();
+        let gvk = |version: &str| match spoken(kind, subresource) {
+            Some((group, version, kind)) => json!({"group": group, "version": version, "kind": kind}),
+            None => json!({"group": &*kind.group, "version": version, "kind": &*kind.kind}),
+        };
+        let gvr = |version: &str| json!({"group": &*kind.group, "version": version, "resource": &*kind.resource});
+        let options = match self.operation {
+            Operation::Create => "CreateOptions",
+            Operation::Delete => "DeleteOptions",
+            Operation::Update => "UpdateOptions",
+            Operation::Connect => "",
+        };
+        let mut request = json!({
+            "uid": "", "kind": gvk(version), "resource": gvr(version),
+            "requestKind": gvk(&kind.version), "requestResource": gvr(&kind.version),
+            "operation": self.operation.name(), "userInfo": self.asked.user.info(), "dryRun": self.dry_run,
+            "object": null, "oldObject": null, "options": null,
+        });
+        if !options.is_empty() {
+            request["options"] = json!({"kind": options, "apiVersion": "meta.k8s.io/v1"});
+            if self.dry_run {
+                request["options"]["dryRun"] = json!(["All"]);
+            }
+            let manager = self.asked.query.get("fieldManager");
+            if !manager.is_empty() && self.operation != Operation::Delete {
+                request["options"]["fieldManager"] = manager.into();
+            }
+        }
+        for (field, value) in [
+            ("name", self.name),
+            ("namespace", self.namespace),
+            ("subResource", subresource),
+            ("requestSubResource", subresource),
+        ] {
+            if !value.is_empty() {
+                request[field] = value.into();
+            }
+        }
+        request
+    }
+}
+
+/// The kind a subresource speaks, where that is not the kind of its parent.
+fn spoken<'a>(kind: &'a Kind, subresource: &str) -> Option<(&'a str, &'a str, &'a str)> {
+    if subresource == "scale" {
+        return Some(("autoscaling", "v1", "Scale"));
+    }
+    let sub = kind.others.iter().find(|s| s.name == subresource)?;
+    let (group, version) = sub.group_version.split_once('/').unwrap_or(("", sub.group_version));
+    Some((group, version, sub.kind))
+}
+
+/// What may still refuse the final object: policies, webhooks, quotas.
+pub(crate) async fn validate(state: &Arc<State>, act: &Act<'_>, warnings: &mut Vec<String>) -> Outcome<()> {
+    let kind = &act.asked.kind;
+    // Those who decide are not judged by one another, so that a bad one can always be removed.
+    if &*kind.group != "admissionregistration.k8s.io" {
+        policy::validate(state, act, warnings)?;
+        webhook::validate(state, act, warnings).await?;
+    }
+    if act.operation == Operation::Create
+        && kind.is("", "pods")
+        && act.asked.target.subresource.is_empty()
+        && let Some(pod) = act.new
+    {
+        quota::admit(state, pod)?;
+    }
+    Ok(())
 }
 
 /// Pods stay five minutes on a node that is not ready or cannot be reached, unless they say otherwise.

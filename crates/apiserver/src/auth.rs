@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use http::HeaderMap;
 use serde_json::{Value, json};
+use sha2::Digest as _;
 
 use crate::state::State;
 use crate::status::{Failure, Outcome};
@@ -11,6 +12,8 @@ use crate::status::{Failure, Outcome};
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
+/// Names the credential a user came with, so that it can be found again in logs.
+pub(crate) const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 pub(crate) const MASTERS: &str = "system:masters";
 
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -63,7 +66,9 @@ pub(crate) fn certificate_user(certificate: &[u8]) -> Option<User> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let name = parsed.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
     let groups = parsed.subject().iter_organization().filter_map(|o| o.as_str().ok().map(str::to_owned)).collect();
-    Some(User { name, groups, ..User::default() })
+    let digest: String = sha2::Sha256::digest(certificate).iter().map(|b| format!("{b:02x}")).collect();
+    let extra = BTreeMap::from([(CREDENTIAL.to_owned(), vec![format!("X509SHA256={digest}")])]);
+    Some(User { name, groups, extra, ..User::default() })
 }
 
 /// The user a request comes from. A bearer token counts before a certificate; a bad token is refused.

@@ -1,16 +1,20 @@
-//! What a user may do: RBAC over the Roles and bindings in the store, impersonation, and the refusals.
+//! What a user may do: RBAC over the Roles and bindings in the store, and the refusals.
 
+mod escalation;
+mod impersonation;
 mod roles;
 
-use http::{HeaderMap, Method};
+use http::Method;
 use serde_json::Value;
 
 use crate::auth::User;
-use crate::request::Target;
+use crate::request::{Query, Target};
 use crate::selector::Labels;
 use crate::state::State;
 use crate::status::{Failure, Outcome};
 
+pub(crate) use escalation::check as check_escalation;
+pub(crate) use impersonation::impersonate;
 pub(crate) use roles::{aggregate, bootstrap};
 
 const ROLES: &str = "roles.rbac.authorization.k8s.io";
@@ -42,13 +46,21 @@ impl Access {
 }
 
 /// Refuses a request on a resource.
-pub(crate) fn check(state: &State, user: &User, verb: &str, target: &Target) -> Outcome<()> {
+pub(crate) fn check(state: &State, user: &User, verb: &str, target: &Target, query: &Query) -> Outcome<()> {
+    // Who lists or watches one object by its name needs rights on that one only.
+    let chosen = match verb {
+        "list" | "watch" | "deletecollection" if target.name.is_empty() => {
+            let fields = crate::selector::Fields::parse(query.get("fieldSelector")).ok();
+            fields.and_then(|f| f.exact_name().map(str::to_owned)).unwrap_or_default()
+        }
+        _ => target.name.clone(),
+    };
     let access = Access {
         verb: verb.to_owned(),
         group: target.group.clone(),
         resource: target.resource.clone(),
         subresource: target.subresource.clone(),
-        name: target.name.clone(),
+        name: chosen.clone(),
         // A namespace itself is asked for within itself.
         namespace: if target.group.is_empty() && target.resource == "namespaces" {
             target.name.clone()
@@ -60,7 +72,7 @@ pub(crate) fn check(state: &State, user: &User, verb: &str, target: &Target) -> 
     if allowed(state, user, &access) {
         return Ok(());
     }
-    Err(Failure::forbidden(&target.group, &target.resource, &target.name, &refusal(user, &access)))
+    Err(Failure::forbidden(&target.group, &target.resource, &chosen, &refusal(user, &access)))
 }
 
 pub(crate) fn check_path(state: &State, user: &User, method: &Method, path: &str) -> Outcome<()> {
@@ -198,64 +210,6 @@ fn permits(rule: &Value, access: &Access) -> bool {
     let named = rule.get("resourceNames").and_then(Value::as_array).is_none_or(Vec::is_empty)
         || lists(rule, "resourceNames", |n| !access.name.is_empty() && n == access.name);
     resource && named && lists(rule, "apiGroups", |g| g == "*" || g == access.group)
-}
-
-/// The user a request acts as, when it asks to act as someone else.
-pub(crate) fn impersonate(state: &State, headers: &HeaderMap, user: User) -> Outcome<User> {
-    let text = |name: &str| headers.get(name).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
-    let all = |name: &str| -> Vec<String> {
-        headers.get_all(name).iter().filter_map(|v| v.to_str().ok().map(str::to_owned)).collect()
-    };
-    let name = text("impersonate-user");
-    let groups = all("impersonate-group");
-    let uid = text("impersonate-uid");
-    if name.is_empty() {
-        if groups.is_empty() && uid.is_empty() {
-            return Ok(user);
-        }
-        return Err(Failure::internal(
-            "requested [{ImpersonateGroup}] without impersonating a user"
-                .replace("{ImpersonateGroup}", &groups.join(" ")),
-        ));
-    }
-    let mut asked = vec![];
-    if let Some((namespace, account)) = name.strip_prefix("system:serviceaccount:").and_then(|r| r.split_once(':')) {
-        asked.push(("serviceaccounts", account.to_owned(), namespace.to_owned()));
-    } else {
-        asked.push(("users", name.clone(), String::new()));
-    }
-    asked.extend(groups.iter().map(|g| ("groups", g.clone(), String::new())));
-    for (resource, subject, namespace) in asked {
-        let access = Access {
-            verb: "impersonate".into(),
-            resource: resource.into(),
-            name: subject.clone(),
-            namespace,
-            ..Access::default()
-        };
-        if !allowed(state, &user, &access) {
-            return Err(Failure::forbidden("", resource, &subject, &refusal(&user, &access)));
-        }
-    }
-    let mut acting = User { name: name.clone(), uid, groups, ..User::default() };
-    if acting.groups.is_empty()
-        && let Some((namespace, _)) = name.strip_prefix("system:serviceaccount:").and_then(|r| r.split_once(':'))
-    {
-        acting.groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
-    }
-    let base = if name == crate::auth::ANONYMOUS { crate::auth::UNAUTHENTICATED } else { crate::auth::AUTHENTICATED };
-    if !acting.groups.iter().any(|g| g == base) {
-        acting.groups.push(base.into());
-    }
-    for (header, value) in headers {
-        if let Some(key) = header.as_str().strip_prefix("impersonate-extra-")
-            && let Ok(value) = value.to_str()
-        {
-            let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().into_owned();
-            acting.extra.entry(key).or_default().push(value.to_owned());
-        }
-    }
-    Ok(acting)
 }
 
 /// The label selectors of an aggregated role.

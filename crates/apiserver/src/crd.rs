@@ -1,5 +1,6 @@
 //! Custom resources: from a CustomResourceDefinition to served kinds, and what their schemas do to objects.
 
+mod rules;
 mod shape;
 mod values;
 
@@ -118,7 +119,7 @@ impl CustomKind {
     pub(crate) fn causes(&self, object: &Value, old: Option<&Value>) -> Vec<Cause> {
         let mut causes = values::check_root(&self.schema, object);
         if causes.is_empty() && self.has_rules {
-            let compiled = self.rules.get_or_init(|| kube_cel::compile_schema(&self.raw));
+            let compiled = self.rules.get_or_init(|| rules::compile(&self.raw));
             let result = kube_cel::Validator::new().validate_compiled(compiled, object, old);
             if let Err(errors) = result {
                 causes.extend(errors.into_vec().into_iter().map(|error| values::rule_cause(&error, object)));

@@ -77,6 +77,14 @@ pub(crate) fn apply(kind: &Kind, object: &mut Value) {
                 }
             }
         }
+        // Always printed, even if there are none.
+        ("rbac.authorization.k8s.io", "roles" | "clusterroles") => {
+            if let Some(map) = object.as_object_mut()
+                && map.get("rules").is_none_or(|r| r.as_array().is_some_and(Vec::is_empty))
+            {
+                map.insert("rules".into(), Value::Null);
+            }
+        }
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => binding(object),
         ("storage.k8s.io", "storageclasses") => {
             if let Some(map) = object.as_object_mut() {
@@ -190,7 +198,9 @@ fn webhooks(object: &mut Value) {
             set(constraints, "matchPolicy", "Equivalent");
             set(constraints, "namespaceSelector", json!({}));
             set(constraints, "objectSelector", json!({}));
-            each(constraints, "resourceRules").for_each(|rule| set(rule, "scope", "*"));
+            for rules in ["resourceRules", "excludeResourceRules"] {
+                each(constraints, rules).for_each(|rule| set(rule, "scope", "*"));
+            }
         }
     }
 }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
+use crate::admission::{Act, Operation};
 use crate::answer::{self, Page, Reply};
 use crate::kinds::Kind;
 use crate::meta;
@@ -119,7 +120,8 @@ pub(crate) enum Deletion {
 pub(crate) async fn delete(state: &Arc<State>, asked: &Asked, body: &Bytes) -> Outcome<Reply> {
     let options = DeleteOptions::parse(asked, body)?;
     let kind = &asked.kind;
-    let deletion = delete_object(state, asked, kind, &asked.target.namespace, &asked.target.name, &options).await?;
+    let deletion =
+        delete_object(state, Some(asked), kind, &asked.target.namespace, &asked.target.name, &options).await?;
     Ok(match deletion {
         Deletion::Marked(stored) => {
             let code = if options.cascade_asked { 202 } else { 200 };
@@ -161,7 +163,7 @@ pub(crate) async fn delete_collection(state: &Arc<State>, asked: &Asked, body: &
         .map_err(|_| Failure::internal("the newest state is always there"))?;
     let mut deleted = Vec::new();
     for ((namespace, name), _) in snapshot.items {
-        match delete_object(state, asked, &asked.kind, &namespace, &name, &options).await {
+        match delete_object(state, Some(asked), &asked.kind, &namespace, &name, &options).await {
             Ok(Deletion::Removed(stored) | Deletion::Marked(stored)) => deleted.push(stored),
             Err(failure) if failure.code == 404 => {}
             Err(failure) => return Err(failure),
@@ -171,9 +173,10 @@ pub(crate) async fn delete_collection(state: &Arc<State>, asked: &Asked, body: &
     answer::list(&asked.kind, asked.accepted, crate::table::Include::Metadata, &page)
 }
 
+/// Deletes one object. `admit` is the request policies and webhooks are asked about; `None`: they have been.
 pub(crate) async fn delete_object(
     state: &Arc<State>,
-    asked: &Asked,
+    admit: Option<&Asked>,
     kind: &Kind,
     namespace: &str,
     name: &str,
@@ -185,7 +188,11 @@ pub(crate) async fn delete_object(
         let current = state.get(kind, namespace, name).ok_or_else(absent)?;
         check_preconditions(kind, name, &current.value, options)?;
         crate::admission::refuse_deletion(kind, name)?;
-        crate::admission::validate(state, asked, Some(&current.value), None, options.dry_run, &mut Vec::new()).await?;
+        if let Some(asked) = admit {
+            let old = crate::versions::read(kind, &current.value);
+            let act = Act { namespace, ..Act::on(asked, Operation::Delete, Some(&old), None, options.dry_run) };
+            crate::admission::validate(state, &act, &mut Vec::new()).await?;
+        }
         let Some(marked) = mark(kind, &current.value, options) else {
             let last = last_state(kind, &current.value);
             if options.dry_run {

@@ -7,6 +7,7 @@ use axum::body::Body;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
@@ -28,17 +29,85 @@ pub(crate) fn kubelet_tls(own: &Credentials) -> Result<ClientConfig, rustls::Err
         .with_client_auth_cert(chain, key)
 }
 
-/// TLS towards a webhook whose authority is given as PEM.
+/// Where systems keep the authorities they trust.
+const SYSTEM_BUNDLES: [&str; 3] =
+    ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
+
+/// TLS towards a webhook whose authority is given as PEM; when it is empty, whom the system trusts is trusted.
 pub(crate) fn webhook_tls(authority: &str) -> Result<ClientConfig, rustls::Error> {
+    let given = crate::pki::certificates(authority);
     let mut roots = RootCertStore::empty();
-    for certificate in crate::pki::certificates(authority) {
-        roots.add(certificate)?;
+    if given.is_empty() {
+        let bundle = SYSTEM_BUNDLES.iter().find_map(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+        roots.add_parsable_certificates(crate::pki::certificates(&bundle));
+    }
+    for certificate in &given {
+        roots.add(certificate.clone())?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+        .build()
+        .map_err(|_| rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer))?;
     Ok(ClientConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()?
-        .with_root_certificates(roots)
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Bundle { usual, given }))
         .with_no_client_auth())
+}
+
+/// Checks a webhook against its bundle. A server may show a certificate of the bundle itself (self-signed, as people make
+/// them with one line of openssl); then only its name and its time are left to check.
+#[derive(Debug)]
+struct Bundle {
+    usual: Arc<WebPkiServerVerifier>,
+    given: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for Bundle {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        if !self.given.iter().any(|c| c.as_ref() == end_entity.as_ref()) {
+            return self.usual.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+        }
+        let bad = || rustls::Error::InvalidCertificate(rustls::CertificateError::BadEncoding);
+        let (_, parsed) = x509_parser::parse_x509_certificate(end_entity).map_err(|_| bad())?;
+        let seconds = i64::try_from(now.as_secs()).map_err(|_| bad())?;
+        let time = x509_parser::time::ASN1Time::from_timestamp(seconds).map_err(|_| bad())?;
+        if !parsed.validity().is_valid_at(time) {
+            return Err(rustls::Error::InvalidCertificate(rustls::CertificateError::Expired));
+        }
+        let certificate = rustls::server::ParsedCertificate::try_from(end_entity)?;
+        rustls::client::verify_server_name(&certificate, server_name)?;
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.usual.verify_tls12_signature(message, cert, dss)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        cert: &CertificateDer<'_>,
+        dss: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.usual.verify_tls13_signature(message, cert, dss)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.usual.supported_verify_schemes()
+    }
 }
 
 /// Sends one request over a connection of its own; upgrades are possible.
@@ -56,11 +125,31 @@ pub(crate) async fn send(
         .map_err(|e| format!("dial tcp {host}:{port}: connect: {}", reason(&e)))?;
     let _ = stream.set_nodelay(true);
     let name = ServerName::try_from(server_name.to_owned()).map_err(|e| e.to_string())?;
-    let stream = TlsConnector::from(tls).connect(name, stream).await.map_err(|e| format!("tls: {e}"))?;
+    let stream = TlsConnector::from(tls).connect(name, stream).await.map_err(|e| tls_words(&e))?;
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(|e| e.to_string())?;
     tokio::spawn(connection.with_upgrades());
     sender.send_request(request).await.map_err(|e| e.to_string())
+}
+
+/// Why a handshake failed, as Go says it.
+fn tls_words(error: &std::io::Error) -> String {
+    match error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()) {
+        Some(why) => certificate_words(why),
+        None => format!("tls: {error}"),
+    }
+}
+
+pub(crate) fn certificate_words(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer) => {
+            "tls: failed to verify certificate: x509: certificate signed by unknown authority".into()
+        }
+        rustls::Error::InvalidCertificate(rustls::CertificateError::Expired) => {
+            "tls: failed to verify certificate: x509: certificate has expired or is not yet valid".into()
+        }
+        _ => format!("tls: {error}"),
+    }
 }
 
 fn reason(error: &std::io::Error) -> String {

@@ -29,8 +29,30 @@ pub(crate) async fn after_write(
                 crate::admission::recount(state, meta::namespace(&object.value)).await;
             }
         }
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies") => {
+            if let Some(policy) = after {
+                policy_seen(state, kind, policy).await;
+            }
+        }
         ("rbac.authorization.k8s.io", "clusterroles") => crate::authorization::aggregate(state).await,
         _ => {}
+    }
+}
+
+/// Tells in the status of a policy that it is in force; expressions have been checked before it was stored.
+async fn policy_seen(state: &State, kind: &Kind, policy: &Arc<Stored>) {
+    let mut current = policy.clone();
+    loop {
+        let mut next = current.value.clone();
+        next["status"]["observedGeneration"] = meta::generation(&current.value).into();
+        next["status"]["typeChecking"] = json!({});
+        if next == current.value || !matches!(state.replace(kind, &current, next).await, Ok(None)) {
+            return;
+        }
+        match state.get(kind, "", meta::name(&policy.value)) {
+            Some(newer) => current = newer,
+            None => return,
+        }
     }
 }
 

@@ -50,7 +50,7 @@ async fn dispatch(state: &Arc<State>, certificate: Option<&User>, request: Reque
     };
     let query = Query::parse(&parts.uri);
     let verb = verb(&parts.method, &target, &query)?;
-    crate::authorization::check(state, &user, verb, &target)?;
+    crate::authorization::check(state, &user, verb, &target, &query)?;
     let kinds = state.kinds.load_full();
     let kind = kind_of(&kinds, &target)?;
     let user_agent = parts.headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();

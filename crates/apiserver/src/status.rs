@@ -1,5 +1,6 @@
 //! Errors as the API tells them: every failure is a `Status` object with the code, reason and words of kube-apiserver.
 
+use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 #[derive(Debug, Clone)]
 pub(crate) struct Failure {
     pub(crate) code: u16,
-    pub(crate) reason: &'static str,
+    pub(crate) reason: Cow<'static, str>,
     pub(crate) message: String,
     pub(crate) details: Option<Value>,
     /// Answered as plain text instead of a `Status`, as the real server does for paths it has no route for.
@@ -140,8 +141,8 @@ pub(crate) fn go_quote(text: &str) -> String {
 }
 
 impl Failure {
-    fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Box<Self> {
-        Box::new(Self { code, reason, message: message.into(), details: None, plain: false })
+    fn new(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Box<Self> {
+        Box::new(Self { code, reason: reason.into(), message: message.into(), details: None, plain: false })
     }
 
     fn about(mut self: Box<Self>, group: &str, kind: &str, name: &str) -> Box<Self> {
@@ -304,7 +305,7 @@ impl Failure {
     }
 
     /// A failure with words and code of someone else, such as an admission webhook.
-    pub(crate) fn custom(code: u16, reason: &'static str, message: impl Into<String>) -> Box<Self> {
+    pub(crate) fn custom(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Box<Self> {
         Self::new(code, reason, message)
     }
 
@@ -318,7 +319,7 @@ impl Failure {
             "code": self.code,
         });
         if !self.reason.is_empty() {
-            body["reason"] = self.reason.into();
+            body["reason"] = self.reason.as_ref().into();
         }
         if let Some(details) = &self.details {
             body["details"] = details.clone();

@@ -11,6 +11,7 @@ use http::Method;
 use http::request::Parts;
 use serde_json::{Value, json};
 
+use crate::admission::{Act, Operation};
 use crate::answer::{self, Reply};
 use crate::deleting::{DeleteOptions, Deletion};
 use crate::handler::read;
@@ -25,7 +26,7 @@ pub(crate) async fn serve(state: &Arc<State>, asked: &Asked, parts: &mut Parts, 
         (("pods", "binding") | ("bindings", ""), &Method::POST) => bind(state, asked, &read(body).await?).await,
         (("pods", "eviction"), &Method::POST) => evict(state, asked, &read(body).await?).await,
         (("serviceaccounts", "token"), &Method::POST) => {
-            let request = parse(asked, &read(body).await?)?;
+            let request = token_request(asked, parse(asked, &read(body).await?)?);
             let now = jiff::Timestamp::now().as_second();
             let made = crate::tokens::issue(state, &asked.target.namespace, &asked.target.name, &request, now)?;
             Ok(answer::value(Some(asked.accepted), 201, &made))
@@ -44,8 +45,27 @@ fn parse(asked: &Asked, body: &bytes::Bytes) -> Outcome<Value> {
     crate::writing::parse_body(asked, body, &mut Vec::new())
 }
 
+/// A TokenRequest as it arrived, with its author.
+fn token_request(asked: &Asked, mut request: Value) -> Value {
+    let spec = crate::meta::child(&mut request, "spec");
+    spec.entry("expirationSeconds").or_insert_with(|| crate::tokens::USUAL.into());
+    let kind = crate::kinds::Kind {
+        group: "authentication.k8s.io".into(),
+        kind: "TokenRequest".into(),
+        schema: Some("io.k8s.api.authentication.v1.TokenRequest"),
+        ..(*asked.kind).clone()
+    };
+    crate::managed::record(&kind, None, &mut request, &asked.field_manager(), &asked.target.subresource);
+    request
+}
+
 async fn bind(state: &Arc<State>, asked: &Asked, body: &bytes::Bytes) -> Outcome<Reply> {
-    let binding = parse(asked, body)?;
+    let mut binding = parse(asked, body)?;
+    crate::meta::of(&mut binding).insert("namespace".into(), asked.target.namespace.clone().into());
+    if let Some(kind) = state.kinds.load().find("", "v1", "bindings") {
+        binding = crate::writing::check_type(&state.kinds.load(), &kind, binding)?;
+        crate::managed::record(&kind, None, &mut binding, &asked.field_manager(), &asked.target.subresource);
+    }
     let node = crate::meta::text(&binding, "/target/name");
     let name = match asked.target.name.as_str() {
         "" => crate::meta::name(&binding).to_owned(),
@@ -55,6 +75,8 @@ async fn bind(state: &Arc<State>, asked: &Asked, body: &bytes::Bytes) -> Outcome
         return Err(Failure::custom(500, "", "target.name: Required value"));
     }
     let kind = state.kinds.load().find("", "v1", "pods").ok_or_else(Failure::no_such_path)?;
+    let act = Act::on(asked, Operation::Create, None, Some(&binding), asked.dry_run()?);
+    crate::admission::validate(state, &act, &mut Vec::new()).await?;
     loop {
         let current =
             state.get(&kind, &asked.target.namespace, &name).ok_or_else(|| Failure::not_found("", "pods", &name))?;
@@ -87,13 +109,15 @@ async fn evict(state: &Arc<State>, asked: &Asked, body: &bytes::Bytes) -> Outcom
     let pod = state.get(&kind, &asked.target.namespace, name).ok_or_else(|| asked.not_found())?;
     let finished = matches!(crate::meta::text(&pod.value, "/status/phase"), "Succeeded" | "Failed" | "Pending");
     let options = DeleteOptions::from_eviction(&eviction).in_dry_run(asked.dry_run()?);
+    let act = Act::on(asked, Operation::Create, None, Some(&eviction), asked.dry_run()?);
+    crate::admission::validate(state, &act, &mut Vec::new()).await?;
     if !finished && !crate::meta::deleting(&pod.value) {
         spend_budget(state, &asked.target.namespace, &pod.value).await?;
     }
     if !asked.dry_run()? {
         mark_disrupted(state, &kind, pod).await?;
     }
-    match crate::deleting::delete_object(state, asked, &kind, &asked.target.namespace, name, &options).await? {
+    match crate::deleting::delete_object(state, None, &kind, &asked.target.namespace, name, &options).await? {
         Deletion::Removed(_) | Deletion::Marked(_) => {
             let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
             Ok(answer::value(Some(asked.accepted), 201, &done))

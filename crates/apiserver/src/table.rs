@@ -1,5 +1,6 @@
 //! Tables: what `kubectl get` prints. Columns of built-in kinds are upstream's; custom kinds bring their own.
 
+mod cells;
 mod columns;
 mod pod;
 
@@ -84,7 +85,7 @@ fn definitions(kind: &Kind) -> Value {
 }
 
 fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Cells {
-    let Some(custom) = &kind.custom else { return columns::cells(kind, object, now) };
+    let Some(custom) = &kind.custom else { return cells::of(kind, object, now) };
     let mut cells: Cells = vec![meta::name(object).into()];
     if custom.columns.is_empty() {
         cells.push(meta::text(object, "/metadata/creationTimestamp").into());

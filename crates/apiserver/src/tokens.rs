@@ -42,6 +42,12 @@ pub(crate) fn verify(state: &State, token: &str) -> Option<Value> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
 }
 
+/// Whom a token this cluster signed is meant for.
+pub(crate) fn audiences(state: &State, token: &str) -> Option<Vec<String>> {
+    let claims = verify(state, token)?;
+    Some(claims.get("aud")?.as_array()?.iter().filter_map(|a| a.as_str().map(str::to_owned)).collect())
+}
+
 /// OpenID discovery, for those who verify tokens themselves.
 pub(crate) fn configuration() -> Value {
     json!({
@@ -63,7 +69,7 @@ pub(crate) fn keys(state: &State) -> Value {
 
 /// A token lives at least ten minutes and, unless it says otherwise, an hour.
 const SHORTEST: i64 = 600;
-const USUAL: i64 = 3600;
+pub(crate) const USUAL: i64 = 3600;
 const LONGEST: i64 = 1 << 32;
 
 /// Answers a TokenRequest for a service account.
@@ -73,6 +79,23 @@ pub(crate) fn issue(state: &State, namespace: &str, account_name: &str, request:
         .store
         .get("serviceaccounts", namespace, account_name)
         .ok_or_else(|| Failure::not_found("", "serviceaccounts", account_name))?;
+    for (field, given, wanted) in
+        [("name", name(request), account_name), ("namespace", crate::meta::namespace(request), namespace)]
+    {
+        if !given.is_empty() && given != wanted {
+            let why = format!("must match the service account {field} if specified");
+            let cause = crate::status::Cause::invalid(format!("metadata.{field}"), &given.into(), &why);
+            return Err(Failure::invalid("authentication.k8s.io", "TokenRequest", account_name, &[cause]));
+        }
+    }
+    let given_uid = uid(request);
+    if !given_uid.is_empty() && given_uid != uid(&account.value) {
+        let why = format!(
+            "the UID in the token request ({given_uid}) does not match the UID of the service account ({})",
+            uid(&account.value)
+        );
+        return Err(Failure::conflict("authentication.k8s.io", "TokenRequest", account_name, &why));
+    }
     let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(USUAL);
     let wrong = |detail: &str| {
         let cause = crate::status::Cause::invalid("spec.expirationSeconds", &seconds.into(), detail);
@@ -93,21 +116,23 @@ pub(crate) fn issue(state: &State, namespace: &str, account_name: &str, request:
         "namespace": namespace,
         "serviceaccount": {"name": account_name, "uid": uid(&account.value)},
     });
-    let mut reference = request.pointer("/spec/boundObjectRef").cloned().unwrap_or_default();
-    if let Some(bound) = reference.as_object() {
-        let kind = bound.get("kind").and_then(Value::as_str).unwrap_or_default();
+    let reference = request.pointer("/spec/boundObjectRef").cloned().unwrap_or_default();
+    if reference.is_object() {
+        let (kind, version) = (text(&reference, "/kind"), text(&reference, "/apiVersion"));
         let bound_name = text(&reference, "/name").to_owned();
-        let (table, field) = match kind {
-            "Pod" => ("pods", "pod"),
-            "Secret" => ("secrets", "secret"),
-            other => {
+        let (table, field, home) = match (version.contains('/'), kind) {
+            (false, "Pod") => ("pods", "pod", namespace),
+            (false, "Secret") => ("secrets", "secret", namespace),
+            (false, "Node") => ("nodes", "node", ""),
+            (slash, other) => {
+                let slash = if slash { "" } else { "/" };
                 return Err(Failure::bad_request(format!(
-                    "cannot bind token for serviceaccount {account_name:?} to object of type {other:?}"
+                    "cannot bind token to object of type {slash}{version}, Kind={other}"
                 )));
             }
         };
         let object =
-            state.store.get(table, namespace, &bound_name).ok_or_else(|| Failure::not_found("", table, &bound_name))?;
+            state.store.get(table, home, &bound_name).ok_or_else(|| Failure::not_found("", table, &bound_name))?;
         if kind == "Pod" && text(&object.value, "/spec/serviceAccountName") != account_name {
             return Err(Failure::bad_request(format!(
                 "cannot bind token for serviceaccount {account_name:?} to pod running with different serviceaccount name."
@@ -117,7 +142,7 @@ pub(crate) fn issue(state: &State, namespace: &str, account_name: &str, request:
         if !wanted.is_empty() && wanted != uid(&object.value) {
             return Err(Failure::conflict(
                 "",
-                table,
+                kind,
                 &bound_name,
                 &format!(
                     "the UID in the bound object reference ({wanted}) does not match the UID in record. The object might have been deleted and then recreated"
@@ -132,7 +157,6 @@ pub(crate) fn issue(state: &State, namespace: &str, account_name: &str, request:
                 private["node"]["uid"] = uid(&found.value).into();
             }
         }
-        reference["uid"] = uid(&object.value).into();
     }
     let claims = json!({
         "aud": audiences, "iss": ISSUER, "sub": format!("system:serviceaccount:{namespace}:{account_name}"),
@@ -142,9 +166,14 @@ pub(crate) fn issue(state: &State, namespace: &str, account_name: &str, request:
     let end = jiff::Timestamp::from_second(now + seconds).map(crate::meta::seconds).unwrap_or_default();
     let mut spec = json!({"audiences": audiences, "expirationSeconds": seconds});
     spec["boundObjectRef"] = reference;
+    let mut metadata = json!({
+        "name": account_name, "namespace": namespace, "uid": uid(&account.value), "creationTimestamp": crate::meta::now(),
+    });
+    if let Some(fields) = request.pointer("/metadata/managedFields") {
+        metadata["managedFields"] = fields.clone();
+    }
     Ok(json!({
-        "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1",
-        "metadata": {"name": account_name, "namespace": namespace, "creationTimestamp": crate::meta::now()},
+        "kind": "TokenRequest", "apiVersion": "authentication.k8s.io/v1", "metadata": metadata,
         "spec": spec, "status": {"token": token, "expirationTimestamp": end},
     }))
 }
@@ -182,12 +211,19 @@ pub(crate) fn account_user(state: &State, token: &str, audiences: &[String], now
         }
     }
     if let Some(node) = private.get("node") {
+        // A token bound to a node alone ends with it; a pod's node is only told.
+        let alone = private.get("pod").is_none();
+        if alone
+            && state.store.get("nodes", "", text(node, "/name")).is_none_or(|n| uid(&n.value) != text(node, "/uid"))
+        {
+            return None;
+        }
         extra.insert("authentication.kubernetes.io/node-name".into(), vec![text(node, "/name").to_owned()]);
         if node.get("uid").is_some() {
             extra.insert("authentication.kubernetes.io/node-uid".into(), vec![text(node, "/uid").to_owned()]);
         }
     }
-    extra.insert("authentication.kubernetes.io/credential-id".into(), vec![format!("JTI={}", text(&claims, "/jti"))]);
+    extra.insert(crate::auth::CREDENTIAL.into(), vec![format!("JTI={}", text(&claims, "/jti"))]);
     Some(crate::auth::User {
         name: text(&claims, "/sub").to_owned(),
         uid: uid(&account.value).to_owned(),

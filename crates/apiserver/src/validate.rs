@@ -1,5 +1,6 @@
 //! Validation of objects, in the real server's words.
 
+mod admission;
 mod core;
 mod metadata;
 mod pod;
@@ -69,6 +70,11 @@ fn check(kind: &Kind, object: &Value, old: Option<&Value>, causes: &mut Vec<Caus
         ("rbac.authorization.k8s.io", "rolebindings") => core::binding(object, false, causes),
         ("rbac.authorization.k8s.io", "clusterrolebindings") => core::binding(object, true, causes),
         ("coordination.k8s.io", "leases") => core::lease(object, causes),
+        ("admissionregistration.k8s.io", "validatingwebhookconfigurations" | "mutatingwebhookconfigurations") => {
+            admission::webhooks(object, causes);
+        }
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies") => admission::policy(object, causes),
+        ("admissionregistration.k8s.io", "validatingadmissionpolicybindings") => admission::binding(object, causes),
         ("apiextensions.k8s.io", "customresourcedefinitions") => causes.extend(crate::crd::definition_causes(object)),
         _ => {}
     }

@@ -57,7 +57,7 @@ impl Watcher {
         let wanted = crate::reading::revision_parameter(asked).map_err(|mut failure| {
             // The same mistake is told differently by a watch.
             failure.code = 500;
-            failure.reason = "";
+            failure.reason = "".into();
             failure.message = failure.message.trim_start_matches("invalid resource version: ").to_owned();
             failure
         })?;

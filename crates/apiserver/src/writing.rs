@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::Value;
 
+use crate::admission::{Act, Operation};
 use crate::answer::{self, Reply};
 use crate::decode::Complaints;
 use crate::kinds::{Kind, Kinds};
@@ -28,6 +29,8 @@ pub(crate) struct Writer<'a> {
     pub(crate) warnings: Vec<String>,
     dry_run: bool,
     strictness: Strictness,
+    /// Policies and webhooks have been asked already, about the subresource the change came through.
+    admitted: bool,
 }
 
 impl<'a> Writer<'a> {
@@ -36,7 +39,19 @@ impl<'a> Writer<'a> {
         if manager.len() > 128 {
             return Err(Failure::invalid("meta.k8s.io", "PatchOptions", "", &[Cause::too_long("fieldManager", 128)]));
         }
-        Ok(Self { state, asked, warnings: Vec::new(), dry_run: asked.dry_run()?, strictness: asked.strictness()? })
+        Ok(Self {
+            state,
+            asked,
+            warnings: Vec::new(),
+            dry_run: asked.dry_run()?,
+            strictness: asked.strictness()?,
+            admitted: false,
+        })
+    }
+
+    /// As [`Writer::new`], for a change that admission has agreed to.
+    pub(crate) fn admitted(state: &'a Arc<State>, asked: &'a Asked) -> Outcome<Self> {
+        Ok(Self { admitted: true, ..Self::new(state, asked)? })
     }
 
     fn kind(&self) -> &'a Kind {
@@ -162,13 +177,14 @@ impl<'a> Writer<'a> {
         if operation == managed::Operation::Update {
             managed::record(kind, None, &mut object, &self.asked.field_manager(), "");
         }
+        crate::authorization::check_escalation(self.state, &self.asked.user, kind, None, &object)?;
         crate::strategy::prepare_create(self.state, kind, &mut object)?;
         crate::admission::mutate_create(self.state, self.asked, &mut object)?;
         let name = meta::name(&object).to_owned();
         let causes = crate::validate::create(self.state, kind, &object);
         self.refuse_invalid(&name, &causes)?;
-        crate::admission::validate(self.state, self.asked, None, Some(&object), self.dry_run, &mut self.warnings)
-            .await?;
+        let act = Act::on(self.asked, Operation::Create, None, Some(&object), self.dry_run);
+        crate::admission::validate(self.state, &act, &mut self.warnings).await?;
         crate::strategy::allocate(self.state, kind, &mut object, self.dry_run)?;
         Ok(object)
     }
@@ -372,21 +388,17 @@ impl<'a> Writer<'a> {
                 return Err(Failure::modified(&kind.group, &kind.resource, &target.name));
             }
             keep_identity(kind, &self.asked.method, &old, &mut next)?;
+            crate::authorization::check_escalation(self.state, &self.asked.user, kind, Some(&old), &next)?;
             crate::strategy::prepare_update(kind, &target.subresource, &old, &mut next);
             own(kind, &old, &mut next);
             crate::admission::mutate_update(self.state, self.asked, &old, &mut next)?;
             bump_generation(kind, &old, &mut next);
             let causes = crate::validate::update(self.state, kind, &target.subresource, &old, &next);
             self.refuse_invalid(&target.name, &causes)?;
-            crate::admission::validate(
-                self.state,
-                self.asked,
-                Some(&old),
-                Some(&next),
-                self.dry_run,
-                &mut self.warnings,
-            )
-            .await?;
+            if !self.admitted {
+                let act = Act::on(self.asked, Operation::Update, Some(&old), Some(&next), self.dry_run);
+                crate::admission::validate(self.state, &act, &mut self.warnings).await?;
+            }
             crate::strategy::reallocate(self.state, kind, &old, &mut next, self.dry_run)?;
             if managed::same_but_for_times(&old, &next) {
                 return Ok(current);

@@ -8,9 +8,10 @@ use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, StatusCode, he
 use http_body_util::BodyExt as _;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
-use serde_json::Value;
+use serde_json::{Value, json};
 use url::form_urlencoded::Serializer;
 
+use crate::admission::{Act, Operation};
 use crate::answer::Reply;
 use crate::meta;
 use crate::request::Asked;
@@ -178,6 +179,9 @@ pub(super) async fn stream(state: &Arc<State>, asked: &Asked, parts: &mut Parts)
         return Err(Failure::bad_request(format!("pod {} does not have a host assigned", asked.target.name)));
     }
     let path = kubelet_path(asked, &pod.value)?;
+    let options = options(asked);
+    let act = Act::on(asked, Operation::Connect, None, Some(&options), false);
+    crate::admission::validate(state, &act, &mut Vec::new()).await?;
     let kubelet = kubelet_of(state, node)?;
     let upgrade = parts.extensions.remove::<OnUpgrade>();
     let asks_upgrade = parts.headers.contains_key(header::UPGRADE);
@@ -216,6 +220,33 @@ pub(super) async fn stream(state: &Arc<State>, asked: &Asked, parts: &mut Parts)
         }
     });
     Ok(reply)
+}
+
+/// What policies and webhooks see of a stream: its parameters, as the object the API defines for them.
+fn options(asked: &Asked) -> Value {
+    let query = &asked.query;
+    if asked.target.subresource == "portforward" {
+        let ports: Vec<u16> = query.all("ports").filter_map(|p| p.parse().ok()).collect();
+        let mut options = json!({"kind": "PodPortForwardOptions", "apiVersion": "v1"});
+        if !ports.is_empty() {
+            options["ports"] = json!(ports);
+        }
+        return options;
+    }
+    let kind = if asked.target.subresource == "exec" { "PodExecOptions" } else { "PodAttachOptions" };
+    let mut options = json!({"kind": kind, "apiVersion": "v1"});
+    for flag in ["stdin", "stdout", "stderr", "tty"] {
+        if query.flag(flag).unwrap_or_default() {
+            options[flag] = true.into();
+        }
+    }
+    if !query.get("container").is_empty() {
+        options["container"] = query.get("container").into();
+    }
+    if asked.target.subresource == "exec" {
+        options["command"] = query.all("command").collect();
+    }
+    options
 }
 
 /// The kubelet's path and parameters for a request of ours.

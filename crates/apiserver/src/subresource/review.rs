@@ -18,6 +18,12 @@ pub(super) fn serve(state: &State, asked: &Asked, mut review: Value) -> Outcome<
         review["metadata"] = json!({});
     }
     crate::managed::record(kind, None, &mut review, &asked.field_manager(), "");
+    if &*kind.resource == "selfsubjectreviews" {
+        review["metadata"]["creationTimestamp"] = crate::meta::now().into();
+    }
+    if &*kind.resource == "localsubjectaccessreviews" {
+        check_namespace(&asked.target.namespace, &review)?;
+    }
     review["status"] = match &*kind.resource {
         "tokenreviews" => token_review(state, &review)?,
         "selfsubjectreviews" => json!({"userInfo": asked.user.info()}),
@@ -48,9 +54,36 @@ fn token_review(state: &State, review: &Value) -> Outcome<Value> {
         audiences.push(crate::tokens::ISSUER.to_owned());
     }
     Ok(match crate::auth::token_user(state, token, &audiences) {
-        Some(user) => json!({"authenticated": true, "user": user.info(), "audiences": audiences}),
-        None => json!({"user": {}, "error": "invalid bearer token"}),
+        Some(user) => {
+            // Of the audiences asked for, those the token is meant for; a fixed token is meant for all.
+            if let Some(meant) = crate::tokens::audiences(state, token) {
+                audiences.retain(|a| meant.contains(a));
+            }
+            json!({"authenticated": true, "user": user.info(), "audiences": audiences})
+        }
+        None => {
+            let quoted = |list: &[String]| list.iter().map(|a| format!("{a:?}")).collect::<Vec<_>>().join(" ");
+            let error = match crate::tokens::audiences(state, token) {
+                Some(meant) if !meant.iter().any(|a| audiences.contains(a)) => format!(
+                    "[invalid bearer token, token audiences [{}] is invalid for the target audiences [{}]]",
+                    quoted(&meant),
+                    quoted(&audiences)
+                ),
+                _ => "invalid bearer token".to_owned(),
+            };
+            json!({"user": {}, "error": error})
+        }
     })
+}
+
+/// A local review is about the namespace it is sent to.
+fn check_namespace(namespace: &str, review: &Value) -> Outcome<()> {
+    let asked = text(review, "/spec/resourceAttributes/namespace");
+    if review.pointer("/spec/resourceAttributes").is_some() && asked != namespace {
+        let cause = Cause::invalid("spec.resourceAttributes.namespace", &asked.into(), "must match metadata.namespace");
+        return Err(Failure::invalid("authorization.k8s.io", "", "", &[cause]));
+    }
+    Ok(())
 }
 
 fn subject(review: &Value) -> Outcome<User> {
@@ -97,7 +130,10 @@ fn access_review(state: &State, user: &User, review: &Value) -> Outcome<Value> {
         (Some(_), Some(_)) => {
             let cause = Cause::invalid(
                 "spec.nonResourceAttributes",
-                path.unwrap_or(&Value::Null),
+                &json!({
+                    "Path": path.map(|p| text(p, "/path")).unwrap_or_default(),
+                    "Verb": path.map(|p| text(p, "/verb")).unwrap_or_default(),
+                }),
                 "cannot be specified in combination with resourceAttributes",
             );
             return Err(Failure::invalid("authorization.k8s.io", "", "", &[cause]));

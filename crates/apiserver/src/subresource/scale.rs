@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
+use crate::admission::{Act, Operation};
 use crate::answer::{self, Reply};
 use crate::kinds::Kind;
 use crate::meta;
@@ -127,7 +128,12 @@ pub(super) async fn serve(state: &Arc<State>, asked: &Asked, body: &Bytes) -> Ou
         user: asked.user.clone(),
     };
     let manager = asked.field_manager();
-    let stored = Writer::new(state, &plain)?
+    let (before, mut after) = (scale_of(kind, &shown), scale_of(kind, &shown));
+    after["spec"]["replicas"] = replicas.into();
+    let act = Act::on(asked, Operation::Update, Some(&before), Some(&after), asked.dry_run()?);
+    let mut warnings = Vec::new();
+    crate::admission::validate(state, &act, &mut warnings).await?;
+    let stored = Writer::admitted(state, &plain)?
         .change(
             |_, current| {
                 let mut next = crate::versions::read(kind, current).into_owned();
@@ -140,7 +146,9 @@ pub(super) async fn serve(state: &Arc<State>, asked: &Asked, body: &Bytes) -> Ou
             |kind, old, new| crate::managed::record(kind, Some(old), new, &manager, "scale"),
         )
         .await?;
-    Ok(answer::value(Some(asked.accepted), 200, &scale_of(kind, &stored.value)))
+    let mut reply = answer::value(Some(asked.accepted), 200, &scale_of(kind, &stored.value));
+    answer::warn(&mut reply, &warnings);
+    Ok(reply)
 }
 
 /// Sets the value at a pointer, making the objects on the way.

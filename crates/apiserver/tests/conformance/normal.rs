@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use regex::Regex;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 struct Patterns {
     time: Regex,
@@ -18,6 +18,11 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
         age: regex(r"^(\d+[smhd])+$"),
         replaced: vec![
             (regex("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "<uid>"),
+            (regex("X509SHA256=[0-9a-f]{64}"), "X509SHA256=<digest>"),
+            (regex("JTI=<uid>"), "JTI"),
+            (regex("testenv-admin|kubernetes-admin"), "<admin>"),
+            (regex(r"[\w-]{20,}\.[\w-]{20,}\.[\w-]{20,}"), "<token>"),
+            (regex("https://kubernetes.default.svc(.cluster.local)?"), "<issuer>"),
             (regex(r"kube-api-access-\w{5}"), "kube-api-access-<x>"),
             (regex(r"\b10\.\d+\.\d+\.\d+\b"), "<ip>"),
             (regex(r"\bgen-\w{5}\b"), "gen-<x>"),
@@ -42,6 +47,14 @@ pub(crate) fn form(value: &Value) -> Value {
 
 fn walk(value: &Value, key: &str) -> Value {
     match value {
+        // Who owns the fields of something that is never stored.
+        Value::Object(map) if map.get("kind").is_some_and(|k| k == "TokenRequest") => {
+            let mut map = map.clone();
+            if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
+                metadata.remove("managedFields");
+            }
+            Value::Object(map.iter().map(|(k, v)| (k.clone(), walk(v, k))).collect())
+        }
         Value::Object(map) => Value::Object(causes_sorted(map).iter().map(|(k, v)| (k.clone(), walk(v, k))).collect()),
         Value::Array(list) if key == "managedFields" => {
             // Sorted by whole seconds, so their order depends on when a second ends.
@@ -52,7 +65,14 @@ fn walk(value: &Value, key: &str) -> Value {
         Value::Array(list) => {
             list.iter().filter(|v| !is_plain_bookmark(v)).map(|v| walk(v, key)).collect::<Vec<_>>().into()
         }
-        Value::String(text) => plain(text, key).into(),
+        Value::String(text) => match text.split_once("denied the request: {") {
+            // A webhook that tells what it was asked.
+            Some((before, told)) => {
+                let told: Value = serde_json::from_str(&format!("{{{told}")).unwrap_or_else(|_| told.into());
+                json!({"said": before, "told": walk(&told, "")})
+            }
+            None => plain(text, key).into(),
+        },
         other => other.clone(),
     }
 }

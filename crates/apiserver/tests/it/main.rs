@@ -7,6 +7,7 @@ mod limits;
 mod node;
 mod objects;
 mod restart;
+#[path = "../shared/reviewer.rs"]
 mod reviewer;
 mod watches;
 mod webhook;

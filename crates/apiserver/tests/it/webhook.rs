@@ -51,7 +51,7 @@ async fn a_refusal_is_told_in_the_webhooks_words() {
     let refused = cluster.post(maps, &json!({"metadata": {"name": "bad"}})).await;
     assert_eq!(
         (refused.code, refused.body["message"].as_str()),
-        (403, Some("admission webhook \"w.example.com\" denied the request: no bad ones"))
+        (400, Some("admission webhook \"w.example.com\" denied the request: no bad ones"))
     );
     let allowed = cluster.post(maps, &json!({"metadata": {"name": "good"}})).await;
     assert_eq!(allowed.code, 201, "{allowed:?}");

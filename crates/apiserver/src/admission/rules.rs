@@ -1,0 +1,105 @@
+//! Which requests a webhook or a policy is about: rules, selectors, and equivalent versions.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value};
+
+use super::Act;
+use crate::meta;
+use crate::selector::Labels;
+use crate::state::State;
+
+/// Whether `selectors` (a webhook, or the match resources of a policy) choose the namespace and the object of a request.
+pub(super) fn selected(state: &State, act: &Act<'_>, selectors: &Value) -> bool {
+    in_namespace(state, act, selectors.get("namespaceSelector")) && has_labels(act, selectors.get("objectSelector"))
+}
+
+fn in_namespace(state: &State, act: &Act<'_>, selector: Option<&Value>) -> bool {
+    let is_namespace = act.asked.kind.is("", "namespaces");
+    if act.namespace.is_empty() && !is_namespace {
+        return true;
+    }
+    let Some(selector) = parsed(selector) else { return true };
+    // A namespace that is written is looked at as it will be.
+    if is_namespace && let Some(new) = act.new {
+        return selector.matches(meta::labels(new));
+    }
+    let name = if is_namespace { act.name } else { act.namespace };
+    state.namespace(name).is_some_and(|namespace| selector.matches(meta::labels(&namespace.value)))
+}
+
+fn has_labels(act: &Act<'_>, selector: Option<&Value>) -> bool {
+    let Some(selector) = parsed(selector) else { return true };
+    [act.old, act.new]
+        .into_iter()
+        .flatten()
+        .filter(|object| object.get("metadata").is_some_and(Value::is_object))
+        .any(|object| selector.matches(meta::labels(object)))
+}
+
+/// `None`: everything is chosen.
+fn parsed(selector: Option<&Value>) -> Option<Labels> {
+    Labels::from_object(selector?).ok().filter(|labels| !labels.is_empty())
+}
+
+/// The version in which a request fits one of the rules: its own, or with `matchPolicy: Equivalent` any other the
+/// resource is served in.
+pub(super) fn version_for(state: &State, act: &Act<'_>, rules: Option<&Value>, exact: bool) -> Option<Arc<str>> {
+    let rules: Vec<&Value> = rules.and_then(Value::as_array).into_iter().flatten().collect();
+    let own = &act.asked.kind.version;
+    if rules.iter().any(|rule| fits(act, rule, own)) {
+        return Some(own.clone());
+    }
+    if exact {
+        return None;
+    }
+    let kinds = state.kinds.load();
+    let mut others = kinds
+        .iter()
+        .filter(|k| k.group == act.asked.kind.group && k.resource == act.asked.kind.resource && k.version != *own);
+    others.find(|k| rules.iter().any(|rule| fits(act, rule, &k.version))).map(|k| k.version.clone())
+}
+
+fn fits(act: &Act<'_>, rule: &Value, version: &str) -> bool {
+    let kind = &act.asked.kind;
+    let lists = |field: &str, wanted: &str| texts(rule, field).any(|v| v == "*" || v == wanted);
+    let scope = match meta::text(rule, "/scope") {
+        "Namespaced" => !act.namespace.is_empty(),
+        "Cluster" => act.namespace.is_empty(),
+        _ => true,
+    };
+    let (resource, subresource) = (&*kind.resource, act.asked.target.subresource.as_str());
+    let resources = texts(rule, "resources").any(|r| {
+        let (base, sub) = r.split_once('/').unwrap_or((r, ""));
+        (base == "*" || base == resource) && (sub == "*" || sub == subresource)
+    });
+    let mut names = texts(rule, "resourceNames").peekable();
+    let named = names.peek().is_none() || names.any(|n| n == act.name);
+    scope
+        && resources
+        && named
+        && lists("apiGroups", &kind.group)
+        && lists("apiVersions", version)
+        && lists("operations", act.operation.name())
+}
+
+fn texts<'a>(rule: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
+    rule.get(field).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
+}
+
+/// An object as another version shows it; without conversion only the version's name differs.
+pub(super) fn in_version(act: &Act<'_>, object: Option<&Value>, version: &str) -> Value {
+    let Some(object) = object else { return Value::Null };
+    let mut shown = object.clone();
+    let own = &*act.asked.kind.version;
+    if version != own
+        && let Some(Value::String(text)) =
+            shown.as_object_mut().and_then(|map: &mut Map<String, Value>| map.get_mut("apiVersion"))
+    {
+        *text = match text.rsplit_once('/') {
+            Some((group, _)) => format!("{group}/{version}"),
+            None => version.to_owned(),
+        };
+    }
+    shown
+}

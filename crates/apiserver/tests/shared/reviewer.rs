@@ -1,0 +1,90 @@
+//! A small HTTPS server that answers admission reviews.
+
+use std::sync::Arc;
+
+use axum::Json;
+use axum::body::Body;
+use axum::extract::Path;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::post;
+use firesteel_apiserver::RunningServer;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+/// Answers as its path says.
+async fn review(Path(manner): Path<String>, Json(review): Json<Value>) -> Response {
+    let request = &review["request"];
+    let name = request["name"].as_str().unwrap_or_default();
+    let mut response = json!({"uid": request["uid"], "allowed": false});
+    match manner.as_str() {
+        "allow" => response["allowed"] = true.into(),
+        "validate" => {
+            response["allowed"] =
+                (name != "bad" && request["operation"] == "CREATE" && request["object"]["kind"] == "ConfigMap").into();
+            response["warnings"] = json!([format!("looked at {name}")]);
+            response["status"] = json!({"message": "no bad ones"});
+        }
+        "deny" => {}
+        "deny-reason" => response["status"] = json!({"reason": "Because"}),
+        "deny-invalid" => {
+            response["status"] = json!({
+                "code": 422, "reason": "Invalid", "message": "wrong", "details": {"name": name, "kind": "thing", "causes": [{"field": "a", "message": "b"}]},
+            });
+        }
+        "tell" => {
+            // The request itself, so that it can be compared.
+            let mut told = review.clone();
+            told["request"]["uid"] = "<uid>".into();
+            response["status"] = json!({"code": 403, "message": told["request"].to_string()});
+        }
+        "slow" => tokio::time::sleep(std::time::Duration::from_secs(5)).await,
+        "absent" => {
+            return Json(json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1"})).into_response();
+        }
+        "garbage" => return "not json".into_response(),
+        "broken" => return (http::StatusCode::INTERNAL_SERVER_ERROR, "it broke").into_response(),
+        "other-uid" => response["uid"] = "other".into(),
+        "other-kind" => {
+            return Json(json!({"kind": "Odd", "apiVersion": "v1", "response": response})).into_response();
+        }
+        _ => return http::StatusCode::NOT_FOUND.into_response(),
+    }
+    Json(json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response})).into_response()
+}
+
+pub(crate) async fn start(server: &RunningServer) -> u16 {
+    let made = server.serving_certificate("reviewer", &[], &["127.0.0.1".into()]).expect("certificate");
+    let der = |pem: &str| {
+        use base64::Engine as _;
+        let body: String = pem.lines().filter(|l| !l.starts_with("---")).collect();
+        base64::engine::general_purpose::STANDARD.decode(body).expect("base64")
+    };
+    let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
+        .with_safe_default_protocol_versions()
+        .expect("versions")
+        .with_no_client_auth()
+        .with_single_cert(
+            vec![der(&made.certificate).into()],
+            rustls::pki_types::PrivateKeyDer::Pkcs8(der(&made.key).into()),
+        )
+        .expect("config");
+    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
+    let port = listener.local_addr().expect("address").port();
+    let router = axum::Router::new().route("/{manner}", post(review));
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (acceptor, router) = (acceptor.clone(), router.clone());
+            tokio::spawn(async move {
+                let Ok(stream) = acceptor.accept(stream).await else { return };
+                let service = hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| {
+                    router.clone().oneshot(request.map(Body::new))
+                });
+                let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
+                let _ = builder.serve_connection(TokioIo::new(stream), service).await;
+            });
+        }
+    });
+    port
+}
