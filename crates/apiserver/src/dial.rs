@@ -73,7 +73,16 @@ impl ServerCertVerifier for Bundle {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         if !self.given.iter().any(|c| c.as_ref() == end_entity.as_ref()) {
-            return self.usual.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now);
+            return self
+                .usual
+                .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+                // Such as an authority that serves with its own certificate: known to nobody all the same.
+                .map_err(|error| match error {
+                    rustls::Error::InvalidCertificate(rustls::CertificateError::Other(_)) => {
+                        rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)
+                    }
+                    other => other,
+                });
         }
         let bad = || rustls::Error::InvalidCertificate(rustls::CertificateError::BadEncoding);
         let (_, parsed) = x509_parser::parse_x509_certificate(end_entity).map_err(|_| bad())?;

@@ -52,7 +52,7 @@ async fn a_token_is_bound_to_its_pod_and_to_its_rights() {
 }
 
 /// A client without any credentials.
-async fn anonymous(cluster: &crate::client::Cluster) -> kube::Client {
+pub(crate) async fn anonymous(cluster: &crate::client::Cluster) -> kube::Client {
     let url = cluster.server.url().parse().expect("url");
     let mut config = kube::Config::new(url);
     config.root_cert = Some(vec![pem_body(cluster.server.ca_pem())]);

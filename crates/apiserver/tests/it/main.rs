@@ -6,6 +6,7 @@ mod kubectl;
 mod limits;
 mod node;
 mod objects;
+mod policy;
 mod restart;
 #[path = "../shared/reviewer.rs"]
 mod reviewer;

@@ -53,21 +53,26 @@ async fn review(Path(manner): Path<String>, Json(review): Json<Value>) -> Respon
     Json(json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response})).into_response()
 }
 
+/// With a certificate of the server's own authority.
 pub(crate) async fn start(server: &RunningServer) -> u16 {
-    let made = server.serving_certificate("reviewer", &[], &["127.0.0.1".into()]).expect("certificate");
+    serve_pem(&server.serving_certificate("reviewer", &[], &["127.0.0.1".into()]).expect("certificate")).await
+}
+
+pub(crate) async fn serve_pem(made: &firesteel_apiserver::Credentials) -> u16 {
     let der = |pem: &str| {
         use base64::Engine as _;
         let body: String = pem.lines().filter(|l| !l.starts_with("---")).collect();
         base64::engine::general_purpose::STANDARD.decode(body).expect("base64")
     };
+    serve(der(&made.certificate), der(&made.key)).await
+}
+
+pub(crate) async fn serve(certificate: Vec<u8>, key: Vec<u8>) -> u16 {
     let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
         .with_safe_default_protocol_versions()
         .expect("versions")
         .with_no_client_auth()
-        .with_single_cert(
-            vec![der(&made.certificate).into()],
-            rustls::pki_types::PrivateKeyDer::Pkcs8(der(&made.key).into()),
-        )
+        .with_single_cert(vec![certificate.into()], rustls::pki_types::PrivateKeyDer::Pkcs8(key.into()))
         .expect("config");
     let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
