@@ -16,6 +16,7 @@ pub mod defaults;
 pub mod executors;
 pub mod names;
 pub mod pod_spec;
+pub mod policy;
 pub mod scheduled;
 mod schema;
 pub mod spark_application;

@@ -82,7 +82,7 @@ async fn survives(point: Point) -> bool {
     died
 }
 
-async fn config(env: &TestEnv) -> kube::Config {
+pub(crate) async fn config(env: &TestEnv) -> kube::Config {
     let read = kube::config::Kubeconfig::read_from(env.kubeconfig()).unwrap();
     kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default()).await.unwrap()
 }

@@ -75,6 +75,12 @@ impl Fixture {
         self.operator = Some(start(self.client.clone(), self.namespace.name()));
     }
 
+    /// Another operator takes over.
+    pub(crate) fn hand_over(&mut self, operator: Client) {
+        self.operator = None;
+        self.operator = Some(start(operator, self.namespace.name()));
+    }
+
     /// Creates an application whose driver stays pending until the test says otherwise.
     pub(crate) async fn create(&self, name: &str, patch: &Value) {
         let mut spec = json!({
@@ -241,7 +247,7 @@ pub(crate) fn condition(app: &SparkApplication, kind: &str, status: &str) -> Opt
     Some((found.reason.clone(), found.message.clone()))
 }
 
-fn json_patch(target: &mut Value, patch: &Value) {
+pub(crate) fn json_patch(target: &mut Value, patch: &Value) {
     match (target, patch) {
         (Value::Object(target), Value::Object(patch)) => {
             for (name, value) in patch {

@@ -7,6 +7,7 @@ mod applications;
 mod around;
 mod causes;
 mod crash;
+mod executors;
 mod faults;
 mod fixture;
 mod killer;

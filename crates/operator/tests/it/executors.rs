@@ -1,0 +1,416 @@
+//! Executors outside the driver, against a real API server. The test plays the kubelet and the driver's bridge, the latter
+//! with a token of the driver's own account: exactly the role of `firesteel setup --executors-outside`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use firesteel_api::executors::{Cause, ExecutorLedgerStatus};
+use firesteel_api::{ExecutorGrant, ExecutorLedger, policy};
+use firesteel_testenv::TestEnv;
+use k8s_openapi::api::authentication::v1::TokenRequest;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client, ResourceExt};
+use serde_json::{Value, json};
+
+use crate::fixture::{Fixture, PATIENCE, block_on, container, start};
+use crate::killer::{self, Point};
+
+/// One application with its executors outside, and its driver's bridge.
+struct Stage {
+    f: Fixture,
+    /// The API as the driver sees it.
+    driver: Client,
+    grants: Api<ExecutorGrant>,
+    ledgers: Api<ExecutorLedger>,
+}
+
+const APP: &str = "pi";
+const GRANT: &str = "pi-driver";
+/// What drivers run as: no right on pods.
+const ACCOUNT: &str = "outside";
+
+impl Stage {
+    async fn new(prefix: &str, patch: &Value) -> Option<Stage> {
+        let f = Fixture::new(prefix).await?;
+        Some(Stage::on(f, patch).await)
+    }
+
+    async fn on(f: Fixture, patch: &Value) -> Stage {
+        let ns = f.namespace.name();
+        account(&f.client, ns).await;
+        let mut spec = json!({
+            "sparkConf": {"spark.kubernetes.allocation.pods.allocator": "firesteel"},
+            "driver": {"serviceAccount": ACCOUNT},
+            "executor": {"instances": 4, "nodeSelector": {"no": "where"}},
+        });
+        crate::fixture::json_patch(&mut spec, patch);
+        f.create(APP, &spec).await;
+        let pod = f.driver(APP, 1).await;
+        let driver = as_driver(&f.client, ns, &pod).await;
+        f.run_driver(APP).await;
+        let (grants, ledgers) = (Api::namespaced(f.client.clone(), ns), Api::namespaced(f.client.clone(), ns));
+        let stage = Stage { f, driver, grants, ledgers };
+        stage.ledger("accepted", |ledger| ledger.accepted).await;
+        stage
+    }
+
+    /// What the bridge publishes.
+    async fn publish(&self, status: &Value) {
+        self.try_publish(&self.driver, GRANT, status).await.unwrap();
+    }
+
+    async fn try_publish(&self, client: &Client, grant: &str, status: &Value) -> Result<(), kube::Error> {
+        let grants: Api<ExecutorGrant> = Api::namespaced(client.clone(), self.f.namespace.name());
+        let patch = Patch::Merge(json!({"status": status}));
+        grants.patch_status(grant, &PatchParams::default(), &patch).await.map(|_| ())
+    }
+
+    async fn want(&self, wanted: u32) {
+        let env = json!({"SPARK_DRIVER_URL": "spark://d:7078", "SPARK_JAVA_OPT_0": "-Dx=EXECID"});
+        self.publish(&json!({"profiles": {"0": {
+            "wanted": wanted, "cores": 1, "cpu": "1", "memory": "1408Mi", "env": env}}}))
+            .await;
+    }
+
+    /// Waits until the ledger satisfies a condition.
+    async fn ledger(&self, what: &str, condition: impl Fn(&ExecutorLedgerStatus) -> bool) -> ExecutorLedgerStatus {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let ledger = self.ledgers.get_opt(GRANT).await.unwrap().and_then(|l| l.status).unwrap_or_default();
+            if condition(&ledger) {
+                return ledger;
+            }
+            let text = serde_json::to_string_pretty(&ledger).unwrap();
+            assert!(tokio::time::Instant::now() < deadline, "the ledger never was {what}: {text}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn executors(&self) -> BTreeMap<u64, Pod> {
+        let list = ListParams::default().labels("spark-role=executor");
+        let pods = self.f.pods.list(&list).await.unwrap().items;
+        pods.into_iter().map(|pod| (pod.labels()["spark-exec-id"].parse().unwrap(), pod)).collect()
+    }
+
+    /// Waits until exactly these executors are there.
+    async fn until_executors(&self, ids: &[u64]) -> BTreeMap<u64, Pod> {
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let pods = self.executors().await;
+            if pods.keys().eq(ids) {
+                return pods;
+            }
+            let there: Vec<_> = pods.keys().collect();
+            assert!(tokio::time::Instant::now() < deadline, "executors are {there:?}, not {ids:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    async fn set(&self, id: u64, status: &Value) {
+        let name = self.executors().await[&id].name_any();
+        let patch = Patch::Merge(json!({"status": status}));
+        self.f.pods.patch_status(&name, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// A kubelet starts it, and it registers.
+    async fn register(&self, id: u64) {
+        let state = json!({"running": {"startedAt": crate::fixture::now()}});
+        self.set(
+            id,
+            &json!({"phase": "Running", "podIP": format!("10.0.0.{id}"), "containerStatuses": [named(&state)]}),
+        )
+        .await;
+        self.publish(&json!({"registered": {id.to_string(): format!("10.0.0.{id}")}})).await;
+    }
+
+    async fn end(&self, id: u64, code: i32, reason: &str) {
+        let state = json!({"terminated": {"exitCode": code, "reason": reason}});
+        self.set(id, &json!({"phase": "Failed", "containerStatuses": [named(&state)]})).await;
+    }
+}
+
+fn named(state: &Value) -> Value {
+    let mut status = container(state);
+    status["name"] = json!("spark-kubernetes-executor");
+    status
+}
+
+/// The account that drivers run as: no right on pods.
+async fn account(client: &Client, ns: &str) {
+    let meta = json!({"name": ACCOUNT});
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), ns);
+    let roles: Api<Role> = Api::namespaced(client.clone(), ns);
+    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), ns);
+    let role = json!({"metadata": meta, "rules": [
+        {"apiGroups": ["firesteel.dev"], "resources": ["executorgrants/status"], "verbs": ["patch"]},
+        {"apiGroups": ["firesteel.dev"], "resources": ["executorledgers"], "verbs": ["get", "watch"]}]});
+    let binding = json!({"metadata": meta,
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": ACCOUNT},
+        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": ns}]});
+    accounts.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": meta})).unwrap()).await.unwrap();
+    roles.create(&PostParams::default(), &serde_json::from_value(role).unwrap()).await.unwrap();
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+}
+
+/// A client with a token of the driver's account, bound to its pod as the kubelet's are.
+async fn as_driver(client: &Client, ns: &str, pod: &Pod) -> Client {
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), ns);
+    let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": pod.name_any(), "uid": pod.uid()});
+    let request = json!({"metadata": {}, "spec": {"audiences": [], "boundObjectRef": bound}});
+    let request: TokenRequest = serde_json::from_value(request).unwrap();
+    let answer = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await.unwrap();
+    let mut config = crate::crash::config(TestEnv::get().unwrap()).await;
+    config.auth_info = kube::config::AuthInfo {
+        token: answer.status.unwrap().token.map(Into::into),
+        ..kube::config::AuthInfo::default()
+    };
+    Client::try_from(config).unwrap()
+}
+
+fn code(error: &kube::Error) -> u16 {
+    match error {
+        kube::Error::Api(status) => status.code,
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn demand_becomes_pods_and_a_lost_executor_is_replaced_and_told() {
+    block_on(async {
+        let Some(s) = Stage::new("outside", &json!({})).await else { return };
+        s.want(3).await;
+        let pods = s.until_executors(&[1, 2, 3]).await;
+        let pod = &pods[&2];
+        let env = &pod.spec.as_ref().unwrap().containers[0].env.clone().unwrap();
+        let value = |name: &str| env.iter().find(|v| v.name == name).and_then(|v| v.value.clone());
+        assert_eq!(value("SPARK_EXECUTOR_ID").as_deref(), Some("2"));
+        assert_eq!(value("SPARK_DRIVER_URL").as_deref(), Some("spark://d:7078"));
+        assert_eq!(value("SPARK_JAVA_OPT_0").as_deref(), Some("-Dx=2"));
+        let owners: Vec<_> = pod.owner_references().iter().map(|o| (o.kind.as_str(), o.controller)).collect();
+        assert!(owners.contains(&("Pod", Some(true))), "{owners:?}");
+
+        for id in 1..=3 {
+            s.register(id).await;
+        }
+        s.ledger("satisfied", |l| l.counts.registered == 3).await;
+        s.end(2, 137, "OOMKilled").await;
+        s.until_executors(&[1, 3, 4]).await;
+        let ledger = s.ledger("told", |l| l.losses.len() == 1).await;
+        let loss = &ledger.losses[0];
+        assert_eq!((loss.id.as_str(), loss.code, loss.cause), ("2", 137, Cause::Application));
+        assert_eq!(ledger.failures.count, 1);
+        // The bridge has told Spark.
+        s.publish(&json!({"lossSeen": loss.seq, "registered": {"2": null}})).await;
+        s.ledger("forgotten", |l| l.losses.is_empty() && l.counts.lost == 1).await;
+
+        // Eviction is nobody's fault.
+        s.f.pods.delete(&s.executors().await[&3].name_any(), &DeleteParams::default().grace_period(0)).await.unwrap();
+        s.until_executors(&[1, 4, 5]).await;
+        let ledger = s.ledger("told", |l| l.losses.len() == 1).await;
+        assert_eq!((ledger.losses[0].cause, ledger.failures.count), (Cause::Platform, 1));
+
+        // Less is wanted: what does not run yet is withdrawn, what runs is Spark's to stop.
+        s.want(0).await;
+        s.until_executors(&[1]).await;
+        s.publish(&json!({"stopped": true})).await;
+        s.until_executors(&[]).await;
+    });
+}
+
+#[test]
+fn a_hostile_driver_gets_no_more_than_it_was_granted() {
+    block_on(async {
+        let Some(s) = Stage::new("hostile", &json!({})).await else { return };
+        let ns = s.f.namespace.name().to_owned();
+        // It has no right on anything but the status of a grant and the ledger.
+        let pods: Api<Pod> = Api::namespaced(s.driver.clone(), &ns);
+        let maps: Api<ConfigMap> = Api::namespaced(s.driver.clone(), &ns);
+        let grants: Api<ExecutorGrant> = Api::namespaced(s.driver.clone(), &ns);
+        let ledgers: Api<ExecutorLedger> = Api::namespaced(s.driver.clone(), &ns);
+        assert_eq!(code(&pods.list(&ListParams::default()).await.unwrap_err()), 403);
+        assert_eq!(code(&maps.list(&ListParams::default()).await.unwrap_err()), 403);
+        let evil = Patch::Merge(json!({"spec": {"maximum": {"executors": 1000}}}));
+        assert_eq!(code(&grants.patch(GRANT, &PatchParams::default(), &evil).await.unwrap_err()), 403);
+        assert_eq!(code(&ledgers.patch(GRANT, &PatchParams::default(), &evil).await.unwrap_err()), 403);
+        // Nor can anyone else change what was granted.
+        assert_eq!(code(&s.grants.patch(GRANT, &PatchParams::default(), &evil).await.unwrap_err()), 422);
+        // A status patch does not reach the spec.
+        let both = Patch::Merge(json!({"spec": {"maximum": {"executors": 1000}}, "status": {"lossSeen": 0}}));
+        let _ = grants.patch_status(GRANT, &PatchParams::default(), &both).await;
+        assert_eq!(s.grants.get(GRANT).await.unwrap().spec.maximum.executors, Some(4));
+
+        // More than granted, and things that are not the driver's to choose.
+        s.publish(&json!({"profiles": {"0": {
+            "wanted": 100, "cores": 1, "cpu": "1", "memory": "1408Mi", "image": "evil", "serviceAccountName": "root",
+            "env": {"_SPARK_AUTH_SECRET": "x", "SPARK_EXECUTOR_ID": "77"}}}}))
+            .await;
+        let pods = s.until_executors(&[1, 2, 3, 4]).await;
+        let granted = s.grants.get(GRANT).await.unwrap().spec.template.spec.unwrap();
+        for (id, pod) in &pods {
+            let spec = pod.spec.clone().unwrap();
+            assert_eq!(spec.containers[0].image, granted.containers[0].image);
+            assert_eq!(spec.service_account_name, granted.service_account_name);
+            assert_eq!(spec.node_selector, granted.node_selector);
+            assert_eq!(spec.security_context.unwrap_or_default(), granted.security_context.clone().unwrap_or_default());
+            let own = spec.volumes.unwrap().into_iter().filter(|v| v.projected.is_none()).count();
+            assert_eq!(own, granted.volumes.clone().unwrap_or_default().len());
+            let env = spec.containers[0].env.clone().unwrap();
+            assert!(!env.iter().any(|v| v.name == "_SPARK_AUTH_SECRET"));
+            let said = env.iter().find(|v| v.name == "SPARK_EXECUTOR_ID").unwrap().value.clone();
+            assert_eq!(said, Some(id.to_string()), "an executor goes by the id that was reserved");
+        }
+        let clamped =
+            |l: &ExecutorLedgerStatus| l.conditions.iter().any(|c| c.type_ == "WithinMaximum" && c.status == "False");
+        s.ledger("clamped", clamped).await;
+        // Bigger executors: fewer of them.
+        s.publish(&json!({"profiles": {"0": {"memory": "3Gi"}}})).await;
+        s.until_executors(&[1]).await;
+
+        // After its pod ended, nothing it says counts.
+        s.f.end_driver(APP, 1).await;
+        s.until_executors(&[]).await;
+        let _ = s.try_publish(&s.driver, GRANT, &json!({"profiles": {"0": {"wanted": 4, "memory": "1408Mi"}}})).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert!(s.executors().await.is_empty());
+    });
+}
+
+#[test]
+fn a_driver_cannot_touch_the_grant_of_another_under_the_same_account() {
+    block_on(async {
+        let Some(s) = Stage::new("neighbours", &json!({})).await else { return };
+        let policies = |kind: &str| {
+            let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
+            ApiResource::from_gvk_with_plural(
+                &gvk,
+                &if kind.ends_with('y') {
+                    "validatingadmissionpolicies".to_owned()
+                } else {
+                    "validatingadmissionpolicybindings".to_owned()
+                },
+            )
+        };
+        for manifest in policy::manifests() {
+            let resource = policies(manifest["kind"].as_str().unwrap());
+            let api: Api<DynamicObject> = Api::all_with(s.f.client.clone(), &resource);
+            let name = manifest["metadata"]["name"].as_str().unwrap();
+            api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&manifest)).await.unwrap();
+        }
+        let sparks = json!({"spark.kubernetes.allocation.pods.allocator": "firesteel"});
+        s.f.create(
+            "other",
+            &json!({"sparkConf": sparks, "driver": {"serviceAccount": ACCOUNT},
+            "executor": {"nodeSelector": {"no": "where"}}}),
+        )
+        .await;
+        s.f.driver("other", 1).await;
+        // The policy takes a moment to be followed.
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            match s.try_publish(&s.driver, "other-driver", &json!({"stopped": true})).await {
+                Err(error) => break assert_eq!(code(&error), 403, "{error}"),
+                Ok(()) => assert!(tokio::time::Instant::now() < deadline, "nothing stops it"),
+            }
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        s.want(1).await;
+        s.until_executors(&[1]).await;
+    });
+}
+
+#[test]
+fn a_full_quota_is_waited_for_and_burns_no_budget() {
+    block_on(async {
+        let Some(s) = Stage::new("quota", &json!({})).await else { return };
+        let quotas: Api<ResourceQuota> = Api::namespaced(s.f.client.clone(), s.f.namespace.name());
+        let quota = json!({"metadata": {"name": "few"}, "spec": {"hard": {"pods": "3"}}});
+        quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while quotas.get("few").await.unwrap().status.and_then(|s| s.used).is_none_or(|used| used["pods"].0 != "1") {
+            assert!(tokio::time::Instant::now() < deadline, "the quota is never counted");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        s.want(4).await;
+        let waiting = |l: &ExecutorLedgerStatus| l.conditions.iter().any(|c| c.reason == "QuotaExceeded");
+        let ledger = s.ledger("waiting for room", waiting).await;
+        assert_eq!((ledger.failures.count, ledger.failures.row), (0, 0));
+        assert_eq!(s.executors().await.len(), 2);
+        let more = Patch::Merge(json!({"spec": {"hard": {"pods": "10"}}}));
+        quotas.patch("few", &PatchParams::default(), &more).await.unwrap();
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while s.executors().await.len() < 4 {
+            assert!(tokio::time::Instant::now() < deadline, "room is never used");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+}
+
+/// An operator that dies at this write is followed by another: no id twice, no executor too many or too few, no loss
+/// forgotten.
+async fn survives(point: Point) -> bool {
+    let env = TestEnv::get().unwrap();
+    let f =
+        Fixture::with(&format!("die{}{}", point.write, if point.after { "a" } else { "b" }), env.client().await).await;
+    let mut s = Stage::on(f, &json!({})).await;
+    // The first operator made the grant and its ledger; it goes, and the mortal one takes over.
+    let (mortal, death) = killer::client(crate::crash::config(env).await, point);
+    s.f.hand_over(mortal);
+    let story = async {
+        s.want(3).await;
+        let mut told = BTreeSet::new();
+        let mut victim = None;
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            assert!(tokio::time::Instant::now() < deadline, "{point:?}: never settled");
+            let pods = s.executors().await;
+            if victim.is_none() && pods.len() == 3 {
+                for id in pods.keys() {
+                    s.register(*id).await;
+                }
+                victim = pods.keys().nth(1).copied();
+                s.end(victim.unwrap(), 52, "Error").await;
+            }
+            let status = s.ledgers.get(GRANT).await.unwrap().status.unwrap();
+            for loss in &status.losses {
+                told.insert((loss.id.clone(), loss.seq));
+            }
+            if victim.is_some_and(|id| pods.len() == 3 && !pods.contains_key(&id)) {
+                break (victim, told);
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::pin!(story);
+    let (outcome, died) = tokio::select! {
+        outcome = &mut story => (outcome, false),
+        () = death.token.cancelled() => {
+            let _next = start(s.f.client.clone(), s.f.namespace.name());
+            (story.await, true)
+        }
+    };
+    let (victim, told) = outcome;
+    let told: Vec<_> = told.into_iter().map(|(id, _)| id).collect();
+    assert_eq!(told, [victim.unwrap().to_string()], "{point:?}");
+    died
+}
+
+#[test]
+fn an_operator_that_dies_at_any_write_loses_and_doubles_no_executor() {
+    block_on(async {
+        let Some(env) = TestEnv::get() else { return };
+        crate::fixture::install(&env.client().await).await;
+        let mut deaths = 0;
+        for write in 0..30 {
+            let (before, after) =
+                tokio::join!(survives(Point { write, after: false }), survives(Point { write, after: true }));
+            if !before && !after {
+                break;
+            }
+            deaths += u32::from(before) + u32::from(after);
+        }
+        assert!(deaths >= 8, "only {deaths} deaths: the story has more writes than that");
+    });
+}
