@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn n_retries_give_n_plus_one_runs() {
+    fn d6_n_retries_give_n_plus_one_runs_each_delayed_from_its_failure() {
         let spec = spec(&serde_json::json!({"type": "OnFailure", "onFailureRetries": 2, "onFailureRetryInterval": 10}));
         assert_eq!(after(&spec, Failure::Run, 1, at(100)), Retry::At(at(110)));
         assert_eq!(after(&spec, Failure::Run, 2, at(100)), Retry::At(at(120)));

@@ -1,6 +1,6 @@
 //! What every pass over an application shares.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -74,6 +74,13 @@ impl Context {
         lock(&self.replaced).remove(&key);
         lock(&self.failures).remove(&key);
         self.pods.forget(namespace, name);
+    }
+
+    /// Forgets every application but these.
+    pub(crate) fn keep_only(&self, apps: &HashSet<AppKey>) {
+        lock(&self.replaced).retain(|key, _| apps.contains(key));
+        lock(&self.failures).retain(|key, _| apps.contains(key));
+        self.pods.keep_only(apps);
     }
 }
 

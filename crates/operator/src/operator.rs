@@ -1,5 +1,6 @@
 //! The operator as a whole: takes the lease, fills its caches, works, and ends in order.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use anyhow::Context as _;
@@ -135,12 +136,19 @@ async fn look_after(ctx: Arc<Context>, namespace: Option<String>, until: Cancell
     };
     let (reader, writer) = reflector::store();
     let forgetting = ctx.clone();
+    // What a new list no longer has was deleted while nobody watched.
+    let mut listed = HashSet::new();
     let stream = watch(apps, watcher::Config::default())
         .default_backoff()
         .modify(|app| app.meta_mut().managed_fields = None)
         .inspect(move |event| match event {
             Ok(Event::Delete(app)) => forgetting.forget(&app.namespace().unwrap_or_default(), &app.name_any()),
-            Ok(_) => {}
+            Ok(Event::Init) => listed.clear(),
+            Ok(Event::InitApply(app)) => {
+                listed.insert((app.namespace().unwrap_or_default(), app.name_any()));
+            }
+            Ok(Event::InitDone) => forgetting.keep_only(&std::mem::take(&mut listed)),
+            Ok(Event::Apply(_)) => {}
             Err(error) => tracing::warn!(%error, "the watch of applications is interrupted"),
         })
         .reflect(writer)

@@ -3,7 +3,7 @@
 //! A driver that was deleted stays as a tombstone until its application goes or a newer driver is deleted: its last
 //! state may be the only evidence of how it ended.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, RwLock};
 
 use firesteel_api::names;
@@ -119,6 +119,16 @@ impl PodIndex {
         self.apps.read().unwrap_or_else(std::sync::PoisonError::into_inner).get(&key).cloned().unwrap_or_default()
     }
 
+    /// Forgets the tombstones of every application but these.
+    pub fn keep_only(&self, names: &HashSet<AppKey>) {
+        write(&self.apps).retain(|key, pods| {
+            if !names.contains(key) {
+                pods.tombstone = None;
+            }
+            names.contains(key) || !pods.drivers.is_empty() || !pods.executors.is_empty()
+        });
+    }
+
     /// Forgets the tombstone of an application that is no more.
     pub fn forget(&self, namespace: &str, app: &str) {
         let key = (namespace.to_owned(), app.to_owned());
@@ -206,5 +216,8 @@ mod tests {
         let pods = index.of("n", "pi");
         assert!(pods.drivers.is_empty() && pods.tombstone.is_some());
         assert_eq!(pods.executors["pi-exec-3"].seen.id, 3);
+        index.keep_only(&HashSet::new());
+        assert!(index.of("n", "pi").tombstone.is_none(), "nothing is remembered of an application that is gone");
+        assert_eq!(index.of("n", "pi").executors.len(), 1);
     }
 }

@@ -109,7 +109,7 @@ fn executors_are_counted_and_told_about() {
 }
 
 #[test]
-fn the_same_news_is_one_event_with_a_count() {
+fn d15_the_same_news_is_one_event_with_a_count() {
     block_on(async {
         let Some(f) = Fixture::new("news").await else { return };
         let policy =
@@ -122,7 +122,6 @@ fn the_same_news_is_one_event_with_a_count() {
         let failed: Vec<_> =
             all.iter().filter(|e| e.reason.as_deref() == Some("SparkApplicationSubmissionFailed")).collect();
         assert_eq!(failed.len(), 1, "{failed:?}");
-        // d15: the note is the note.
         assert!(failed[0].note.as_ref().unwrap().contains("nobody"));
         assert_eq!(failed[0].action.as_deref(), Some("Reconcile"));
         assert_eq!(failed[0].series.as_ref().map(|s| s.count), Some(3));
