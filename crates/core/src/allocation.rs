@@ -140,6 +140,9 @@ pub fn refusal(grant: &ExecutorGrantSpec) -> Option<String> {
     if !containers.clone().any(|c| c.name == grant.container) {
         return Some(format!("spec.template has no container named {}, which Spark is to run in", grant.container));
     }
+    if let Some(refusal) = unsupported(grant.strategy) {
+        return Some(refusal);
+    }
     if grant.strategy == Strategy::StatefulSet && grant.dynamic {
         return Some(
             "a StatefulSet removes its pods by number, busy or not, so it cannot follow dynamic allocation; use \
@@ -148,6 +151,18 @@ pub fn refusal(grant: &ExecutorGrantSpec) -> Option<String> {
         );
     }
     None
+}
+
+/// What cannot be had yet.
+pub fn unsupported(strategy: Strategy) -> Option<String> {
+    match strategy {
+        Strategy::Pods => None,
+        Strategy::ReplicaSet | Strategy::StatefulSet => Some(format!(
+            "this release makes executors as single pods only, not as a {}; use \
+             spark.kubernetes.allocation.pods.allocator=firesteel",
+            strategy.word()
+        )),
+    }
 }
 
 /// Decides. Pure.

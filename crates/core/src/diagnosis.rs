@@ -142,6 +142,7 @@ fn exit_meaning(ended: &Ended) -> Option<String> {
     }
     let meaning = match ended.exit_code {
         1 => "the application ended with an error",
+        11 => "executors kept failing, or none could start; the log and the ExecutorLedger of this driver say why",
         50 | 51 => "uncaught exception in the JVM",
         52 => "out of memory inside the JVM; raise memory",
         53 => "no scratch directory could be made; check local volumes and their permissions",

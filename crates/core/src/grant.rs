@@ -13,6 +13,8 @@ use firesteel_spark::{Submission, Surroundings, bridge};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use crate::allocation;
+
 /// The most cores and the most memory that all executors together may have.
 const MAX_CORES: &str = "spark.firesteel.executors.maxCores";
 const MAX_MEMORY: &str = "spark.firesteel.executors.maxMemory";
@@ -31,6 +33,9 @@ pub fn plan(
     let Some(strategy) = executor::Strategy::of(&submission.conf) else {
         return Ok((driver::plan(submission, around)?, None));
     };
+    if let Some(problem) = allocation::unsupported(word(strategy)) {
+        return Err(PlanError::Invalid { key: "spark.kubernetes.allocation.pods.allocator".to_owned(), problem });
+    }
     let mut asked = submission.clone();
     let namespace = asked.conf.get("spark.kubernetes.namespace").cloned().unwrap_or_else(|| "default".to_owned());
     let auth_name = format!("spark-auth-{}", around.ids.config_map);

@@ -411,10 +411,9 @@ fn when_the_application_stops_everything_goes_without_losses() {
 }
 
 #[test]
-fn a_statefulset_cannot_follow_dynamic_allocation() {
+fn strategies_that_cannot_be_had_are_refused_with_a_sentence() {
     let mut world = World::new(None, None);
-    world.grant.strategy = firesteel_api::executors::Strategy::StatefulSet;
     assert_eq!(refusal(&world.grant), None);
-    world.grant.dynamic = true;
-    assert!(refusal(&world.grant).unwrap().contains("firesteel-replicaset"));
+    world.grant.strategy = firesteel_api::executors::Strategy::ReplicaSet;
+    assert!(refusal(&world.grant).unwrap().contains("allocator=firesteel"));
 }

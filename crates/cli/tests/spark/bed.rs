@@ -150,6 +150,24 @@ impl Bed {
         command
     }
 
+    /// Any other verb against this cluster.
+    pub(crate) fn firesteel(&self, words: &[&str]) -> Said {
+        let mut command = self.base().command(words);
+        command.env("KUBECONFIG", self.data().join("kubeconfig"));
+        said(command)
+    }
+
+    /// What all processes of this cluster have in their command lines.
+    pub(crate) fn place(&self) -> String {
+        self.scratch.path().to_string_lossy().into_owned()
+    }
+
+    /// Evicts a pod, as a drain does.
+    pub(crate) fn evict(&self, name: &str) {
+        let api: Api<Pod> = Api::default_namespaced(self.client.clone());
+        self.runtime.block_on(api.evict(name, &kube::api::EvictParams::default())).unwrap();
+    }
+
     /// `firesteel run` on this cluster.
     pub(crate) fn run(&self, words: &[&str]) -> Said {
         let data = self.data();

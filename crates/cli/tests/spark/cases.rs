@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::Pod;
 
 use crate::bed::{Bed, Said, processes, said};
 
-const JAR: &str = "local:///opt/spark/examples/jars/spark-examples.jar";
-const PI: &str = "org.apache.spark.examples.SparkPi";
-const PI_PY: &str = "local:///opt/spark/examples/src/main/python/pi.py";
-const ALLOCATOR: &str = "spark.kubernetes.allocation.pods.allocator";
+pub(crate) const JAR: &str = "local:///opt/spark/examples/jars/spark-examples.jar";
+pub(crate) const PI: &str = "org.apache.spark.examples.SparkPi";
+pub(crate) const PI_PY: &str = "local:///opt/spark/examples/src/main/python/pi.py";
+pub(crate) const ALLOCATOR: &str = "spark.kubernetes.allocation.pods.allocator";
 
 pub(crate) struct Case {
     pub(crate) name: &'static str,
@@ -27,7 +27,7 @@ impl Case {
     }
 }
 
-const fn case(name: &'static str, run: fn(&Bed, &str)) -> Case {
+pub(crate) const fn case(name: &'static str, run: fn(&Bed, &str)) -> Case {
     Case { name, since: (3, 5), run }
 }
 
@@ -44,11 +44,11 @@ pub(crate) const CASES: [Case; 10] = [
     case("a_stream_stops_when_its_driver_is_told_to", a_stream_stops_when_told_to),
 ];
 
-fn registered(log: &str) -> usize {
+pub(crate) fn registered(log: &str) -> usize {
     log.matches(": Registered executor ").count()
 }
 
-fn assert_pi(said: &Said, log: &str, executors: usize) {
+pub(crate) fn assert_pi(said: &Said, log: &str, executors: usize) {
     assert_eq!(said.code, 0, "{}\n{log}", said.err);
     assert!(log.contains("Pi is roughly 3.1"), "{log}");
     assert_eq!(registered(log), executors, "executors: {log}");
@@ -128,7 +128,7 @@ fn a_deployment_allocates(bed: &Bed, version: &str) {
 }
 
 /// Waits for a client and expects a success.
-fn finished(bed: &Bed, mut child: std::process::Child, driver: &str) {
+pub(crate) fn finished(bed: &Bed, mut child: std::process::Child, driver: &str) {
     let code = bed.until("the client to end", || child.try_wait().unwrap());
     assert!(code.success(), "{code}: {}", bed.log(driver));
 }
@@ -188,7 +188,7 @@ fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default()
 }
 
-fn exit_code(pod: &Pod) -> Option<i32> {
+pub(crate) fn exit_code(pod: &Pod) -> Option<i32> {
     let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
     Some(statuses.first()?.state.as_ref()?.terminated.as_ref()?.exit_code)
 }

@@ -9,13 +9,14 @@
 
 mod bed;
 mod cases;
+mod outside;
 
 use std::fmt::Write as _;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
 use bed::{Bed, Who};
-use cases::{CASES, Case};
+use cases::Case;
 
 const MAIN: &str = "4.1.4";
 const OTHERS: [&str; 4] = ["3.5.9", "4.0.5", "4.2.1", "4.3.0"];
@@ -90,24 +91,29 @@ fn title(who: Who, version: &str, case: &str) -> String {
     format!("{who}::spark_{}::{case}", version.replace('.', "_"))
 }
 
+/// All there are.
+fn cases() -> impl Iterator<Item = &'static Case> {
+    cases::CASES.iter().chain(&outside::CASES)
+}
+
 /// What CI runs: here and in `tests/real`.
 fn rounds(more: bool, usual: bool) -> Vec<Round> {
     let mut all = Vec::new();
     let mut mine: Vec<(&Case, &str)> = Vec::new();
     if usual {
-        mine.extend(CASES.iter().filter(|c| c.runs_on(MAIN)).map(|c| (c, MAIN)));
+        mine.extend(cases().filter(|c| c.runs_on(MAIN)).map(|c| (c, MAIN)));
     }
     if more {
         let others = |case: &&Case| case.name == PI || !case.runs_on(MAIN);
         for version in OTHERS {
             // What the main release cannot do is shown with the first that can.
             let first = |case: &Case| case.name == PI || OTHERS.iter().find(|v| case.runs_on(v)) == Some(&version);
-            mine.extend(CASES.iter().filter(others).filter(|c| c.runs_on(version) && first(c)).map(|c| (c, version)));
+            mine.extend(cases().filter(others).filter(|c| c.runs_on(version) && first(c)).map(|c| (c, version)));
         }
     }
     all.push(Round { who: Who::Us, runs: mine });
     if more && bed::is_root() {
-        let few = CASES.iter().filter(|c| c.name == PI || c.name == "pi_in_python_through_run");
+        let few = cases().filter(|c| c.name == PI || c.name == "pi_in_python_through_run");
         all.push(Round { who: Who::OrdinaryUser, runs: few.map(|c| (c, MAIN)).collect() });
     }
     all
@@ -116,7 +122,7 @@ fn rounds(more: bool, usual: bool) -> Vec<Round> {
 fn full() -> Vec<Round> {
     let everything = || {
         let versions = std::iter::once(MAIN).chain(OTHERS);
-        versions.flat_map(|v| CASES.iter().filter(move |c| c.runs_on(v)).map(move |c| (c, v))).collect::<Vec<_>>()
+        versions.flat_map(|v| cases().filter(move |c| c.runs_on(v)).map(move |c| (c, v))).collect::<Vec<_>>()
     };
     let mut all = vec![Round { who: Who::Us, runs: everything() }];
     if bed::is_root() {

@@ -1,0 +1,101 @@
+//! Executors outside the driver, as far as a submission goes: what is made, and what is refused.
+
+use std::process::Stdio;
+
+use kube::api::{Api, ListParams};
+use serde_json::Value;
+
+use crate::place::Place;
+use crate::program::{Run as _, finish, firesteel, pi};
+
+const ALLOCATOR: &str = "spark.kubernetes.allocation.pods.allocator";
+
+fn items(conf: &[(&str, &str)]) -> Vec<Value> {
+    let mut arguments = pi("k8s://https://192.0.2.1:6443", conf);
+    arguments.splice(1..1, ["--dry-run", "-o", "json"].map(str::to_owned));
+    let ran = firesteel(arguments).run();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let list: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+    list["items"].as_array().expect("items").clone()
+}
+
+fn of_kind<'a>(items: &'a [Value], kind: &str) -> Vec<&'a Value> {
+    items.iter().filter(|item| item["kind"] == kind).collect()
+}
+
+#[test]
+fn a_grant_holds_what_the_submitter_asked_for() {
+    let items = items(&[(ALLOCATOR, "firesteel"), ("spark.executor.instances", "3"), ("spark.executor.cores", "2")]);
+    let (grants, pods) = (of_kind(&items, "ExecutorGrant"), of_kind(&items, "Pod"));
+    let (grant, pod) = (grants[0], pods[0]);
+    assert_eq!(grant["metadata"]["name"], pod["metadata"]["name"]);
+    let spec = &grant["spec"];
+    assert_eq!(spec["driver"]["podName"], pod["metadata"]["name"]);
+    assert_eq!(spec["maximum"]["executors"], 3);
+    assert_eq!(spec["maximum"]["cores"], 6);
+    assert_eq!(spec["maximum"]["memoryMiB"], 3 * 1408);
+    assert_eq!(spec["failures"]["maximum"], 6);
+    assert_eq!(spec["template"]["spec"]["restartPolicy"], "Never");
+    // The jar travels in a ConfigMap, and the driver is told to use it.
+    let maps = of_kind(&items, "ConfigMap");
+    let jar = maps.iter().find(|map| map["binaryData"]["firesteel-bridge.jar"].is_string()).expect("the bridge");
+    let mounted = pod["spec"]["volumes"].as_array().expect("volumes").iter();
+    assert!(mounted.clone().any(|volume| volume["configMap"]["name"] == jar["metadata"]["name"]));
+    let properties = maps.iter().find_map(|map| map["data"]["spark.properties"].as_str()).expect("properties");
+    for line in [
+        "spark.kubernetes.allocation.pods.allocator=dev.firesteel.bridge.FiresteelAllocator",
+        "spark.driver.extraClassPath=/opt/firesteel/firesteel-bridge.jar",
+        "spark.kubernetes.executor.enableApiWatcher=false",
+    ] {
+        assert!(properties.contains(line), "{line} is not in {properties}");
+    }
+}
+
+#[test]
+fn no_secret_stands_in_a_grant() {
+    let items = items(&[
+        (ALLOCATOR, "firesteel"),
+        ("spark.authenticate", "true"),
+        ("spark.authenticate.secret", "a-secret-of-mine"),
+    ]);
+    let secrets = of_kind(&items, "Secret");
+    assert_eq!(secrets.len(), 1);
+    for item in items.iter().filter(|item| item["kind"] != "Secret") {
+        assert!(!item.to_string().contains("a-secret-of-mine"), "{item}");
+    }
+    let grant = of_kind(&items, "ExecutorGrant")[0].to_string();
+    let name = secrets[0]["metadata"]["name"].as_str().expect("a name");
+    assert!(grant.contains(name) && !grant.contains("_SPARK_AUTH_SECRET"));
+}
+
+#[test]
+fn what_cannot_be_had_is_refused_before_anything_is_made() {
+    for value in ["replicaset", "firesteel-replicaset", "firesteel-statefulset"] {
+        let ran = firesteel(pi("k8s://https://192.0.2.1:6443", &[(ALLOCATOR, value)])).run();
+        assert_eq!(ran.code, Some(2), "{ran:?}");
+        assert!(ran.refusal().contains("allocator=firesteel"), "{ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn without_an_operator_nothing_starts_and_nothing_is_left() {
+    let Some(place) = Place::new("nobody").await else { return };
+    for crd in firesteel_api::crds::manifests() {
+        let mut kubectl = std::process::Command::new(place.env.kubectl())
+            .args(["apply", "--server-side", "--force-conflicts", "-f", "-"])
+            .env("KUBECONFIG", place.env.kubeconfig())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .expect("kubectl starts");
+        std::io::Write::write_all(&mut kubectl.stdin.take().expect("stdin"), crd.to_string().as_bytes()).expect("written");
+        assert!(kubectl.wait().expect("kubectl ends").success());
+    }
+    let conf = [(ALLOCATOR, "firesteel"), ("spark.kubernetes.namespace", place.name())];
+    let child = firesteel(pi(&place.master(), &conf)).kubeconfig(place.env.kubeconfig()).start();
+    let ran = tokio::task::spawn_blocking(|| finish(child)).await.expect("it ends");
+    assert_ne!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.last_words().contains("no Firesteel operator answered"), "{ran:?}");
+    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(place.client.clone(), place.name());
+    assert!(pods.list(&ListParams::default()).await.expect("pods").items.is_empty());
+}
