@@ -2,7 +2,6 @@
 
 use std::process::Stdio;
 
-use kube::api::{Api, ListParams};
 use serde_json::Value;
 
 use crate::place::Place;
@@ -88,14 +87,13 @@ async fn without_an_operator_nothing_starts_and_nothing_is_left() {
             .stdout(Stdio::null())
             .spawn()
             .expect("kubectl starts");
-        std::io::Write::write_all(&mut kubectl.stdin.take().expect("stdin"), crd.to_string().as_bytes()).expect("written");
+        std::io::Write::write_all(&mut kubectl.stdin.take().expect("stdin"), crd.to_string().as_bytes())
+            .expect("written");
         assert!(kubectl.wait().expect("kubectl ends").success());
     }
-    let conf = [(ALLOCATOR, "firesteel"), ("spark.kubernetes.namespace", place.name())];
-    let child = firesteel(pi(&place.master(), &conf)).kubeconfig(place.env.kubeconfig()).start();
+    let child = place.submission(&[(ALLOCATOR, "firesteel")]).start();
     let ran = tokio::task::spawn_blocking(|| finish(child)).await.expect("it ends");
     assert_ne!(ran.code, Some(0), "{ran:?}");
     assert!(ran.last_words().contains("no Firesteel operator answered"), "{ran:?}");
-    let pods: Api<k8s_openapi::api::core::v1::Pod> = Api::namespaced(place.client.clone(), place.name());
-    assert!(pods.list(&ListParams::default()).await.expect("pods").items.is_empty());
+    place.empties().await;
 }
