@@ -45,7 +45,7 @@ class Cluster:
             self.call("POST", "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", definition, allow=(409,))
         self.call("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}}, allow=(409,))
         for plural in ("executorgrants", "executorledgers"):
-            until(f"{plural} are served", lambda: self.call("GET", f"/apis/{GROUP}/namespaces/{namespace}/{plural}", allow=(404,)), 60)
+            until(f"{plural} are served", lambda: self.call("GET", f"/apis/{GROUP}/namespaces/{namespace}/{plural}", allow=(404, 429)), 60)
 
     def account(self, namespace, name):
         """Makes a service account without any right; answers its token."""
