@@ -204,6 +204,6 @@ fn every_golden_executor_is_planned_as_spark_makes_it() {
         };
         wrong.extend(difference.map(|difference| format!("== {version}/{name}\n{difference}")));
     }
-    assert!(cases.len() >= 40, "only {} cases found", cases.len());
+    assert!(cases.len() >= 150, "only {} cases found", cases.len());
     assert!(wrong.is_empty(), "{} of {} cases differ:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }

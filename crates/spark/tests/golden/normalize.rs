@@ -1,6 +1,9 @@
 //! Makes planned objects and captured ones comparable: what an API server sets or defaults is taken away (or added,
 //! where the capture has it), lists without meaning in their order are sorted, random parts become placeholders.
 
+use std::sync::LazyLock;
+
+use regex::Regex;
 use serde_json::{Map, Value, json};
 
 /// Our objects, in the form of the capture.
@@ -227,14 +230,16 @@ fn drop_equal(map: &mut Map<String, Value>, defaults: &Value) {
     }
 }
 
+static APP_ID: LazyLock<Regex> = LazyLock::new(|| Regex::new("spark-[0-9a-f]{32}").unwrap());
+static UUID: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").unwrap());
+static ID: LazyLock<Regex> = LazyLock::new(|| Regex::new("(^|[^0-9a-z])[0-9a-f]{15,16}([-.\"]|$)").unwrap());
+
 /// Random parts become `<APP_ID>`, `<UUID>` and `<ID>`.
 fn placeholders(text: &str) -> String {
-    let app_id = regex::Regex::new("spark-[0-9a-f]{32}").unwrap();
-    let uuid = regex::Regex::new("[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}").unwrap();
-    let id = regex::Regex::new("(^|[^0-9a-z])[0-9a-f]{15,16}([-.\"]|$)").unwrap();
-    let text = app_id.replace_all(text, "<APP_ID>");
-    let text = uuid.replace_all(&text, "<UUID>");
-    id.replace_all(&text, "$1<ID>$2").into_owned()
+    let text = APP_ID.replace_all(text, "<APP_ID>");
+    let text = UUID.replace_all(&text, "<UUID>");
+    ID.replace_all(&text, "$1<ID>$2").into_owned()
 }
 
 /// Where two lists of objects differ, line by line; nothing if they do not.
