@@ -134,9 +134,11 @@ fn run_once(program: &Program, state: &Mutex<State>) -> String {
     };
     let mut command = Command::new(&program.executable);
     command.args(&program.arguments).stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
+    // A daemon that is killed takes its children with it, at once and without a word: told to stop, the node would end all
+    // pods, which are to go on under the next daemon.
     // SAFETY: prctl is a plain system call and safe between fork and exec.
     unsafe {
-        command.pre_exec(|| nix::sys::prctl::set_pdeathsig(Signal::SIGTERM).map_err(io::Error::from));
+        command.pre_exec(|| nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from));
     }
     let mut child = match command.spawn() {
         Ok(child) => child,

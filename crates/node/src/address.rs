@@ -1,5 +1,7 @@
 //! Addresses of pods: one of 127.0.0.0/8 each, which needs no set-up on Linux.
 //!
+//! Services have addresses of the same kind, apart from those of pods.
+//!
 //! An agent has a block 127.x.0.0/16 of its own; holding a socket in it keeps other agents of the machine out. An address is written to
 //! the pod's directory, so that it stays with the pod when the agent restarts.
 
@@ -43,7 +45,7 @@ impl Addresses {
                 )),
             };
         }
-        let start = seed.bytes().fold(7_u32, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b)));
+        let start = seeded(seed);
         for step in 0..u32::from(BLOCKS) {
             let offset = u8::try_from((start.wrapping_add(step)) % u32::from(BLOCKS)).unwrap_or(0);
             let block = FIRST_BLOCK + offset;
@@ -65,6 +67,10 @@ impl Addresses {
     /// The address of `kubernetes.default.svc` in this block.
     pub(crate) fn api_service(&self) -> Ipv4Addr {
         Ipv4Addr::new(127, self.block, 0, 1)
+    }
+
+    pub(crate) fn block(&self) -> u8 {
+        self.block
     }
 
     /// Marks an address that a pod already has.
@@ -95,12 +101,12 @@ fn guard(block: u8) -> io::Result<UdpSocket> {
     UdpSocket::bind((Ipv4Addr::new(127, block, 255, 254), GUARD_PORT))
 }
 
-/// Pods have 127.x.1.1 to 127.x.254.254, without .0 and .255 at the end.
+/// Pods have 127.x.1.1 to 127.x.200.254, without .0 and .255 at the end; Services have the rows behind.
 const PER_ROW: u32 = 254;
-const ROWS: u32 = 254;
+const ROWS: u32 = 200;
+const SERVICE_ROWS: u32 = 50;
 
 fn address_at(block: u8, index: u32) -> Ipv4Addr {
-    let index = index % (PER_ROW * ROWS);
     let row = u8::try_from(index / PER_ROW + 1).unwrap_or(1);
     let column = u8::try_from(index % PER_ROW + 1).unwrap_or(1);
     Ipv4Addr::new(127, block, row, column)
@@ -112,7 +118,18 @@ fn index_of(address: Ipv4Addr) -> u32 {
 }
 
 fn choose(block: u8, from: u32, taken: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
-    (0..PER_ROW * ROWS).map(|step| address_at(block, from + step)).find(|a| !taken(*a))
+    (0..PER_ROW * ROWS).map(|step| address_at(block, (from + step) % (PER_ROW * ROWS))).find(|a| !taken(*a))
+}
+
+/// An address for a Service: derived from its name, so that it stays the same when nothing is known any more.
+pub(crate) fn for_service(block: u8, name: &str, taken: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
+    let all = PER_ROW * SERVICE_ROWS;
+    let start = seeded(name) % all;
+    (0..all).map(|step| address_at(block, PER_ROW * ROWS + (start + step) % all)).find(|a| !taken(*a))
+}
+
+fn seeded(text: &str) -> u32 {
+    text.bytes().fold(7_u32, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b)))
 }
 
 /// Addresses some process of this machine listens on.
@@ -141,9 +158,19 @@ mod tests {
         assert_eq!(choose(20, 1, taken), Some(Ipv4Addr::new(127, 20, 1, 3)));
         assert_eq!(choose(20, PER_ROW * ROWS, taken), Some(Ipv4Addr::new(127, 20, 1, 1)), "goes round");
         assert_eq!(choose(20, 0, |_| true), None);
-        for index in [0, 1, 253, 254, 60_000] {
+        for index in [0, 1, 253, 254, 50_000] {
             assert_eq!(index_of(address_at(20, index)), index);
         }
+    }
+
+    #[test]
+    fn services_have_addresses_that_no_pod_gets() {
+        let one = for_service(20, "jobs/front", |_| false).expect("an address");
+        assert_eq!(for_service(20, "jobs/front", |_| false), Some(one), "the same again");
+        let other = for_service(20, "jobs/front", |a| a == one).expect("another");
+        assert_ne!(one, other);
+        assert!(one.octets()[2] > 200 && other.octets()[2] > 200, "{one} {other}");
+        assert!(choose(20, PER_ROW * ROWS - 1, |_| false).is_some_and(|a| a.octets()[2] <= 200));
     }
 
     #[test]

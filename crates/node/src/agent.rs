@@ -2,13 +2,18 @@
 //!
 //! It holds no state that matters: pods are in the API server, processes and exit codes in shims and their directories.
 
+mod ask;
 mod events;
 pub(crate) mod exec;
 mod forward;
+mod hooks;
 pub(crate) mod link;
 mod node;
 mod pod;
+mod pressure;
 mod probe;
+mod services;
+mod sources;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -33,11 +38,14 @@ use crate::address::Addresses;
 use crate::agent::events::Recorder;
 use crate::agent::forward::ApiRoute;
 use crate::agent::link::{Link, remove_tree};
-use crate::agent::node::Description;
+use crate::agent::node::{Description, Readiness};
 use crate::agent::pod::{PodView, PodWorker};
-use crate::hosts::Endpoint;
+use crate::agent::pressure::Pressure;
+use crate::agent::sources::Sources;
+use crate::hosts::{Endpoint, ServiceAddresses};
 use crate::kubelet::Kubelet;
 use crate::launch::{Command, PodDir};
+use crate::lifecycle::Order;
 use crate::runtime::{OnProgress, Runtimes};
 
 pub use node::Capacity;
@@ -83,6 +91,8 @@ pub enum AgentError {
     File { path: String, source: io::Error },
     #[error("{step}: {source}")]
     System { step: &'static str, source: io::Error },
+    #[error("port {0} of 127.0.0.1 is taken: choose another for the node's API, or 0 for any free one")]
+    PortTaken(u16),
     #[error("pods cannot be run here: {0}")]
     Sandbox(String),
 }
@@ -99,6 +109,8 @@ pub(crate) struct Shared {
     /// The CA of the API server, for pods whose namespace has no `kube-root-ca.crt`.
     pub(crate) ca: Option<String>,
     pub(crate) names: Names,
+    pub(crate) sources: Sources,
+    pub(crate) pressure: Mutex<Pressure>,
     pub(crate) pods: Mutex<BTreeMap<String, PodEntry>>,
 }
 
@@ -108,18 +120,28 @@ pub(crate) struct PodEntry {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) view: watch::Sender<PodView>,
+    /// What the node decides about it.
+    pub(crate) orders: watch::Sender<Option<Order>>,
+    /// Nothing of it runs any more and the API server has been told.
+    pub(crate) over: watch::Sender<bool>,
 }
 
 /// Services and the pods they may lead to, and a signal when they change.
 pub(crate) struct Names {
     services: Mutex<BTreeMap<(String, String), Service>>,
     endpoints: Mutex<BTreeMap<String, Endpoint>>,
+    addresses: Mutex<ServiceAddresses>,
     changed: watch::Sender<u64>,
 }
 
 impl Names {
     fn new() -> Self {
-        Self { services: Mutex::default(), endpoints: Mutex::default(), changed: watch::channel(0).0 }
+        Self {
+            services: Mutex::default(),
+            endpoints: Mutex::default(),
+            addresses: Mutex::default(),
+            changed: watch::channel(0).0,
+        }
     }
 
     pub(crate) fn subscribe(&self) -> watch::Receiver<u64> {
@@ -140,8 +162,25 @@ impl Names {
         self.changed.send_modify(|n| *n += 1);
     }
 
-    pub(crate) fn snapshot(&self) -> (Vec<Service>, Vec<Endpoint>) {
-        (lock(&self.services).values().cloned().collect(), lock(&self.endpoints).values().cloned().collect())
+    /// The addresses of Services, when they are known.
+    pub(crate) fn set_addresses(&self, addresses: ServiceAddresses) {
+        let changed = {
+            let mut held = lock(&self.addresses);
+            let changed = *held != addresses;
+            *held = addresses;
+            changed
+        };
+        if changed {
+            self.changed.send_modify(|n| *n += 1);
+        }
+    }
+
+    pub(crate) fn snapshot(&self) -> (Vec<Service>, Vec<Endpoint>, ServiceAddresses) {
+        (
+            lock(&self.services).values().cloned().collect(),
+            lock(&self.endpoints).values().cloned().collect(),
+            lock(&self.addresses).clone(),
+        )
     }
 }
 
@@ -174,6 +213,8 @@ pub async fn run(config: Config, options: AgentOptions, stop: CancellationToken)
         recorder: Recorder::start(client.clone(), options.name.clone()),
         runtimes: Runtimes::new(options.cache_dir.clone(), Arc::clone(&options.progress)),
         names: Names::new(),
+        sources: Sources::new(client.clone()),
+        pressure: Mutex::default(),
         pods: Mutex::default(),
         client: client.clone(),
         capacity: capacity.clone(),
@@ -199,19 +240,45 @@ pub async fn run(config: Config, options: AgentOptions, stop: CancellationToken)
     let registered = node::register(&client, &description).await?;
     tracing::info!(node = %options.name, port, "node registered");
     let mut tasks = JoinSet::new();
-    tasks.spawn(beat(client.clone(), description.clone(), registered.metadata.uid.clone()));
+    tasks.spawn(beat(Arc::clone(&shared), description.clone(), registered.metadata.uid.clone()));
+    tasks.spawn(pressure::watch(Arc::clone(&shared), description.clone()));
     tasks.spawn(kubelet.serve(Arc::clone(&shared), stop.clone()));
     tasks.spawn(watch_services(Arc::clone(&shared)));
+    tasks.spawn(services::route(Arc::clone(&shared)));
     let mut workers = JoinSet::new();
     watch_pods(&shared, &mut workers, &stop).await;
     tasks.abort_all();
-    if options.on_stop == OnStop::EndPods {
-        workers.abort_all();
-        end_all_pods(&options.data_dir, Duration::from_secs(5)).await;
-    }
     // Best effort: the node controller would find out by itself, later.
-    let _ = tokio::time::timeout(Duration::from_secs(2), node::report(&client, &description, false)).await;
+    let report = node::report(&client, &description, Readiness::Stopped, Pressure::default());
+    let _ = tokio::time::timeout(Duration::from_secs(2), report).await;
+    if options.on_stop == OnStop::EndPods {
+        shut_down(&shared).await;
+        workers.abort_all();
+        end_all_pods(&options.data_dir, Duration::from_secs(1)).await;
+    }
     Ok(())
+}
+
+/// How long pods have to end, and the node to say so, when it is shut down.
+const SHUTDOWN_GRACE: i64 = 5;
+const SHUTDOWN: Duration = Duration::from_secs(9);
+
+/// Ends all pods as a node that goes down does: they are told to, and the API server is told why they ended.
+async fn shut_down(shared: &Arc<Shared>) {
+    let waits: Vec<watch::Receiver<bool>> = lock(&shared.pods)
+        .values()
+        .map(|entry| {
+            entry.orders.send_replace(Some(Order::shut_down(SHUTDOWN_GRACE)));
+            entry.over.subscribe()
+        })
+        .collect();
+    let ended = futures::future::join_all(waits.into_iter().map(|mut over| async move {
+        // An error means that the pod is gone, which is as good.
+        let _ = over.wait_for(|over| *over).await;
+    }));
+    if tokio::time::timeout(SHUTDOWN, ended).await.is_err() {
+        tracing::warn!("some pods did not end in time and are killed");
+    }
 }
 
 fn make_private(dir: &Path) -> Result<(), AgentError> {
@@ -260,14 +327,16 @@ fn pem(der: &[u8]) -> String {
     format!("-----BEGIN CERTIFICATE-----\n{}\n-----END CERTIFICATE-----\n", lines.join("\n"))
 }
 
-async fn beat(client: Client, description: Description, uid: Option<String>) {
+async fn beat(shared: Arc<Shared>, description: Description, uid: Option<String>) {
+    let client = shared.client.clone();
     let mut round = 0_u32;
     loop {
         if let Err(error) = node::renew(&client, &description, uid.as_deref()).await {
             tracing::warn!(%error, "the node's lease was not renewed");
         }
+        let pressure = *lock(&shared.pressure);
         if round % 6 == 5
-            && let Err(error) = node::report(&client, &description, true).await
+            && let Err(error) = node::report(&client, &description, Readiness::Ready, pressure).await
         {
             tracing::warn!(%error, "the node's status was not written");
         }
@@ -344,9 +413,17 @@ fn offer(shared: &Arc<Shared>, workers: &mut JoinSet<()>, pod: Pod) {
         return;
     }
     let (view, receiver) = watch::channel(PodView { pod: Arc::new(pod.clone()), gone: false });
-    pods.insert(uid.clone(), PodEntry { namespace: pod.namespace().unwrap_or_default(), name: pod.name_any(), view });
+    let (orders, ordered) = watch::channel(None);
+    let entry = PodEntry {
+        namespace: pod.namespace().unwrap_or_default(),
+        name: pod.name_any(),
+        view,
+        orders,
+        over: watch::channel(false).0,
+    };
+    pods.insert(uid.clone(), entry);
     drop(pods);
-    let worker = PodWorker::new(Arc::clone(shared), uid.clone(), receiver);
+    let worker = PodWorker::new(Arc::clone(shared), uid.clone(), receiver, ordered);
     let shared = Arc::clone(shared);
     workers.spawn(async move {
         worker.run().await;

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-use crate::environment::{self, Objects, PodFacts};
+use crate::environment::{self, PodFacts};
 use crate::hosts;
 use crate::launch::{Launch, Mount, PodDir, Root, User};
 use crate::names::DRIVER_MASTER_ENV;
+use crate::objects::Objects;
 use crate::quantity;
 use crate::runtime::Image;
+use crate::security;
 use crate::volumes;
 
 /// What surrounds every container of a node.
@@ -20,6 +22,10 @@ pub(crate) struct Surroundings {
     pub(crate) api_host: String,
     pub(crate) api_port: u16,
     pub(crate) driver_master: Option<String>,
+    /// Variables that lead to the Services of the namespace.
+    pub(crate) links: Vec<(String, String)>,
+    /// The agent is root, so containers may have users and capabilities of their own.
+    pub(crate) root: bool,
 }
 
 /// A container that cannot be configured as it stands.
@@ -33,6 +39,8 @@ pub(crate) enum ConfigureError {
     RunsAsRoot { pod: String, container: String },
     #[error("no command specified")]
     NoCommand,
+    #[error(transparent)]
+    Refused(#[from] security::Refusal),
 }
 
 /// What the agent has made ready for a container.
@@ -55,21 +63,25 @@ pub(crate) fn launch(
 ) -> Result<Launch, ConfigureError> {
     let Prepared { image, around, objects, sources, dir } = prepared;
     let hostname = hosts::hostname(pod);
+    security::check(pod, container, around.root)?;
     let user = user_of(pod, container, image)?;
-    let base = base_environment(image, around, &hostname, &user);
+    let mut base = base_environment(image, around, &hostname, &user);
+    if container.tty == Some(true) {
+        base.push(("TERM".to_owned(), "xterm".to_owned()));
+    }
     let env = environment::variables(pod, container, &base, &around.facts, objects)?;
     let argv = environment::command(container, &image.entrypoint, &image.arguments, &env);
     if argv.is_empty() {
         return Err(ConfigureError::NoCommand);
     }
     let mut mounts = image.mounts.clone();
-    mounts.push(Mount { source: dir.hosts(), target: "/etc/hosts".to_owned(), read_only: false });
+    mounts.push(Mount { source: dir.hosts(), volume: None, target: "/etc/hosts".to_owned(), read_only: false });
     mounts.extend(volumes::mounts(pod, container, &env, sources)?);
     let mut files = image.files.clone();
     if matches!(image.root, Root::Host { .. }) {
         files.extend(identity_files(image, &user, &env));
     }
-    let security = container.security_context.as_ref();
+    let context = container.security_context.as_ref();
     let limit = |name: &str| container.resources.as_ref().and_then(|r| r.limits.as_ref()).and_then(|l| l.get(name));
     let working_dir =
         container.working_dir.clone().filter(|d| !d.is_empty()).unwrap_or_else(|| image.working_dir.clone());
@@ -84,8 +96,9 @@ pub(crate) fn launch(
         env,
         working_dir: environment::expand(&working_dir, &[]),
         user,
-        read_only_root: security.and_then(|s| s.read_only_root_filesystem) == Some(true),
-        privileged: security.and_then(|s| s.privileged) == Some(true),
+        read_only_root: context.and_then(|s| s.read_only_root_filesystem) == Some(true),
+        privileged: context.and_then(|s| s.privileged) == Some(true),
+        capabilities: security::capabilities(container),
         memory_limit: limit("memory").and_then(quantity::whole).filter(|b| *b > 0),
         cpu_limit: limit("cpu").and_then(quantity::milli).filter(|m| *m > 0),
         termination_message_path: container
@@ -94,6 +107,9 @@ pub(crate) fn launch(
             .filter(|p| !p.is_empty())
             .unwrap_or_else(|| "/dev/termination-log".to_owned()),
         message_from_log: container.termination_message_policy.as_deref() == Some("FallbackToLogsOnError"),
+        stdin: container.stdin == Some(true),
+        stdin_once: container.stdin_once == Some(true),
+        tty: container.tty == Some(true),
         scratch: dir.scratch(&container.name, attempt),
         log: dir.log(&container.name, attempt),
     })
@@ -130,7 +146,15 @@ fn base_environment(image: &Image, around: &Surroundings, hostname: &str, user: 
     add("KUBERNETES_SERVICE_HOST", around.api_host.clone());
     add("KUBERNETES_SERVICE_PORT", around.api_port.to_string());
     add("KUBERNETES_SERVICE_PORT_HTTPS", around.api_port.to_string());
-    add("KUBERNETES_PORT", format!("tcp://{}:{}", around.api_host, around.api_port));
+    let (host, port) = (&around.api_host, around.api_port);
+    add("KUBERNETES_PORT", format!("tcp://{host}:{port}"));
+    add(&format!("KUBERNETES_PORT_{port}_TCP"), format!("tcp://{host}:{port}"));
+    add(&format!("KUBERNETES_PORT_{port}_TCP_PROTO"), "tcp".to_owned());
+    add(&format!("KUBERNETES_PORT_{port}_TCP_PORT"), port.to_string());
+    add(&format!("KUBERNETES_PORT_{port}_TCP_ADDR"), host.clone());
+    for (name, value) in &around.links {
+        add(name, value.clone());
+    }
     if image.spark {
         // Otherwise the web interface listens on every address and the second driver's moves to another port.
         add("SPARK_LOCAL_IP", around.facts.pod_ip.clone());

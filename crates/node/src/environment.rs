@@ -5,11 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{
-    ConfigMap, Container, EnvVarSource, ObjectFieldSelector, Pod, ResourceFieldSelector, Secret,
-};
+use k8s_openapi::api::core::v1::{Container, EnvVarSource, ObjectFieldSelector, Pod, ResourceFieldSelector};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use crate::objects::{Holder, Objects};
 use crate::quantity;
 
 /// What is known about a pod beside its object.
@@ -20,13 +19,6 @@ pub(crate) struct PodFacts {
     /// What the node has to give, for containers without limits: milli-cores and bytes.
     pub(crate) node_cpu: u64,
     pub(crate) node_memory: u64,
-}
-
-/// ConfigMaps and Secrets of the pod's namespace, as far as the pod names them.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Objects {
-    pub(crate) config_maps: BTreeMap<String, ConfigMap>,
-    pub(crate) secrets: BTreeMap<String, Secret>,
 }
 
 /// A container that cannot be configured yet; the words are a kubelet's.
@@ -59,22 +51,17 @@ pub(crate) fn variables(
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     for source in container.env_from.iter().flatten() {
         let prefix = source.prefix.clone().unwrap_or_default();
-        if let Some(wanted) = &source.config_map_ref {
-            let found = objects.config_maps.get(&wanted.name);
-            if found.is_none() && wanted.optional != Some(true) {
-                return Err(EnvError::NoObject { kind: "configmap", name: wanted.name.clone() });
-            }
-            for (key, value) in found.iter().flat_map(|m| m.data.iter().flatten()) {
-                set(&mut all, &format!("{prefix}{key}"), value.clone());
-            }
-        }
-        if let Some(wanted) = &source.secret_ref {
-            let found = objects.secrets.get(&wanted.name);
-            if found.is_none() && wanted.optional != Some(true) {
-                return Err(EnvError::NoObject { kind: "secret", name: wanted.name.clone() });
-            }
-            for (key, value) in found.iter().flat_map(|s| s.data.iter().flatten()) {
-                set(&mut all, &format!("{prefix}{key}"), String::from_utf8_lossy(&value.0).into_owned());
+        let map = source.config_map_ref.as_ref().map(|r| (Holder::ConfigMap, &r.name, r.optional));
+        let secret = source.secret_ref.as_ref().map(|r| (Holder::Secret, &r.name, r.optional));
+        for (holder, name, optional) in [map, secret].into_iter().flatten() {
+            match objects.texts(holder, name) {
+                Some(values) => {
+                    for (key, value) in values {
+                        set(&mut all, &format!("{prefix}{key}"), value);
+                    }
+                }
+                None if optional == Some(true) => {}
+                None => return Err(EnvError::NoObject { kind: holder.lower(), name: name.clone() }),
             }
         }
     }
@@ -108,38 +95,22 @@ fn look_up(
     objects: &Objects,
     namespace: &str,
 ) -> Result<Option<String>, EnvError> {
-    if let Some(wanted) = &source.config_map_key_ref {
-        let optional = wanted.optional == Some(true);
-        return match objects.config_maps.get(&wanted.name) {
-            None if optional => Ok(None),
-            None => Err(EnvError::NoObject { kind: "configmap", name: wanted.name.clone() }),
-            Some(map) => match map.data.as_ref().and_then(|d| d.get(&wanted.key)) {
-                Some(value) => Ok(Some(value.clone())),
-                None if optional => Ok(None),
-                None => Err(EnvError::NoKey {
-                    kind: "ConfigMap",
-                    namespace: namespace.to_owned(),
-                    name: wanted.name.clone(),
-                    key: wanted.key.clone(),
-                }),
-            },
+    let map = source.config_map_key_ref.as_ref().map(|r| (Holder::ConfigMap, &r.name, &r.key, r.optional));
+    let secret = source.secret_key_ref.as_ref().map(|r| (Holder::Secret, &r.name, &r.key, r.optional));
+    if let Some((holder, name, key, optional)) = map.or(secret) {
+        let optional = optional == Some(true);
+        let Some(mut values) = objects.texts(holder, name) else {
+            let missing = EnvError::NoObject { kind: holder.lower(), name: name.clone() };
+            return if optional { Ok(None) } else { Err(missing) };
         };
-    }
-    if let Some(wanted) = &source.secret_key_ref {
-        let optional = wanted.optional == Some(true);
-        return match objects.secrets.get(&wanted.name) {
-            None if optional => Ok(None),
-            None => Err(EnvError::NoObject { kind: "secret", name: wanted.name.clone() }),
-            Some(secret) => match secret.data.as_ref().and_then(|d| d.get(&wanted.key)) {
-                Some(value) => Ok(Some(String::from_utf8_lossy(&value.0).into_owned())),
-                None if optional => Ok(None),
-                None => Err(EnvError::NoKey {
-                    kind: "Secret",
-                    namespace: namespace.to_owned(),
-                    name: wanted.name.clone(),
-                    key: wanted.key.clone(),
-                }),
-            },
+        return match values.remove(key) {
+            None if !optional => Err(EnvError::NoKey {
+                kind: holder.proper(),
+                namespace: namespace.to_owned(),
+                name: name.clone(),
+                key: key.clone(),
+            }),
+            found => Ok(found),
         };
     }
     if let Some(field) = &source.field_ref {
@@ -263,6 +234,7 @@ pub(crate) fn command(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 
     fn pod() -> Pod {
         serde_json::from_value(serde_json::json!({

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::net::Ipv4Addr;
 
 use k8s_openapi::api::core::v1::{Pod, Service};
 
@@ -16,7 +17,22 @@ pub(crate) struct Endpoint {
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) hostname: String,
     pub(crate) subdomain: Option<String>,
+    pub(crate) ready: bool,
+    /// Its ports by name, for Services that name theirs.
+    pub(crate) ports: BTreeMap<String, u16>,
 }
+
+impl Endpoint {
+    /// Whether a Service leads to this pod.
+    pub(crate) fn is_chosen_by(&self, service: &Service) -> bool {
+        let selector = service.spec.as_ref().and_then(|s| s.selector.as_ref()).filter(|s| !s.is_empty());
+        service.metadata.namespace.as_ref() == Some(&self.namespace)
+            && selector.is_some_and(|s| s.iter().all(|(k, v)| self.labels.get(k) == Some(v)))
+    }
+}
+
+/// Addresses of Services that have one, by namespace and name.
+pub(crate) type ServiceAddresses = BTreeMap<(String, String), Ipv4Addr>;
 
 /// The host name a pod sees: its `hostname` or its name, cut to what a host name may be.
 pub(crate) fn hostname(pod: &Pod) -> String {
@@ -34,7 +50,14 @@ pub(crate) fn hostname(pod: &Pod) -> String {
 }
 
 /// The content of the file for one pod.
-pub(crate) fn file(pod: &Pod, address: &str, api_server: &str, services: &[Service], endpoints: &[Endpoint]) -> String {
+pub(crate) fn file(
+    pod: &Pod,
+    address: &str,
+    api_server: &str,
+    services: &[Service],
+    endpoints: &[Endpoint],
+    addresses: &ServiceAddresses,
+) -> String {
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     let spec = pod.spec.as_ref();
     let mut out = String::from(
@@ -57,41 +80,84 @@ pub(crate) fn file(pod: &Pod, address: &str, api_server: &str, services: &[Servi
         let _ = writeln!(out, "{}\t{}", alias.ip, alias.hostnames.unwrap_or_default().join(" "));
     }
     for service in services {
-        service_lines(&mut out, service, &namespace, endpoints);
+        service_lines(&mut out, service, &namespace, endpoints, addresses);
     }
     out
 }
 
-fn service_lines(out: &mut String, service: &Service, own_namespace: &str, endpoints: &[Endpoint]) {
+/// A Service with an address of its own leads there; others lead to their pods.
+fn service_lines(
+    out: &mut String,
+    service: &Service,
+    own_namespace: &str,
+    endpoints: &[Endpoint],
+    addresses: &ServiceAddresses,
+) {
     let (Some(name), Some(namespace)) = (&service.metadata.name, &service.metadata.namespace) else { return };
     if name == "kubernetes" && namespace == "default" {
         return;
     }
-    let Some(selector) = service.spec.as_ref().and_then(|s| s.selector.as_ref()).filter(|s| !s.is_empty()) else {
-        return;
-    };
-    let chosen = endpoints
-        .iter()
-        .filter(|e| &e.namespace == namespace && selector.iter().all(|(k, v)| e.labels.get(k) == Some(v)));
-    for endpoint in chosen {
+    let forms = |prefix: &str| {
         let mut names = vec![
-            format!("{name}.{namespace}.svc"),
-            format!("{name}.{namespace}.svc.cluster.local"),
-            format!("{name}.{namespace}"),
+            format!("{prefix}{name}.{namespace}.svc"),
+            format!("{prefix}{name}.{namespace}.svc.cluster.local"),
+            format!("{prefix}{name}.{namespace}"),
         ];
         if namespace == own_namespace {
-            names.push(name.clone());
+            names.push(format!("{prefix}{name}"));
+        }
+        names.join(" ")
+    };
+    let own = addresses.get(&(namespace.clone(), name.clone()));
+    if let Some(own) = own {
+        let _ = writeln!(out, "{own}\t{}", forms(""));
+    }
+    for endpoint in endpoints.iter().filter(|e| e.is_chosen_by(service)) {
+        let mut names = Vec::new();
+        if own.is_none() {
+            names.push(forms(""));
         }
         if endpoint.subdomain.as_ref() == Some(name) {
-            let host = &endpoint.hostname;
-            names.extend([
-                format!("{host}.{name}.{namespace}.svc"),
-                format!("{host}.{name}.{namespace}.svc.cluster.local"),
-                format!("{host}.{name}"),
-            ]);
+            names.push(forms(&format!("{}.", endpoint.hostname)));
         }
-        let _ = writeln!(out, "{}\t{}", endpoint.address, names.join(" "));
+        if !names.is_empty() {
+            let _ = writeln!(out, "{}\t{}", endpoint.address, names.join(" "));
+        }
     }
+}
+
+/// The variables by which a pod finds the Services of its namespace, as a kubelet names them.
+pub(crate) fn links(namespace: &str, services: &[Service], addresses: &ServiceAddresses) -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for service in services {
+        let Some(name) =
+            service.metadata.name.clone().filter(|_| service.metadata.namespace.as_deref() == Some(namespace))
+        else {
+            continue;
+        };
+        let Some(address) = addresses.get(&(namespace.to_owned(), name.clone())) else { continue };
+        let prefix = name.to_uppercase().replace('-', "_");
+        let mut add = |name: String, value: String| all.push((name, value));
+        add(format!("{prefix}_SERVICE_HOST"), address.to_string());
+        for (index, port) in service.spec.iter().flat_map(|s| s.ports.iter().flatten()).enumerate() {
+            let number = port.port;
+            let protocol = port.protocol.as_deref().unwrap_or("TCP");
+            let url = format!("{}://{address}:{number}", protocol.to_lowercase());
+            if index == 0 {
+                add(format!("{prefix}_SERVICE_PORT"), number.to_string());
+                add(format!("{prefix}_PORT"), url.clone());
+            }
+            if let Some(name) = port.name.as_ref().filter(|n| !n.is_empty()) {
+                add(format!("{prefix}_SERVICE_PORT_{}", name.to_uppercase().replace('-', "_")), number.to_string());
+            }
+            let own = format!("{prefix}_PORT_{number}_{}", protocol.to_uppercase());
+            add(own.clone(), url);
+            add(format!("{own}_PROTO"), protocol.to_lowercase());
+            add(format!("{own}_PORT"), number.to_string());
+            add(format!("{own}_ADDR"), address.to_string());
+        }
+    }
+    all
 }
 
 #[cfg(test)]
@@ -115,13 +181,20 @@ mod tests {
             labels: BTreeMap::from([("app".to_owned(), app.to_owned())]),
             hostname: "h".to_owned(),
             subdomain: None,
+            ready: true,
+            ports: BTreeMap::new(),
         };
         let endpoints = [
             endpoint("x", "jobs", "127.1.1.1"),
             endpoint("y", "jobs", "127.1.1.2"),
             endpoint("x", "other", "127.1.1.3"),
         ];
-        let text = file(&pod, "127.1.1.1", "127.0.0.1", &[service], &endpoints);
+        let plain: Service = serde_json::from_value(serde_json::json!({
+            "metadata": {"name": "front", "namespace": "other"}, "spec": {"selector": {"app": "x"}, "ports": [{"port": 80}]}
+        }))
+        .expect("a service");
+        let addresses = BTreeMap::from([(("other".to_owned(), "front".to_owned()), Ipv4Addr::new(127, 1, 201, 1))]);
+        let text = file(&pod, "127.1.1.1", "127.0.0.1", &[service, plain], &endpoints, &addresses);
         insta::assert_snapshot!(text);
     }
 

@@ -1,12 +1,15 @@
-//! The node's own API, as a kubelet has it: logs, exec and port-forward of its pods, over TLS on loopback.
+//! The node's own API, as a kubelet has it: logs, exec, attach and port-forward of its pods, over TLS on loopback.
 //!
 //! API servers hand such requests on to it. Nobody gets in without a client certificate of the cluster's CA or a token,
 //! and only who may `proxy` nodes: pods of this machine can reach the port too.
 
 mod access;
+mod attach;
 mod exec;
 mod logs;
 mod ports;
+mod session;
+mod spdy;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -45,7 +48,11 @@ impl Kubelet {
     /// Binds the port and makes a certificate for it. `roots` are the CA certificates of the cluster, in DER.
     pub(crate) async fn bind(port: u16, name: &str, roots: &[Vec<u8>]) -> Result<Self, AgentError> {
         let said = |source| AgentError::System { step: "opening the node's API", source };
-        let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await.map_err(said)?;
+        let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await;
+        let listener = listener.map_err(|error| match error.kind() {
+            std::io::ErrorKind::AddrInUse => AgentError::PortTaken(port),
+            _ => said(error),
+        })?;
         let port = listener.local_addr().map_err(said)?.port();
         let tls = access::tls(name, roots).map_err(|e| said(std::io::Error::other(e)))?;
         Ok(Self { listener, acceptor: TlsAcceptor::from(tls), port })
@@ -58,6 +65,7 @@ impl Kubelet {
         let routes = Router::new()
             .route("/containerLogs/{namespace}/{pod}/{container}", get(logs::serve))
             .route("/exec/{namespace}/{pod}/{container}", any(exec::serve))
+            .route("/attach/{namespace}/{pod}/{container}", any(attach::serve))
             .route("/portForward/{namespace}/{pod}", any(ports::serve))
             .route("/pods", get(pods))
             .layer(middleware::from_fn_with_state(Arc::clone(&api), admit))

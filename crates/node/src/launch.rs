@@ -27,6 +27,9 @@ pub(crate) struct Launch {
     pub(crate) user: User,
     pub(crate) read_only_root: bool,
     pub(crate) privileged: bool,
+    /// Numbers of the capabilities that the container's root may have.
+    #[serde(default)]
+    pub(crate) capabilities: Vec<i32>,
     /// Bytes of memory after which the container is killed.
     pub(crate) memory_limit: Option<u64>,
     /// Milli-cores.
@@ -35,6 +38,14 @@ pub(crate) struct Launch {
     pub(crate) termination_message_path: String,
     /// Without such a message, the end of the log is one if the container failed.
     pub(crate) message_from_log: bool,
+    /// Standard input stays open for who attaches, for the first only if `stdin_once`.
+    #[serde(default)]
+    pub(crate) stdin: bool,
+    #[serde(default)]
+    pub(crate) stdin_once: bool,
+    /// The container has a terminal.
+    #[serde(default)]
+    pub(crate) tty: bool,
     /// Scratch directory of this start, on the host.
     pub(crate) scratch: PathBuf,
     pub(crate) log: PathBuf,
@@ -69,6 +80,9 @@ pub(crate) struct Overlay {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mount {
     pub(crate) source: PathBuf,
+    /// The volume it is a part of.
+    #[serde(default)]
+    pub(crate) volume: Option<PathBuf>,
     pub(crate) target: String,
     pub(crate) read_only: bool,
 }
@@ -90,11 +104,19 @@ pub(crate) enum Command {
         container: String,
         grace_ms: u64,
     },
+    /// The standard streams of a container from now on: after the line [`ATTACHED`] this connection carries frames
+    /// (see [`crate::frames`]) until the container ends.
+    Attach {
+        container: String,
+    },
     /// Stop whatever runs, then leave.
     End {
         grace_ms: u64,
     },
 }
+
+/// What a shim answers to an attachment.
+pub(crate) const ATTACHED: &str = "attached";
 
 /// All a shim knows about its pod; also kept as `state.json` in the pod's directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -182,6 +204,10 @@ impl PodDir {
     pub(crate) fn state(&self) -> PathBuf {
         self.0.join("state.json")
     }
+    /// What the node has decided about the pod.
+    pub(crate) fn order(&self) -> PathBuf {
+        self.0.join("order.json")
+    }
     pub(crate) fn socket_name() -> &'static str {
         "shim.sock"
     }
@@ -217,6 +243,10 @@ impl PodDir {
 pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
-    std::fs::write(&temporary, content)?;
-    std::fs::rename(&temporary, path)
+    let written = std::fs::write(&temporary, content).and_then(|()| std::fs::rename(&temporary, path));
+    if written.is_err() {
+        // What is left of it takes up the room that is missing.
+        let _ = std::fs::remove_file(&temporary);
+    }
+    written
 }

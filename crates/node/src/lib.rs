@@ -8,14 +8,17 @@ mod address;
 mod agent;
 mod configure;
 mod environment;
+mod frames;
 mod hosts;
 mod image;
 mod kubelet;
 mod launch;
 mod lifecycle;
 mod names;
+mod objects;
 mod quantity;
 pub mod runtime;
+mod security;
 pub mod shim;
 mod volumes;
 

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use serde::{Deserialize, Serialize};
 
 use crate::launch::{ContainerState, Exit, ExitCause, PodRecord};
 
@@ -25,9 +26,33 @@ pub(crate) struct Situation<'a> {
     pub(crate) config_errors: &'a BTreeMap<String, String>,
     /// What probes say; containers without probes are not in it.
     pub(crate) health: &'a BTreeMap<String, Health>,
+    /// The node has decided that the pod must end.
+    pub(crate) order: Option<&'a Order>,
     pub(crate) address: Option<&'a str>,
     pub(crate) host_ip: &'a str,
     pub(crate) now: Timestamp,
+}
+
+/// Why the node ends a pod of its own accord: its share of the machine is used up, or the machine goes down.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Order {
+    pub(crate) reason: String,
+    pub(crate) message: String,
+    /// The pod gets no more time than this, whatever its own grace period.
+    pub(crate) grace_seconds: i64,
+    /// It is not the pod's own fault: said with the condition `DisruptionTarget`.
+    pub(crate) disruption: bool,
+}
+
+impl Order {
+    pub(crate) fn evict(message: String, disruption: bool) -> Self {
+        Self { reason: "Evicted".to_owned(), message, grace_seconds: 1, disruption }
+    }
+
+    pub(crate) fn shut_down(grace_seconds: i64) -> Self {
+        let message = "Pod was terminated in response to imminent node shutdown.".to_owned();
+        Self { reason: "Terminated".to_owned(), message, grace_seconds, disruption: true }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,10 +96,12 @@ pub(crate) enum Outcome {
     Pending,
     Running,
     Succeeded,
-    Failed { reason: Option<&'static str>, message: Option<&'static str> },
+    Failed { reason: Option<String>, message: Option<String> },
 }
 
 impl Outcome {
+    const PLAIN_FAILURE: Self = Self::Failed { reason: None, message: None };
+
     pub(crate) fn is_final(&self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed { .. })
     }
@@ -100,6 +127,7 @@ enum Restart {
 enum Ending {
     Deleted,
     Deadline,
+    Ordered,
     /// The API server says that the pod has ended: evicted, or given up by a controller.
     Declared,
 }
@@ -148,7 +176,11 @@ pub(crate) fn step(s: &Situation<'_>) -> Step {
     let all = containers(spec);
     let policy = policy_of(spec);
     match ending(s, spec) {
-        Some(ending) => end(s, &all, ending, grace(s.pod, spec)),
+        Some(ending) => {
+            let own = grace(s.pod, spec);
+            let ordered = s.order.map_or(own, |o| own.min(SignedDuration::from_secs(o.grace_seconds)));
+            end(s, &all, ending, ordered)
+        }
         None => advance(s, spec, &all, policy),
     }
 }
@@ -170,7 +202,10 @@ fn ending(s: &Situation<'_>, spec: &PodSpec) -> Option<Ending> {
     {
         return Some(Ending::Deadline);
     }
-    matches!(told.and_then(|t| t.phase.as_deref()), Some("Failed" | "Succeeded")).then_some(Ending::Declared)
+    if matches!(told.and_then(|t| t.phase.as_deref()), Some("Failed" | "Succeeded")) {
+        return Some(Ending::Declared);
+    }
+    s.order.map(|_| Ending::Ordered)
 }
 
 fn deadline(pod: &Pod, spec: &PodSpec) -> Option<Timestamp> {
@@ -262,7 +297,7 @@ fn advance(s: &Situation<'_>, spec: &PodSpec, all: &[(Role, &Container)], policy
     }
     if init_failed {
         let over = stop_all(s, all, grace(s.pod, spec), &mut actions);
-        let outcome = if over { Outcome::Failed { reason: None, message: None } } else { Outcome::Pending };
+        let outcome = if over { Outcome::PLAIN_FAILURE } else { Outcome::Pending };
         return Step { actions, wake, outcome };
     }
     if initialised {
@@ -295,7 +330,7 @@ fn final_outcome(record: &PodRecord, all: &[(Role, &Container)]) -> Outcome {
         .iter()
         .filter(|(r, _)| *r == Role::Main)
         .all(|(_, c)| exit_of(record, &c.name).is_some_and(|e| e.code == 0));
-    if fine { Outcome::Succeeded } else { Outcome::Failed { reason: None, message: None } }
+    if fine { Outcome::Succeeded } else { Outcome::PLAIN_FAILURE }
 }
 
 /// Stops what runs, sidecars after the others. `true` when nothing runs.
@@ -322,7 +357,12 @@ fn end(s: &Situation<'_>, all: &[(Role, &Container)], ending: Ending, grace: Sig
                 Outcome::Pending
             }
         }
-        (true, Ending::Deadline) => Outcome::Failed { reason: Some(DEADLINE.0), message: Some(DEADLINE.1) },
+        (true, Ending::Deadline) => {
+            Outcome::Failed { reason: Some(DEADLINE.0.to_owned()), message: Some(DEADLINE.1.to_owned()) }
+        }
+        (true, Ending::Ordered) => {
+            Outcome::Failed { reason: s.order.map(|o| o.reason.clone()), message: s.order.map(|o| o.message.clone()) }
+        }
         (true, Ending::Declared | Ending::Deleted) => final_outcome(s.record, all),
     };
     if over && ending == Ending::Deleted {

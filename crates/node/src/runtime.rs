@@ -197,7 +197,7 @@ fn spark_image(id: String, home: PathBuf, java: PathBuf) -> Image {
             ("/opt/entrypoint.sh".to_owned(), ENTRYPOINT.to_owned()),
             ("/opt/decom.sh".to_owned(), DECOMMISSION.to_owned()),
         ],
-        mounts: vec![Mount { source: java, target: JAVA_HOME.to_owned(), read_only: true }],
+        mounts: vec![Mount { source: java, volume: None, target: JAVA_HOME.to_owned(), read_only: true }],
         env,
         entrypoint: vec!["/opt/entrypoint.sh".to_owned()],
         arguments: Vec::new(),

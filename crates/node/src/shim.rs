@@ -4,17 +4,20 @@
 //! socket beside it. It has one thread (see [`process`]) and does only what a connected agent tells it, with one
 //! exception: a stop that was asked for is carried through, agent or not.
 
+mod client;
 mod command;
+mod live;
 pub(crate) mod log;
-mod memory;
+pub(crate) mod memory;
 pub(crate) mod process;
 pub(crate) mod sandbox;
+mod terminal;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read as _};
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -24,11 +27,13 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::Pid;
 
+use crate::frames;
 use crate::launch::{
     Command, ContainerRecord, ContainerState, Exit, ExitCause, Launch, PodDir, PodRecord, write_atomically,
 };
+use crate::shim::client::{Client, Said};
+use crate::shim::live::{Live, read_some};
 use crate::shim::log::{LogWriter, Stream};
 use crate::shim::memory::Limit;
 use crate::shim::sandbox::Privilege;
@@ -74,6 +79,7 @@ pub fn run(dir: &Path) -> io::Result<()> {
         live: BTreeMap::new(),
         ending: false,
         next_watch: Instant::now(),
+        unwritten: false,
     };
     shim.publish()?;
     shim.serve()?;
@@ -103,27 +109,8 @@ struct Shim {
     live: BTreeMap<String, Live>,
     ending: bool,
     next_watch: Instant,
-}
-
-struct Client {
-    stream: UnixStream,
-    heard: Vec<u8>,
-    gone: bool,
-}
-
-/// A container with a process.
-struct Live {
-    pid: Pid,
-    launch: Launch,
-    stdout: Option<OwnedFd>,
-    stderr: Option<OwnedFd>,
-    errors: Option<OwnedFd>,
-    complaint: Vec<u8>,
-    log: LogWriter,
-    limit: Limit,
-    kill_at: Option<Instant>,
-    out_of_memory: bool,
-    started: Option<Timestamp>,
+    /// `state.json` is behind what is known.
+    unwritten: bool,
 }
 
 /// What a file descriptor of the loop belongs to.
@@ -132,6 +119,8 @@ enum Source {
     Listener,
     Client(usize),
     Container(String),
+    /// A container reads its input again.
+    Input(String),
 }
 
 impl Shim {
@@ -150,27 +139,41 @@ impl Shim {
                     Source::Listener => self.accept()?,
                     Source::Client(index) => self.hear(index)?,
                     Source::Container(name) => self.drain(&name, FAIR_ROUNDS)?,
+                    Source::Input(name) => {
+                        if let Some(live) = self.live.get_mut(&name) {
+                            live.feed();
+                        }
+                    }
                 }
             }
-            self.clients.retain(|c| !c.gone);
+            self.let_go();
             self.enforce()?;
         }
     }
 
     fn wait(&self) -> io::Result<Vec<Source>> {
         let mut sources = vec![Source::Signals, Source::Listener];
-        let mut fds: Vec<BorrowedFd<'_>> = vec![self.signals.as_fd(), self.listener.as_fd()];
+        let mut fds: Vec<(BorrowedFd<'_>, PollFlags)> =
+            vec![(self.signals.as_fd(), PollFlags::POLLIN), (self.listener.as_fd(), PollFlags::POLLIN)];
         for (index, client) in self.clients.iter().enumerate() {
+            let container = client.attached.as_ref().and_then(|name| self.live.get(name));
+            let mut wanted = PollFlags::empty();
+            wanted.set(PollFlags::POLLIN, container.is_none_or(Live::is_hungry));
+            wanted.set(PollFlags::POLLOUT, client.has_more());
             sources.push(Source::Client(index));
-            fds.push(client.stream.as_fd());
+            fds.push((client.as_fd(), wanted));
         }
         for (name, live) in &self.live {
             for fd in [&live.stdout, &live.stderr, &live.errors].into_iter().flatten() {
                 sources.push(Source::Container(name.clone()));
-                fds.push(fd.as_fd());
+                fds.push((fd.as_fd(), PollFlags::POLLIN));
+            }
+            if let Some(fd) = live.stdin.as_ref().filter(|_| live.wants_to_write()) {
+                sources.push(Source::Input(name.clone()));
+                fds.push((fd.as_fd(), PollFlags::POLLOUT));
             }
         }
-        let mut polled: Vec<PollFd<'_>> = fds.into_iter().map(|fd| PollFd::new(fd, PollFlags::POLLIN)).collect();
+        let mut polled: Vec<PollFd<'_>> = fds.into_iter().map(|(fd, wanted)| PollFd::new(fd, wanted)).collect();
         match poll(&mut polled, self.patience()) {
             Ok(_) | Err(nix::errno::Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
@@ -182,7 +185,7 @@ impl Shim {
     fn patience(&self) -> PollTimeout {
         let now = Instant::now();
         let kills = self.live.values().filter_map(|l| l.kill_at);
-        let watch = self.live.values().any(|l| l.limit.is_watched()).then_some(self.next_watch);
+        let watch = (self.unwritten || self.live.values().any(|l| l.limit.is_watched())).then_some(self.next_watch);
         match kills.chain(watch).min() {
             None => PollTimeout::NONE,
             Some(at) => PollTimeout::try_from(at.saturating_duration_since(now) + Duration::from_millis(1))
@@ -217,7 +220,8 @@ impl Shim {
         self.drain(name, usize::MAX)?;
         let Some(mut live) = self.live.remove(name) else { return Ok(()) };
         let now = Timestamp::now();
-        live.log.finish(now)?;
+        // A full disk has the better of the last half line.
+        let _ = live.log.finish(now);
         let complaint = String::from_utf8_lossy(&live.complaint).into_owned();
         let cause = if !complaint.is_empty() {
             ExitCause::NotStarted
@@ -238,13 +242,15 @@ impl Shim {
         if let Some(record) = self.record.containers.get_mut(name) {
             record.state = ContainerState::Exited(exit);
         }
+        for client in self.clients.iter_mut().filter(|c| c.attached.as_deref() == Some(name)) {
+            client.close();
+        }
         self.publish()
     }
 
     fn accept(&mut self) -> io::Result<()> {
         while let Ok((stream, _)) = self.listener.accept() {
-            stream.set_nonblocking(true)?;
-            let mut client = Client { stream, heard: Vec::new(), gone: false };
+            let mut client = Client::new(stream)?;
             client.tell(&encode(&self.record)?);
             self.clients.push(client);
         }
@@ -253,11 +259,41 @@ impl Shim {
 
     fn hear(&mut self, index: usize) -> io::Result<()> {
         let Some(client) = self.clients.get_mut(index) else { return Ok(()) };
-        let commands = client.listen();
-        for command in commands {
-            self.obey(command)?;
+        client.flush();
+        client.listen();
+        while let Some(said) = self.clients.get_mut(index).and_then(Client::next) {
+            match said {
+                Said::Command(Command::Attach { container }) => self.attach(index, &container),
+                Said::Command(command) => self.obey(command)?,
+                Said::Frame(kind, data) => {
+                    let name = self.clients.get(index).and_then(|c| c.attached.clone()).unwrap_or_default();
+                    if let Some(live) = self.live.get_mut(&name) {
+                        live.take_frame(kind, &data);
+                    }
+                }
+            }
         }
         Ok(())
+    }
+
+    fn attach(&mut self, index: usize, container: &str) {
+        let runs = self.live.contains_key(container);
+        let Some(client) = self.clients.get_mut(index) else { return };
+        if runs {
+            client.attach(container);
+        } else {
+            client.close();
+        }
+    }
+
+    /// Drops connections that are over; a container may have waited for the end of its input.
+    fn let_go(&mut self) {
+        for client in self.clients.iter().filter(|c| c.is_over()) {
+            if let Some(live) = client.attached.as_ref().and_then(|name| self.live.get_mut(name)) {
+                live.end_input();
+            }
+        }
+        self.clients.retain(|c| !c.is_over());
     }
 
     fn obey(&mut self, command: Command) -> io::Result<()> {
@@ -269,6 +305,8 @@ impl Shim {
                 }
                 Ok(())
             }
+            // Has its own way, for it belongs to a connection.
+            Command::Attach { .. } => Ok(()),
             Command::End { grace_ms } => {
                 self.end(Duration::from_millis(grace_ms));
                 Ok(())
@@ -331,17 +369,28 @@ impl Shim {
         let group = format!("{uid}-{}-{}", launch.container, launch.attempt);
         let limit = Limit::apply(started.pid, launch.memory_limit, launch.cpu_limit, &group);
         drop(started.go);
-        for fd in [&started.stdout, &started.stderr, &started.errors] {
+        let (mut stdin, mut stdout, mut stderr) = (started.stdin, Some(started.stdout), Some(started.stderr));
+        if let Some(console) = started.console {
+            // The container makes its terminal and hands it over; one that could not says why elsewhere.
+            let terminal = terminal::receive(console.as_fd())?;
+            stdin = terminal.as_ref().map(OwnedFd::try_clone).transpose()?.filter(|_| launch.stdin);
+            (stdout, stderr) = (terminal, None);
+        }
+        for fd in [&stdin, &stdout, &stderr].into_iter().flatten().chain([&started.errors]) {
             nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))?;
         }
         Ok(Live {
             pid: started.pid,
             launch,
-            stdout: Some(started.stdout),
-            stderr: Some(started.stderr),
+            stdin,
+            input: Vec::new(),
+            input_ended: false,
+            stdout,
+            stderr,
             errors: Some(started.errors),
             complaint: Vec::new(),
             log,
+            lost: None,
             limit,
             kill_at: None,
             out_of_memory: false,
@@ -369,9 +418,19 @@ impl Shim {
             }
         }
         let Some(live) = self.live.get_mut(name) else { return Ok(()) };
-        let log = &mut live.log;
-        read_some(&mut live.stdout, rounds, |data| log.write(Stream::Stdout, data, now))?;
-        read_some(&mut live.stderr, rounds, |data| log.write(Stream::Stderr, data, now))?;
+        let mut listeners: Vec<&mut Client> =
+            self.clients.iter_mut().filter(|c| c.attached.as_deref() == Some(name)).collect();
+        for (stream, kind) in [(Stream::Stdout, frames::STDOUT), (Stream::Stderr, frames::STDERR)] {
+            let mut source = if stream == Stream::Stdout { live.stdout.take() } else { live.stderr.take() };
+            read_some(&mut source, rounds, |data| {
+                for client in &mut listeners {
+                    client.tell(&frames::encode(kind, data));
+                }
+                live.keep(stream, data, now);
+                Ok(())
+            })?;
+            *(if stream == Stream::Stdout { &mut live.stdout } else { &mut live.stderr }) = source;
+        }
         Ok(())
     }
 
@@ -381,6 +440,9 @@ impl Shim {
         let watch = now >= self.next_watch;
         if watch {
             self.next_watch = now + WATCH_EVERY;
+            if self.unwritten {
+                self.publish()?;
+            }
         }
         for live in self.live.values_mut() {
             if watch && live.limit.passed(live.pid) {
@@ -396,60 +458,22 @@ impl Shim {
         Ok(())
     }
 
+    /// Writes down what is known and tells it. What cannot be written (a full disk) is tried again; who is connected knows.
     fn publish(&mut self) -> io::Result<()> {
         let line = encode(&self.record)?;
-        write_atomically(&self.dir.state(), &line)?;
-        for client in &mut self.clients {
+        self.unwritten = match write_atomically(&self.dir.state(), &line) {
+            Ok(()) => false,
+            Err(error) => {
+                if !self.unwritten {
+                    eprintln!("the state of the pod was not written down and will be again: {error}");
+                }
+                true
+            }
+        };
+        for client in self.clients.iter_mut().filter(|c| c.attached.is_none()) {
             client.tell(&line);
         }
         Ok(())
-    }
-}
-
-impl Live {
-    fn stop(&mut self, grace: Duration) {
-        let at = Instant::now() + grace;
-        if self.kill_at.is_none() && !grace.is_zero() {
-            let _ = kill(self.pid, Signal::SIGTERM);
-        }
-        self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
-    }
-}
-
-impl Client {
-    fn tell(&mut self, line: &[u8]) {
-        // A reader that does not keep up is dropped; it connects again and gets the newest state.
-        if self.stream.write_all(line).is_err() {
-            self.gone = true;
-        }
-    }
-
-    fn listen(&mut self) -> VecDeque<Command> {
-        let mut buffer = [0_u8; 64 << 10];
-        loop {
-            match self.stream.read(&mut buffer) {
-                Ok(0) => {
-                    self.gone = true;
-                    break;
-                }
-                Ok(n) => self.heard.extend_from_slice(&buffer[..n]),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => {
-                    self.gone = true;
-                    break;
-                }
-            }
-        }
-        let mut commands = VecDeque::new();
-        while let Some(end) = self.heard.iter().position(|b| *b == b'\n') {
-            let line: Vec<u8> = self.heard.drain(..=end).collect();
-            match serde_json::from_slice(&line) {
-                Ok(command) => commands.push_back(command),
-                Err(error) => eprintln!("a command was not understood: {error}"),
-            }
-        }
-        commands
     }
 }
 
@@ -457,32 +481,4 @@ fn encode(record: &PodRecord) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(record)?;
     line.push(b'\n');
     Ok(line)
-}
-
-/// Reads what is there without waiting, in so many rounds at most. Closes the source at its end and then gives `false`.
-fn read_some(
-    source: &mut Option<OwnedFd>,
-    mut rounds: usize,
-    mut take: impl FnMut(&[u8]) -> io::Result<()>,
-) -> io::Result<bool> {
-    let Some(fd) = source else { return Ok(false) };
-    let mut buffer = [0_u8; 64 << 10];
-    loop {
-        match nix::unistd::read(&*fd, &mut buffer) {
-            Ok(0) => {
-                *source = None;
-                return Ok(false);
-            }
-            Ok(n) => {
-                take(&buffer[..n])?;
-                rounds -= 1;
-                if rounds == 0 {
-                    return Ok(true);
-                }
-            }
-            Err(nix::errno::Errno::EAGAIN) => return Ok(true),
-            Err(nix::errno::Errno::EINTR) => {}
-            Err(errno) => return Err(errno.into()),
-        }
-    }
 }

@@ -9,9 +9,11 @@ use k8s_openapi::api::core::v1::{
     Container, DownwardAPIVolumeFile, HostPathVolumeSource, KeyToPath, PersistentVolume, Pod, Volume,
 };
 
-use crate::environment::{Objects, PodFacts, expand, field_value, resource_value};
+use crate::environment::{PodFacts, expand, field_value, resource_value};
 use crate::launch::Mount;
+use crate::objects::{Holder, Objects};
 
+mod atomic;
 mod disk;
 
 pub(crate) use disk::{make_sub_path, materialise};
@@ -39,12 +41,16 @@ pub(crate) struct TokenNeed {
 pub(crate) enum VolumeError {
     #[error("{kind} \"{name}\" not found")]
     NoObject { kind: &'static str, name: String },
-    #[error("references non-existent {kind} key: {key}")]
-    NoKey { kind: &'static str, key: String },
+    #[error("configmap references non-existent config key: {0}")]
+    NoConfigKey(String),
+    #[error("references non-existent secret key: {0}")]
+    NoSecretKey(String),
     #[error("{0}")]
     Downward(String),
     #[error("hostPath type check failed: {path} is not a {wanted}")]
     HostPath { path: String, wanted: &'static str },
+    #[error("failed to fetch PVC from API server: persistentvolumeclaims \"{0}\" not found")]
+    NoClaim(String),
     #[error("persistentvolumeclaim \"{0}\" is not bound")]
     Unbound(String),
     #[error("persistentvolume \"{0}\" is neither hostPath nor local, which is all this node can mount")]
@@ -123,22 +129,23 @@ pub(crate) fn needs(pod: &Pod) -> Needs {
 pub(crate) struct Supplies {
     pub(crate) objects: Objects,
     pub(crate) tokens: BTreeMap<(String, String), String>,
-    /// Bound volumes by the name of their claim.
-    pub(crate) claims: BTreeMap<String, PersistentVolume>,
+    /// Bound volumes by the name of their claim; a claim that is there but not bound has none.
+    pub(crate) claims: BTreeMap<String, Option<PersistentVolume>>,
 }
 
 /// Decides what a volume holds.
 pub(crate) fn plan(pod: &Pod, volume: &Volume, supplies: &Supplies, facts: &PodFacts) -> Result<Planned, VolumeError> {
     let objects = &supplies.objects;
+    let keyed = |holder, name: &str, items: &Option<Vec<KeyToPath>>, optional: Option<bool>, mode| {
+        keyed_files(objects, holder, name, items.as_deref().unwrap_or_default(), optional == Some(true), mode)
+    };
     if let Some(source) = &volume.config_map {
         let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
-        return config_map_files(objects, &source.name, source.items.as_deref(), source.optional == Some(true), mode)
-            .map(Planned::Files);
+        return keyed(Holder::ConfigMap, &source.name, &source.items, source.optional, mode).map(Planned::Files);
     }
     if let Some(source) = &volume.secret {
-        let name = source.secret_name.clone().unwrap_or_default();
-        let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
-        return secret_files(objects, &name, source.items.as_deref(), source.optional == Some(true), mode)
+        let (name, mode) = (source.secret_name.as_deref(), source.default_mode.unwrap_or(DEFAULT_MODE));
+        return keyed(Holder::Secret, name.unwrap_or_default(), &source.items, source.optional, mode)
             .map(Planned::Files);
     }
     if let Some(source) = &volume.projected {
@@ -146,10 +153,10 @@ pub(crate) fn plan(pod: &Pod, volume: &Volume, supplies: &Supplies, facts: &PodF
         let mut files = BTreeMap::new();
         for part in source.sources.iter().flatten() {
             if let Some(p) = &part.config_map {
-                files.extend(config_map_files(objects, &p.name, p.items.as_deref(), p.optional == Some(true), mode)?);
+                files.extend(keyed(Holder::ConfigMap, &p.name, &p.items, p.optional, mode)?);
             }
             if let Some(p) = &part.secret {
-                files.extend(secret_files(objects, &p.name, p.items.as_deref(), p.optional == Some(true), mode)?);
+                files.extend(keyed(Holder::Secret, &p.name, &p.items, p.optional, mode)?);
             }
             if let Some(p) = &part.downward_api {
                 files.extend(downward_files(pod, p.items.as_deref().unwrap_or_default(), facts, mode)?);
@@ -159,7 +166,7 @@ pub(crate) fn plan(pod: &Pod, volume: &Volume, supplies: &Supplies, facts: &PodF
                     .tokens
                     .get(&(volume.name.clone(), p.path.clone()))
                     .ok_or(VolumeError::NoObject { kind: "token", name: p.path.clone() })?;
-                files.insert(safe_path(&p.path)?, FileSpec { bytes: token.clone().into_bytes(), mode: bits(mode) });
+                files.insert(file_path(&p.path)?, FileSpec { bytes: token.clone().into_bytes(), mode: bits(mode) });
             }
         }
         return Ok(Planned::Files(files));
@@ -179,7 +186,8 @@ pub(crate) fn plan(pod: &Pod, volume: &Volume, supplies: &Supplies, facts: &PodF
         volume.ephemeral.as_ref().map(|_| format!("{}-{}", pod.metadata.name.clone().unwrap_or_default(), volume.name))
     });
     if let Some(claim) = claim {
-        let bound = supplies.claims.get(&claim).ok_or(VolumeError::Unbound(claim))?;
+        let bound = supplies.claims.get(&claim).ok_or_else(|| VolumeError::NoClaim(claim.clone()))?;
+        let bound = bound.as_ref().ok_or(VolumeError::Unbound(claim))?;
         let spec = bound.spec.as_ref();
         let path = spec.and_then(|s| s.host_path.as_ref().map(|h| &h.path).or(s.local.as_ref().map(|l| &l.path)));
         let path = path.ok_or_else(|| VolumeError::ForeignVolume(bound.metadata.name.clone().unwrap_or_default()))?;
@@ -206,62 +214,31 @@ fn host_path(source: &HostPathVolumeSource) -> Result<Planned, VolumeError> {
 
 type Files = BTreeMap<String, FileSpec>;
 
-fn config_map_files(
+/// The files of a ConfigMap or Secret: all keys, or those of `items` at their paths.
+fn keyed_files(
     objects: &Objects,
+    holder: Holder,
     name: &str,
-    items: Option<&[KeyToPath]>,
+    items: &[KeyToPath],
     optional: bool,
     mode: i32,
 ) -> Result<Files, VolumeError> {
-    let Some(map) = objects.config_maps.get(name) else {
-        return if optional {
-            Ok(Files::new())
-        } else {
-            Err(VolumeError::NoObject { kind: "configmap", name: name.to_owned() })
-        };
+    let Some(mut all) = objects.files(holder, name) else {
+        let missing = VolumeError::NoObject { kind: holder.lower(), name: name.to_owned() };
+        return if optional { Ok(Files::new()) } else { Err(missing) };
     };
-    let mut all: BTreeMap<String, Vec<u8>> =
-        map.data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into_bytes())).collect();
-    all.extend(map.binary_data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())));
-    chosen_files(all, items, optional, mode, "config")
-}
-
-fn secret_files(
-    objects: &Objects,
-    name: &str,
-    items: Option<&[KeyToPath]>,
-    optional: bool,
-    mode: i32,
-) -> Result<Files, VolumeError> {
-    let Some(secret) = objects.secrets.get(name) else {
-        return if optional {
-            Ok(Files::new())
-        } else {
-            Err(VolumeError::NoObject { kind: "secret", name: name.to_owned() })
-        };
-    };
-    let all = secret.data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone())).collect();
-    chosen_files(all, items, optional, mode, "secret")
-}
-
-fn chosen_files(
-    mut all: BTreeMap<String, Vec<u8>>,
-    items: Option<&[KeyToPath]>,
-    optional: bool,
-    mode: i32,
-    kind: &'static str,
-) -> Result<Files, VolumeError> {
-    let Some(items) = items.filter(|i| !i.is_empty()) else {
-        return all.into_iter().map(|(k, bytes)| Ok((safe_path(&k)?, FileSpec { bytes, mode: bits(mode) }))).collect();
-    };
+    if items.is_empty() {
+        return all.into_iter().map(|(k, bytes)| Ok((file_path(&k)?, FileSpec { bytes, mode: bits(mode) }))).collect();
+    }
     let mut files = Files::new();
     for item in items {
-        match all.remove(&item.key) {
-            Some(bytes) => {
-                files.insert(safe_path(&item.path)?, FileSpec { bytes, mode: bits(item.mode.unwrap_or(mode)) });
+        match (all.remove(&item.key), holder) {
+            (Some(bytes), _) => {
+                files.insert(file_path(&item.path)?, FileSpec { bytes, mode: bits(item.mode.unwrap_or(mode)) });
             }
-            None if optional => {}
-            None => return Err(VolumeError::NoKey { kind, key: item.key.clone() }),
+            (None, _) if optional => {}
+            (None, Holder::ConfigMap) => return Err(VolumeError::NoConfigKey(item.key.clone())),
+            (None, Holder::Secret) => return Err(VolumeError::NoSecretKey(item.key.clone())),
         }
     }
     Ok(files)
@@ -282,7 +259,7 @@ fn downward_files(
             (None, None) => Ok(String::new()),
         };
         let bytes = text.map_err(|e| VolumeError::Downward(e.to_string()))?.into_bytes();
-        files.insert(safe_path(&item.path)?, FileSpec { bytes, mode: bits(item.mode.unwrap_or(mode)) });
+        files.insert(file_path(&item.path)?, FileSpec { bytes, mode: bits(item.mode.unwrap_or(mode)) });
     }
     Ok(files)
 }
@@ -296,6 +273,37 @@ fn safe_path(path: &str) -> Result<String, VolumeError> {
     let bad =
         path.is_empty() || Path::new(path).components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir));
     if bad { Err(VolumeError::Path(format!("path \"{path}\" leads out of the volume"))) } else { Ok(path.to_owned()) }
+}
+
+/// The path of a file in a volume. Names that begin with two dots belong to who writes the volume.
+fn file_path(path: &str) -> Result<String, VolumeError> {
+    let path = safe_path(path)?;
+    if path.starts_with("..") {
+        return Err(VolumeError::Path(format!("path \"{path}\" must not begin with \"..\"")));
+    }
+    Ok(path)
+}
+
+/// Objects whose change changes the files of a volume.
+pub(crate) fn held_in_volumes(pod: &Pod) -> BTreeSet<(Holder, String)> {
+    let mut all = BTreeSet::new();
+    for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
+        all.extend(volume.config_map.as_ref().map(|c| (Holder::ConfigMap, c.name.clone())));
+        all.extend(volume.secret.as_ref().and_then(|s| s.secret_name.clone()).map(|n| (Holder::Secret, n)));
+        for source in volume.projected.iter().flat_map(|p| p.sources.iter().flatten()) {
+            all.extend(source.config_map.as_ref().map(|c| (Holder::ConfigMap, c.name.clone())));
+            all.extend(source.secret.as_ref().map(|s| (Holder::Secret, s.name.clone())));
+        }
+    }
+    all
+}
+
+/// Whether a volume shows fields of the pod, which may change while it runs.
+pub(crate) fn shows_pod(pod: &Pod) -> bool {
+    pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()).any(|v| {
+        v.downward_api.is_some()
+            || v.projected.iter().flat_map(|p| p.sources.iter().flatten()).any(|s| s.downward_api.is_some())
+    })
 }
 
 /// Whether containers may write to a volume of this kind, by Kubernetes' own rule.
@@ -325,6 +333,7 @@ pub(crate) fn mounts(
             (Some(path), _) if !path.is_empty() => Some(path.clone()),
             _ => None,
         };
+        let volume_dir = source.clone();
         let source = match part {
             Some(part) => source.join(safe_path(&part)?),
             None => source.clone(),
@@ -332,7 +341,7 @@ pub(crate) fn mounts(
         let claimed_read_only =
             volume.and_then(|v| v.persistent_volume_claim.as_ref()).is_some_and(|c| c.read_only == Some(true));
         let read_only = wanted.read_only == Some(true) || claimed_read_only || volume.is_some_and(|v| !writable(v));
-        mounts.push(Mount { source, target: wanted.mount_path.clone(), read_only });
+        mounts.push(Mount { source, volume: Some(volume_dir), target: wanted.mount_path.clone(), read_only });
     }
     mounts.sort_by_key(|m| m.target.split('/').filter(|p| !p.is_empty()).count());
     Ok(mounts)
@@ -412,7 +421,7 @@ mod tests {
         assert_eq!(planned("all", &supplies()), Ok(Planned::Files(all)));
         assert_eq!(planned("scratch", &supplies()), Ok(Planned::Empty { memory: true }));
         assert_eq!(planned("bare", &supplies()), Ok(Planned::Empty { memory: false }));
-        assert_eq!(planned("claim", &supplies()), Err(VolumeError::Unbound("data".to_owned())));
+        assert_eq!(planned("claim", &supplies()), Err(VolumeError::NoClaim("data".to_owned())));
     }
 
     #[test]
@@ -421,7 +430,10 @@ mod tests {
         less.objects.config_maps.remove("m");
         assert_eq!(planned("cfg", &less).expect_err("missing").to_string(), "configmap \"m\" not found");
         less.objects.config_maps.insert("m".to_owned(), ConfigMap::default());
-        assert_eq!(planned("cfg", &less).expect_err("no key").to_string(), "references non-existent config key: k");
+        assert_eq!(
+            planned("cfg", &less).expect_err("no key").to_string(),
+            "configmap references non-existent config key: k"
+        );
     }
 
     #[test]

@@ -188,6 +188,47 @@ fn a_killed_daemon_leaves_nothing_that_down_does_not_end() {
 }
 
 #[test]
+fn pods_outlive_a_killed_daemon() {
+    let bed = Bed::new();
+    assert_eq!(bed.run(&["local", "up"], &[]).code, 0);
+    let shared = bed.directory.path().join("shared");
+    std::fs::create_dir(&shared).expect("a directory");
+    let script = "for i in $(seq 1 40); do echo $i >> /shared/marks; sleep 0.3; done; echo end >> /shared/marks";
+    let pod = format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: steady, namespace: default}}\nspec:\n  restartPolicy: Never\n  containers:\n  \
+         - {{name: c, image: busybox, command: [sh, -c, '{script}'], volumeMounts: [{{name: h, mountPath: /shared}}]}}\n  \
+         volumes:\n  - {{name: h, hostPath: {{path: '{}', type: Directory}}}}\n",
+        shared.display()
+    );
+    let pod = bed.write("pod.yaml", &pod);
+    let marks = || std::fs::read_to_string(shared.join("marks")).unwrap_or_default();
+    let until = |what: &str, holds: &dyn Fn() -> bool| {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        while !holds() {
+            assert!(Instant::now() < deadline, "not in time: {what}: {:?}", bed.processes());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    };
+    let mut run = bed.command(&["run"]).arg(&pod).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("run");
+    until("the pod runs", &|| marks().contains("2\n"));
+    run.kill().expect("kill");
+    run.wait().expect("wait");
+    let status = bed.run(&["local", "status", "-o", "json"], &[]);
+    let status: serde_json::Value = serde_json::from_str(&status.out).expect("JSON");
+    assert!(Command::new("kill").args(["-KILL", &status["pid"].to_string()]).status().expect("kill").success());
+    until("the daemon's other processes are gone", &|| bed.processes().iter().all(|p| p.contains(" shim ")));
+    let before = marks().lines().count();
+    until("the pod goes on alone", &|| marks().lines().count() > before + 2);
+    let up = bed.run(&["local", "up"], &[]);
+    assert_eq!(up.code, 0, "{up:?}");
+    until("the pod ends", &|| marks().ends_with("end\n"));
+    let wanted: String = (1..=40).map(|n| format!("{n}\n")).chain(["end\n".to_owned()]).collect();
+    assert_eq!(marks(), wanted, "it ran once, from its beginning to its end");
+    assert_eq!(bed.run(&["local", "down"], &[]).code, 0);
+    bed.assert_nothing_left();
+}
+
+#[test]
 fn pi_from_its_manifest() {
     if !spark() {
         return;

@@ -60,7 +60,13 @@ impl Link {
             .stdout(log.try_clone()?)
             .stderr(log)
             .current_dir("/");
-        let mut child = process.spawn()?;
+        let mut child = process.spawn().map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::OutOfMemory => {
+                let why = "the machine or this user has no room for another process (see ulimit -u and pids.max)";
+                io::Error::new(error.kind(), format!("starting a process: {error}: {why}"))
+            }
+            _ => error,
+        })?;
         let deadline = tokio::time::Instant::now() + START_TIMEOUT;
         let link = loop {
             match Self::connect(dir).await {

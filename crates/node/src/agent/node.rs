@@ -16,6 +16,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 
 use super::AgentError;
+use super::pressure::Pressure;
 
 pub(crate) const LEASE_NAMESPACE: &str = "kube-node-lease";
 const LEASE_SECONDS: i32 = 40;
@@ -107,7 +108,14 @@ fn node(d: &Description) -> Node {
     }
 }
 
-fn status(d: &Description, ready: bool, old: &[NodeCondition], now: Timestamp) -> NodeStatus {
+/// What the node says about its own health.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Readiness {
+    Ready,
+    Stopped,
+}
+
+fn status(d: &Description, ready: Readiness, pressure: Pressure, old: &[NodeCondition], now: Timestamp) -> NodeStatus {
     let seconds = Timestamp::from_second(now.as_second()).unwrap_or(now);
     let condition = |kind: &str, value: bool, reason: &str, message: &str| {
         let status = if value { "True" } else { "False" };
@@ -134,13 +142,30 @@ fn status(d: &Description, ready: bool, old: &[NodeCondition], now: Timestamp) -
         capacity: Some(d.capacity.quantities()),
         allocatable: Some(d.capacity.quantities()),
         conditions: Some(vec![
-            condition("MemoryPressure", false, "KubeletHasSufficientMemory", "kubelet has sufficient memory available"),
-            condition("DiskPressure", false, "KubeletHasNoDiskPressure", "kubelet has no disk pressure"),
-            condition("PIDPressure", false, "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
-            if ready {
-                condition("Ready", true, "KubeletReady", "pods run as processes of this machine")
+            if pressure.memory {
+                condition(
+                    "MemoryPressure",
+                    true,
+                    "KubeletHasInsufficientMemory",
+                    "kubelet has insufficient memory available",
+                )
             } else {
-                condition("Ready", false, "AgentStopped", "the node agent was stopped")
+                condition(
+                    "MemoryPressure",
+                    false,
+                    "KubeletHasSufficientMemory",
+                    "kubelet has sufficient memory available",
+                )
+            },
+            if pressure.disk {
+                condition("DiskPressure", true, "KubeletHasDiskPressure", "kubelet has disk pressure")
+            } else {
+                condition("DiskPressure", false, "KubeletHasNoDiskPressure", "kubelet has no disk pressure")
+            },
+            condition("PIDPressure", false, "KubeletHasSufficientPID", "kubelet has sufficient PID available"),
+            match ready {
+                Readiness::Ready => condition("Ready", true, "KubeletReady", "pods run as processes of this machine"),
+                Readiness::Stopped => condition("Ready", false, "KubeletNotReady", "node is shutting down"),
             },
         ]),
         addresses: Some(vec![
@@ -187,7 +212,7 @@ pub(crate) async fn register(client: &Client, d: &Description) -> Result<Node, A
             nodes.patch(&d.name, &PatchParams::default(), &Patch::Merge(patch)).await.map_err(said("updating"))?
         }
     };
-    report(client, d, true).await.map_err(said("updating"))?;
+    report(client, d, Readiness::Ready, Pressure::default()).await.map_err(said("updating"))?;
     Ok(registered)
 }
 
@@ -198,11 +223,16 @@ async fn lease_is_fresh(client: &Client, name: &str) -> bool {
 }
 
 /// Writes the node's status.
-pub(crate) async fn report(client: &Client, d: &Description, ready: bool) -> Result<(), kube::Error> {
+pub(crate) async fn report(
+    client: &Client,
+    d: &Description,
+    ready: Readiness,
+    pressure: Pressure,
+) -> Result<(), kube::Error> {
     let nodes: Api<Node> = Api::all(client.clone());
     let now = nodes.get(&d.name).await?;
     let old = now.status.and_then(|s| s.conditions).unwrap_or_default();
-    let mut new = status(d, ready, &old, Timestamp::now());
+    let mut new = status(d, ready, pressure, &old, Timestamp::now());
     // Conditions that others keep (network, for example) stay.
     let ours: Vec<String> = new.conditions.iter().flatten().map(|c| c.type_.clone()).collect();
     new.conditions.iter_mut().for_each(|c| c.extend(old.iter().filter(|o| !ours.contains(&o.type_)).cloned()));

@@ -15,17 +15,20 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use super::events::Kind;
-use super::link::{Link, record_without_shim};
+use super::link::{Link, record_without_shim, remove_tree};
 use super::probe::Finding;
+use super::sources::{Change, Listening};
 use super::{Shared, clean_up, lock};
 use crate::launch::{Command, ContainerState, ExitCause, PodDir, PodRecord};
-use crate::lifecycle::{self, Action, Health, ImageState, Situation, Step};
+use crate::lifecycle::{self, Action, Health, ImageState, Order, Situation, Step};
 use crate::runtime::Image;
-use crate::volumes::Supplies;
+use crate::volumes::{self, Supplies};
 
+mod announce;
 mod containers;
 mod images;
 mod prepare;
+mod probing;
 mod supply;
 
 /// The newest a worker has been told about its pod.
@@ -54,10 +57,16 @@ enum Note {
         left: Duration,
         failed: Option<String>,
     },
+    /// The postStart hook of a start is through.
+    StartedUp {
+        container: String,
+        attempt: u32,
+        failed: Option<String>,
+    },
 }
 
 /// A task that ends with its owner.
-struct AbortOnDrop(tokio::task::JoinHandle<()>);
+pub(super) struct AbortOnDrop(pub(super) tokio::task::JoinHandle<()>);
 
 impl Drop for AbortOnDrop {
     fn drop(&mut self) {
@@ -83,8 +92,12 @@ impl Delay {
     }
 }
 
+type Shown = (Option<BTreeMap<String, String>>, Option<BTreeMap<String, String>>);
+
 const HOST_IP: &str = "127.0.0.1";
 const MOUNT_RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+/// A running pod whose volumes cannot be brought up to date keeps the old ones meanwhile.
+const REFRESH_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 const PULL_RETRY: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
 /// A pull that takes longer is worth an event.
 const SLOW_PULL: Duration = Duration::from_secs(2);
@@ -104,6 +117,10 @@ pub(super) struct PodWorker {
     prepared: bool,
     prepare_delay: Option<Delay>,
     refresh_at: Option<Instant>,
+    /// Changes of what is in its volumes.
+    changes: Listening,
+    /// Labels and annotations that downward volumes show.
+    shown: Option<Shown>,
     supplies: Supplies,
     sources: BTreeMap<String, PathBuf>,
     images: BTreeMap<String, ImageState>,
@@ -116,18 +133,35 @@ pub(super) struct PodWorker {
     stopping: BTreeMap<String, u32>,
     /// Tasks that probe containers, by the attempt they probe.
     probes: BTreeMap<String, (u32, AbortOnDrop)>,
+    /// postStart hooks that run, and the last start of each container that had its own.
+    starting_up: BTreeMap<String, (u32, AbortOnDrop)>,
+    hooked: BTreeMap<String, u32>,
+    /// The node has decided that this pod must end.
+    orders: watch::Receiver<Option<Order>>,
+    order: Option<Order>,
     findings: (mpsc::Sender<Finding>, mpsc::Receiver<Finding>),
     /// What has been said in events about each container: attempt and whether it ran.
     announced: BTreeMap<String, (u32, bool)>,
+    /// Ends that have been said to be followed by a wait.
+    backed_off: BTreeMap<String, u32>,
     written: Option<serde_json::Value>,
     write_again: Option<Instant>,
     released: bool,
+    /// Nothing of it runs and the API server knows how it ended.
+    over: bool,
+    given_back: bool,
     notes: (mpsc::Sender<Note>, mpsc::Receiver<Note>),
 }
 
 impl PodWorker {
-    pub(super) fn new(shared: Arc<Shared>, uid: String, view: watch::Receiver<PodView>) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        uid: String,
+        view: watch::Receiver<PodView>,
+        orders: watch::Receiver<Option<Order>>,
+    ) -> Self {
         let dir = PodDir::new(&shared.options.data_dir, &uid);
+        let dir_order = dir.order();
         let pod = view.borrow().pod.as_ref().clone();
         // Known before the task runs, so that no other pod gets the address of one that still runs.
         let address = fs::read_to_string(dir.address()).ok().and_then(|t| t.trim().parse().ok());
@@ -146,6 +180,8 @@ impl PodWorker {
             prepared: false,
             prepare_delay: None,
             refresh_at: None,
+            changes: Listening::default(),
+            shown: None,
             supplies: Supplies::default(),
             sources: BTreeMap::new(),
             images: BTreeMap::new(),
@@ -156,11 +192,18 @@ impl PodWorker {
             health: BTreeMap::new(),
             stopping: BTreeMap::new(),
             probes: BTreeMap::new(),
+            starting_up: BTreeMap::new(),
+            hooked: BTreeMap::new(),
+            order: fs::read(dir_order).ok().and_then(|text| serde_json::from_slice(&text).ok()),
+            orders,
             findings: mpsc::channel(16),
             announced: BTreeMap::new(),
+            backed_off: BTreeMap::new(),
             written: None,
             write_again: None,
             released: false,
+            over: false,
+            given_back: false,
             notes: mpsc::channel(16),
         }
     }
@@ -181,6 +224,8 @@ impl PodWorker {
                 finding = self.findings.1.recv() => if let Some(finding) = finding { self.found(finding).await },
                 note = self.notes.1.recv() => if let Some(note) = note { self.take(note).await },
                 _ = names.changed() => self.write_hosts(),
+                _ = self.orders.changed() => self.obey(),
+                change = self.changes.next() => self.changed(change.as_ref()),
                 () = tokio::time::sleep_until(wake) => {}
             }
         }
@@ -204,6 +249,7 @@ impl PodWorker {
             self.prepared = true;
             self.refresh_at = Some(Instant::now());
         }
+        self.hooked = self.record.containers.iter().map(|(name, c)| (name.clone(), c.attempt)).collect();
         self.announced = self.record.containers.iter().map(|(name, c)| (name.clone(), (c.attempt, true))).collect();
     }
 
@@ -214,6 +260,40 @@ impl PodWorker {
             (Some(held), Some(offered)) if offered < held => {}
             _ => self.pod = pod.clone(),
         }
+    }
+
+    /// Something in the namespace changed that volumes may show.
+    fn changed(&mut self, change: Option<&Change>) {
+        let concerns = change.is_none_or(|c| {
+            volumes::held_in_volumes(&self.pod).contains(&(c.holder, c.name.clone()))
+                && self.supplies.objects.version(c.holder, &c.name) != c.version.as_deref()
+        });
+        if !concerns {
+            return;
+        }
+        if self.prepared {
+            self.refresh_at = Some(Instant::now());
+        } else {
+            // What it waits for may be there now.
+            self.prepare_delay = self.prepare_delay.map(|d| Delay { until: Instant::now(), ..d });
+        }
+    }
+
+    /// Takes an order of the node. It is written down, so that another agent carries it out should this one die.
+    fn obey(&mut self) {
+        let Some(order) = self.orders.borrow_and_update().clone() else { return };
+        if self.order.is_some() || self.over {
+            return;
+        }
+        if let Ok(text) = serde_json::to_vec(&order)
+            && let Err(error) = crate::launch::write_atomically(&self.dir.order(), &text)
+        {
+            tracing::debug!(%error, "an order was not written down");
+        }
+        let kind = if order.disruption && order.reason == "Terminated" { Kind::Normal } else { Kind::Warning };
+        let reason = if order.reason == "Evicted" { "Evicted" } else { "NodeShutdown" };
+        self.shared.recorder.record(&self.pod, None, kind, reason, order.message.clone());
+        self.order = Some(order);
     }
 
     fn heard_from_shim(&mut self, alive: bool) {
@@ -234,13 +314,18 @@ impl PodWorker {
         let ended = matches!(phase, Some("Succeeded" | "Failed"));
         if ended && self.record.containers.is_empty() {
             // Ended before this agent's time: there is nothing left to know about it.
+            self.over = true;
+            self.tell_over();
             if deleting {
                 self.release().await;
             }
             return far();
         }
-        if !deleting && !ended {
+        if !deleting && !ended && self.order.is_none() {
             self.pull_images();
+            if self.prepared && self.shown.is_some() && self.shown != self.to_show() {
+                self.refresh_at = Some(Instant::now());
+            }
             let due = self.prepare_delay.is_none_or(|d| d.is_over());
             let refresh = self.refresh_at.is_some_and(|at| Instant::now() >= at);
             if (!self.prepared && due) || refresh {
@@ -261,17 +346,28 @@ impl PodWorker {
             }
         }
         self.announce();
+        self.run_post_start();
         self.probe();
         self.name(&step);
         let step = Step { outcome: step.outcome.clone(), ..self.decide() };
         self.write_status(&step).await;
         if step.outcome.is_final() {
             self.dismiss_shim().await;
+            self.give_back().await;
+            self.over = self.write_again.is_none();
+            self.tell_over();
         }
         if release {
             self.release().await;
         }
         self.next_look(&step)
+    }
+
+    /// Says to who waits for the end of all pods that this one has ended.
+    fn tell_over(&self) {
+        if let Some(entry) = lock(&self.shared.pods).get(&self.uid) {
+            entry.over.send_replace(self.over);
+        }
     }
 
     fn situation(&self) -> Situation<'_> {
@@ -282,6 +378,7 @@ impl PodWorker {
             images: &self.images,
             config_errors: &self.config_errors,
             health: &self.health,
+            order: self.order.as_ref(),
             address: None,
             host_ip: HOST_IP,
             now: Timestamp::now(),
@@ -319,10 +416,11 @@ impl PodWorker {
             Note::Pulled { container, result, took } => self.pulled(&container, result, took),
             Note::HookDone { container, left, failed } => {
                 if let Some(why) = failed {
-                    self.shared.recorder.record(&self.pod, Some(&container), Kind::Warning, "FailedPreStopHook", why);
+                    self.say(&container, Kind::Warning, "FailedPreStopHook", format!("PreStopHook failed: {why}"));
                 }
                 self.command(Command::Stop { container, grace_ms: millis(left) }).await;
             }
+            Note::StartedUp { container, attempt, failed } => self.started_up(&container, attempt, failed).await,
         }
     }
 
@@ -363,6 +461,26 @@ impl PodWorker {
         if let Some(link) = &mut self.link {
             let _ = link.send(&Command::End { grace_ms: 0 }).await;
         }
+    }
+
+    /// Removes what a pod that has ended no longer needs: its volumes and the changes it made to its image. Logs stay.
+    async fn give_back(&mut self) {
+        if self.given_back || self.link.is_some() {
+            return;
+        }
+        self.given_back = true;
+        let dir = self.dir.clone();
+        let _ = tokio::task::spawn_blocking(move || {
+            let containers = fs::read_dir(dir.path().join("containers")).into_iter().flatten().flatten();
+            let starts = containers.flat_map(|c| fs::read_dir(c.path()).into_iter().flatten().flatten());
+            let scratch = starts.filter(|s| s.file_type().is_ok_and(|t| t.is_dir())).map(|s| s.path());
+            for path in scratch.chain([dir.volumes(), dir.memory()]) {
+                if let Err(error) = remove_tree(&path) {
+                    tracing::debug!(%error, path = %path.display(), "room of a pod that has ended was not given back");
+                }
+            }
+        })
+        .await;
     }
 
     /// Tells the API server that nothing of the pod is left on this node.

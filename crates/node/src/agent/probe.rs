@@ -8,10 +8,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
+use super::ask::{self, Get};
 use super::exec;
 use crate::lifecycle::Health;
 
@@ -24,7 +23,23 @@ pub(super) struct Finding {
     /// A probe failed, for an event: which, and what it said.
     pub(super) complaint: Option<String>,
     /// It failed so often that the container has to be restarted.
-    pub(super) kill: bool,
+    pub(super) kill: Option<Kill>,
+}
+
+/// The end that a probe has decided upon.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Kill {
+    /// `liveness` or `startup`.
+    pub(super) probe: &'static str,
+    /// The grace time of the probe, which goes before the pod's.
+    pub(super) grace: Option<Duration>,
+}
+
+impl Kill {
+    fn of(name: &'static str, probe: &Probe) -> Self {
+        let grace = probe.termination_grace_period_seconds.and_then(|s| u64::try_from(s).ok());
+        Self { probe: name, grace: grace.map(Duration::from_secs) }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -81,9 +96,9 @@ pub(super) async fn watch(target: Target, findings: mpsc::Sender<Finding>) {
             let result = ask(&target, probe).await;
             let verdict = counter.count(result.is_ok(), probe);
             health.started = verdict == Verdict::Good;
-            if !tell(&target, &findings, health, complaint("Startup", result), verdict == Verdict::Bad).await
-                || verdict == Verdict::Bad
-            {
+            let kill = (verdict == Verdict::Bad).then(|| Kill::of("startup", probe));
+            let over = kill.is_some();
+            if !tell(&target, &findings, health, complaint("Startup", result), kill).await || over {
                 return;
             }
             if health.started {
@@ -111,7 +126,7 @@ pub(super) async fn watch(target: Target, findings: mpsc::Sender<Finding>) {
                 Verdict::Unchanged => {}
             }
             next_ready = Some(now + seconds(probe.period_seconds, 10));
-            if !tell(&target, &findings, health, complaint("Readiness", result), false).await {
+            if !tell(&target, &findings, health, complaint("Readiness", result), None).await {
                 return;
             }
         }
@@ -119,9 +134,10 @@ pub(super) async fn watch(target: Target, findings: mpsc::Sender<Finding>) {
             && now >= at
         {
             let result = ask(&target, probe).await;
-            let kill = alive.count(result.is_ok(), probe) == Verdict::Bad;
+            let kill = (alive.count(result.is_ok(), probe) == Verdict::Bad).then(|| Kill::of("liveness", probe));
+            let over = kill.is_some();
             next_alive = Some(now + seconds(probe.period_seconds, 10));
-            if !tell(&target, &findings, health, complaint("Liveness", result), kill).await || kill {
+            if !tell(&target, &findings, health, complaint("Liveness", result), kill).await || over {
                 return;
             }
         }
@@ -137,7 +153,7 @@ async fn tell(
     findings: &mpsc::Sender<Finding>,
     health: Health,
     complaint: Option<String>,
-    kill: bool,
+    kill: Option<Kill>,
 ) -> bool {
     let finding =
         Finding { container: target.container.name.clone(), attempt: target.attempt, health, complaint, kill };
@@ -154,77 +170,49 @@ async fn pause(wanted: Option<i32>, default: u64) {
 
 async fn ask(target: &Target, probe: &Probe) -> Result<(), String> {
     let limit = seconds(probe.timeout_seconds, 1);
+    let host = |wanted: &Option<String>| wanted.clone().filter(|h| !h.is_empty()).unwrap_or(target.address.clone());
     if let Some(action) = &probe.exec {
-        return exec::run(
-            &target.shim,
-            &target.dir,
-            &target.container.name,
-            action.command.as_deref().unwrap_or_default(),
-            limit,
-        )
-        .await;
+        let words = action.command.as_deref().unwrap_or_default();
+        let ran = exec::run(&target.shim, &target.dir, &target.container.name, words, limit).await;
+        return ran.map_err(exec::ExecError::of_probe);
     }
     if let Some(action) = &probe.tcp_socket {
-        let host = action.host.clone().filter(|h| !h.is_empty()).unwrap_or_else(|| target.address.clone());
-        let port = port_of(&target.container, &action.port)?;
+        let (host, port) = (host(&action.host), port_of(&target.container, &action.port)?);
+        return within(limit, async { ask::connect(&host, port).await.map(|_| ()) }).await;
+    }
+    if let Some(action) = &probe.http_get {
+        let wanted = Get {
+            https: action.scheme.as_deref().is_some_and(|s| s.eq_ignore_ascii_case("https")),
+            host: host(&action.host),
+            port: port_of(&target.container, &action.port)?,
+            path: action.path.as_deref().unwrap_or("/"),
+            headers: action.http_headers.as_deref().unwrap_or_default(),
+            agent: "kube-probe/1.35",
+        };
         return within(limit, async {
-            TcpStream::connect((host.as_str(), port))
-                .await
-                .map(|_| ())
-                .map_err(|e| format!("dial tcp {host}:{port}: {e}"))
+            match ask::get(&wanted).await? {
+                200..=399 => Ok(()),
+                code => Err(format!("HTTP probe failed with statuscode: {code}")),
+            }
         })
         .await;
     }
-    if let Some(action) = &probe.http_get {
-        if action.scheme.as_deref().is_some_and(|s| s.eq_ignore_ascii_case("https")) {
-            return Err("https probes are not supported by this node".to_owned());
-        }
-        let host = action.host.clone().filter(|h| !h.is_empty()).unwrap_or_else(|| target.address.clone());
-        let port = port_of(&target.container, &action.port)?;
-        let path = action.path.clone().filter(|p| !p.is_empty()).unwrap_or_else(|| "/".to_owned());
-        let mut request = format!(
-            "GET /{} HTTP/1.1\r\nHost: {host}:{port}\r\nUser-Agent: kube-probe/1.35\r\nAccept: */*\r\nConnection: close\r\n",
-            path.trim_start_matches('/')
-        );
-        for header in action.http_headers.iter().flatten() {
-            request.push_str(&format!("{}: {}\r\n", header.name, header.value));
-        }
-        request.push_str("\r\n");
-        return within(limit, get(&host, port, request)).await;
+    if let Some(action) = &probe.grpc {
+        let port = u16::try_from(action.port).map_err(|_| format!("there is no port {}", action.port))?;
+        let asked = ask::grpc(&target.address, port, action.service.as_deref().unwrap_or_default());
+        return match tokio::time::timeout(limit, asked).await {
+            Ok(answer) => answer,
+            Err(_) => Err(format!("timeout: health rpc did not complete within {}s", limit.as_secs())),
+        };
     }
-    Err("probes of this kind are not supported by this node".to_owned())
+    Err("the probe names nothing to ask".to_owned())
 }
 
 async fn within(limit: Duration, work: impl Future<Output = Result<(), String>>) -> Result<(), String> {
     tokio::time::timeout(limit, work).await.unwrap_or_else(|_| Err("context deadline exceeded".to_owned()))
 }
 
-async fn get(host: &str, port: u16, request: String) -> Result<(), String> {
-    let said = |e: std::io::Error| format!("Get \"http://{host}:{port}\": {e}");
-    let mut stream = TcpStream::connect((host, port)).await.map_err(said)?;
-    stream.write_all(request.as_bytes()).await.map_err(said)?;
-    let mut head = Vec::new();
-    let mut buffer = [0_u8; 1024];
-    while !head.contains(&b'\n') && head.len() < 4096 {
-        match stream.read(&mut buffer).await.map_err(said)? {
-            0 => break,
-            n => head.extend_from_slice(&buffer[..n]),
-        }
-    }
-    match status_code(&head) {
-        Some(code) if (200..400).contains(&code) => Ok(()),
-        Some(code) => Err(format!("HTTP probe failed with statuscode: {code}")),
-        None => Err("the answer is not HTTP".to_owned()),
-    }
-}
-
-fn status_code(head: &[u8]) -> Option<u16> {
-    let text = String::from_utf8_lossy(head);
-    let line = text.lines().next()?;
-    line.strip_prefix("HTTP/")?.split(' ').nth(1)?.parse().ok()
-}
-
-fn port_of(container: &Container, port: &IntOrString) -> Result<u16, String> {
+pub(super) fn port_of(container: &Container, port: &IntOrString) -> Result<u16, String> {
     let number = match port {
         IntOrString::Int(number) => Some(*number),
         IntOrString::String(name) => {
@@ -256,6 +244,5 @@ mod tests {
                 .expect("a container");
         assert_eq!(port_of(&container, &IntOrString::String("ui".to_owned())), Ok(4040));
         assert!(port_of(&container, &IntOrString::String("none".to_owned())).is_err());
-        assert_eq!(status_code(b"HTTP/1.1 503 Service Unavailable\r\n"), Some(503));
     }
 }

@@ -11,10 +11,13 @@ fn main() -> ExitCode {
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["shim", rest @ ..] => ExitCode::from(firesteel_node::shim::main(rest)),
-        ["agent", name, data_dir, cache_dir] => agent(name, data_dir, cache_dir),
+        ["agent", name, data_dir, cache_dir] => agent(name, data_dir, cache_dir, OnStop::LeavePods),
+        ["agent", name, data_dir, cache_dir, "--end-pods"] => agent(name, data_dir, cache_dir, OnStop::EndPods),
         ["provision", cache_dir, image] => provision(cache_dir, image),
         _ => {
-            eprintln!("usage: firesteel-node agent NAME DATA_DIR CACHE_DIR | provision CACHE_DIR IMAGE | shim …");
+            eprintln!(
+                "usage: firesteel-node agent NAME DATA_DIR CACHE_DIR [--end-pods] | provision CACHE_DIR IMAGE | shim …"
+            );
             ExitCode::from(2)
         }
     }
@@ -33,7 +36,7 @@ fn provision(cache_dir: &str, image: &str) -> ExitCode {
 }
 
 /// Runs an agent with the cluster of `KUBECONFIG`, until SIGTERM.
-fn agent(name: &str, data_dir: &str, cache_dir: &str) -> ExitCode {
+fn agent(name: &str, data_dir: &str, cache_dir: &str, on_stop: OnStop) -> ExitCode {
     let outcome = tokio::runtime::Runtime::new().map_err(|e| e.to_string()).and_then(|runtime| {
         runtime.block_on(async {
             let config = kube::Config::infer().await.map_err(|e| e.to_string())?;
@@ -46,7 +49,7 @@ fn agent(name: &str, data_dir: &str, cache_dir: &str) -> ExitCode {
                 labels: Default::default(),
                 capacity: None,
                 port: 0,
-                on_stop: OnStop::LeavePods,
+                on_stop,
                 progress: Arc::new(|_| {}),
             };
             let stop = CancellationToken::new();

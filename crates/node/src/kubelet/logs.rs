@@ -203,17 +203,32 @@ impl Reader {
             loop {
                 // Looked up before reading: what was written before the end is then surely read.
                 let live = self.is_live();
-                if !self.copy_file(&mut reader, &mut skip, sender)? || !self.follow || !live || sender.is_closed() {
+                if !self.copy_file(&mut reader, &mut skip, sender)? || sender.is_closed() {
                     return Ok(());
                 }
                 if std::fs::metadata(&self.path).is_ok_and(|m| m.ino() != inode) {
                     self.copy_file(&mut reader, &mut skip, sender)?;
                     break;
                 }
+                if !self.follow || !live {
+                    return Ok(());
+                }
                 std::thread::sleep(POLL);
             }
-            file = File::open(&self.path)?;
+            file = self.after(inode)?;
         }
+    }
+
+    /// The file that follows the one with this inode. A container may fill more than one between two looks.
+    fn after(&self, inode: u64) -> io::Result<File> {
+        let is_that = |path: &Path| std::fs::metadata(path).is_ok_and(|m| m.ino() == inode);
+        let found = (1..MAX_FILES).find(|n| is_that(&rotated(&self.path, *n)));
+        let newer = match found {
+            Some(n) => n - 1,
+            // It is gone already: the oldest there is comes next.
+            None => (1..MAX_FILES).rev().find(|n| rotated(&self.path, *n).exists()).unwrap_or(0),
+        };
+        File::open(if newer == 0 { self.path.clone() } else { rotated(&self.path, newer) })
     }
 
     fn is_live(&self) -> bool {
@@ -300,6 +315,29 @@ mod tests {
             out.extend_from_slice(&part);
         }
         String::from_utf8(out).expect("text")
+    }
+
+    #[test]
+    fn files_that_were_filled_between_two_looks_are_not_left_out() {
+        let dir = tempfile::tempdir().expect("dir");
+        let path = dir.path().join("0.log");
+        let line = |text: &str| format!("2026-11-15T20:00:00.000000000Z stdout F {text}\n");
+        for (name, text) in [("0.log.2", "one"), ("0.log.1", "two"), ("0.log", "three")] {
+            std::fs::write(dir.path().join(name), line(text)).expect("log");
+        }
+        let reader = Reader {
+            path: path.clone(),
+            dir: PodDir::at(dir.path()),
+            container: "c".to_owned(),
+            attempt: 0,
+            filter: Filter::new(&Options::default(), Timestamp::now()),
+            follow: true,
+        };
+        let inode = |path: &Path| std::fs::metadata(path).expect("a file").ino();
+        let text = |file: File| io::read_to_string(file).expect("text");
+        assert_eq!(text(reader.after(inode(&rotated(&path, 2))).expect("a file")), line("two"));
+        assert_eq!(text(reader.after(inode(&rotated(&path, 1))).expect("a file")), line("three"));
+        assert_eq!(text(reader.after(0).expect("a file")), line("one"), "what was being read is gone");
     }
 
     #[test]

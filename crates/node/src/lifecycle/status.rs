@@ -24,7 +24,7 @@ pub(crate) fn status(s: &Situation<'_>, step: &Step) -> PodStatus {
         Outcome::Pending => ("Pending", None, None),
         Outcome::Running => ("Running", None, None),
         Outcome::Succeeded => ("Succeeded", None, None),
-        Outcome::Failed { reason, message } => ("Failed", *reason, *message),
+        Outcome::Failed { reason, message } => ("Failed", reason.clone(), message.clone()),
     };
     // What the API server has been told about the end stands: an eviction keeps its reason.
     let told_end = old.phase.as_deref() == Some("Failed") && phase == "Failed";
@@ -33,8 +33,8 @@ pub(crate) fn status(s: &Situation<'_>, step: &Step) -> PodStatus {
     let address = s.address.map(str::to_owned).filter(|_| s.prepared).or(old.pod_ip.clone());
     PodStatus {
         phase: Some(declared.unwrap_or_else(|| phase.to_owned())),
-        reason: if told_end { old.reason.clone() } else { why.map(str::to_owned).or(old.reason.clone()) },
-        message: if told_end { old.message.clone() } else { message.map(str::to_owned).or(old.message.clone()) },
+        reason: if told_end { old.reason.clone() } else { why.or(old.reason.clone()) },
+        message: if told_end { old.message.clone() } else { message.or(old.message.clone()) },
         conditions: Some(conditions),
         host_ip: Some(s.host_ip.to_owned()),
         host_ips: Some(vec![HostIP { ip: s.host_ip.to_owned() }]),
@@ -273,6 +273,10 @@ fn conditions(
     }
     if !old.iter().any(|c| c.type_ == "PodScheduled") {
         all.push(condition("PodScheduled", true, None, None, old, s.now));
+    }
+    if let Some(order) = s.order.filter(|o| o.disruption) {
+        let why = Some(order.message.clone());
+        all.push(condition("DisruptionTarget", true, Some("TerminationByKubelet"), why, old, s.now));
     }
     let ours: Vec<String> = all.iter().map(|c| c.type_.clone()).collect();
     all.extend(old.iter().filter(|c| !ours.contains(&c.type_)).cloned());

@@ -9,6 +9,7 @@ struct World {
     images: BTreeMap<String, ImageState>,
     config_errors: BTreeMap<String, String>,
     health: BTreeMap<String, Health>,
+    order: Option<Order>,
     now: Timestamp,
 }
 
@@ -27,6 +28,7 @@ impl World {
             images,
             config_errors: BTreeMap::new(),
             health: BTreeMap::new(),
+            order: None,
             now: at(0),
         }
     }
@@ -39,6 +41,7 @@ impl World {
             images: &self.images,
             config_errors: &self.config_errors,
             health: &self.health,
+            order: self.order.as_ref(),
             address: Some("127.9.1.1"),
             host_ip: "127.0.0.1",
             now: self.now,
@@ -258,4 +261,30 @@ fn an_eviction_declared_by_others_keeps_its_reason_while_containers_stop() {
     assert_eq!(world.step().actions, [stop("x", 30)]);
     assert_eq!(world.status().reason.as_deref(), Some("Evicted"));
     assert_eq!(world.status().phase.as_deref(), Some("Failed"));
+}
+
+#[test]
+fn a_pod_that_the_node_ends_fails_with_the_reason_of_the_node() {
+    let mut world = World::new(serde_json::json!({"containers": [{"name": "c"}], "terminationGracePeriodSeconds": 30}));
+    world.running("c", 0);
+    world.order = Some(Order::evict("too much".to_owned(), true));
+    let stop = Action::Stop { container: "c".to_owned(), grace: SignedDuration::from_secs(1) };
+    assert_eq!(world.step().actions, [stop], "no more time than the order gives");
+    assert_eq!(world.status().phase.as_deref(), Some("Running"), "as long as something runs");
+    world.exited("c", 0, 137);
+    let status = world.status();
+    assert_eq!(
+        (status.phase.as_deref(), status.reason.as_deref(), status.message.as_deref()),
+        (Some("Failed"), Some("Evicted"), Some("too much"))
+    );
+    let target = status.conditions.iter().flatten().find(|c| c.type_ == "DisruptionTarget").expect("a condition");
+    assert_eq!((target.status.as_str(), target.reason.as_deref()), ("True", Some("TerminationByKubelet")));
+}
+
+#[test]
+fn a_pod_that_never_started_is_ended_too() {
+    let mut world = World::new(serde_json::json!({"containers": [{"name": "c"}]}));
+    world.order = Some(Order::shut_down(5));
+    assert_eq!(world.step().actions, []);
+    assert_eq!(world.status().reason.as_deref(), Some("Terminated"));
 }

@@ -12,13 +12,17 @@ use crate::shim::sandbox::Privilege;
 use crate::shim::{process, run};
 
 /// Runs a command in a running container of a pod directory, with the standard streams of this process.
-fn enter(dir: &Path, container: &str, argv: &[String]) -> Result<i32, String> {
+/// With a terminal, standard input takes frames and all output goes to standard output.
+fn enter(dir: &Path, container: &str, argv: &[String], tty: bool) -> Result<i32, String> {
     let dir = PodDir::at(dir);
     let state: PodRecord = read_json(&dir.state())?;
-    let launch: Launch = read_json(&dir.launch(container))?;
+    let mut launch: Launch = read_json(&dir.launch(container))?;
+    if tty && !launch.env.iter().any(|(name, _)| name == "TERM") {
+        launch.env.push(("TERM".to_owned(), "xterm".to_owned()));
+    }
     match state.containers.get(container).map(|c| &c.state) {
         Some(ContainerState::Running { pid, .. }) => {
-            process::run_inside(&launch, Pid::from_raw(*pid), argv, Privilege::of_this_process())
+            process::run_inside(&launch, Pid::from_raw(*pid), argv, Privilege::of_this_process(), tty)
         }
         _ => Err(format!("container \"{container}\" is not running")),
     }
@@ -41,10 +45,14 @@ fn check(dir: &Path) -> Result<(), String> {
         user: User { uid: 185, gid: 185, groups: Vec::new() },
         read_only_root: false,
         privileged: false,
+        capabilities: Vec::new(),
         memory_limit: None,
         cpu_limit: None,
         termination_message_path: "/dev/termination-log".to_owned(),
         message_from_log: false,
+        stdin: false,
+        stdin_once: false,
+        tty: false,
         scratch: dir.join("scratch"),
         log: dir.join("log"),
     };
@@ -57,7 +65,7 @@ fn check(dir: &Path) -> Result<(), String> {
     if complaint.is_empty() { Ok(()) } else { Err(complaint) }
 }
 
-/// The command line of a shim: `run DIR` or `enter DIR CONTAINER -- COMMAND…`. Gives the exit code.
+/// The command line of a shim: `run DIR`, `enter DIR CONTAINER -- COMMAND…`, `check DIR`. Gives the exit code.
 pub fn main(args: &[&str]) -> u8 {
     match args {
         ["run", dir] => match run(Path::new(dir)) {
@@ -67,9 +75,9 @@ pub fn main(args: &[&str]) -> u8 {
                 1
             }
         },
-        ["enter", dir, container, "--", argv @ ..] => {
+        [verb @ ("enter" | "enter-tty"), dir, container, "--", argv @ ..] => {
             let argv: Vec<String> = argv.iter().map(|a| (*a).to_owned()).collect();
-            match enter(Path::new(dir), container, &argv) {
+            match enter(Path::new(dir), container, &argv, *verb == "enter-tty") {
                 Ok(code) => u8::try_from(code).unwrap_or(1),
                 Err(why) => {
                     eprintln!("{why}");
@@ -85,7 +93,7 @@ pub fn main(args: &[&str]) -> u8 {
             }
         },
         _ => {
-            eprintln!("usage: shim run DIR | shim enter DIR CONTAINER -- COMMAND…");
+            eprintln!("usage: shim run DIR | shim enter[-tty] DIR CONTAINER -- COMMAND… | shim check DIR");
             2
         }
     }

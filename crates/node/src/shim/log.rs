@@ -75,9 +75,21 @@ impl LogWriter {
             self.file = open(&self.path)?;
             self.size = 0;
         }
-        self.file.write_all(entries)?;
+        if let Err(error) = self.file.write_all(entries) {
+            // Half an entry would spoil the next one.
+            let _ = self.file.set_len(self.size);
+            return Err(error);
+        }
         self.size += entries.len() as u64;
         Ok(())
+    }
+
+    /// Notes that output could not be kept, once there is room again.
+    pub(crate) fn lost(&mut self, bytes: u64, why: &str, now: Timestamp) -> io::Result<()> {
+        let mut entry = Vec::new();
+        let text = format!("[firesteel: {bytes} bytes of output could not be written down: {why}]");
+        push_entry(&mut entry, Stream::Stderr, now, b'F', text.as_bytes());
+        self.append(&entry)
     }
 }
 

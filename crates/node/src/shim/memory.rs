@@ -135,7 +135,7 @@ fn cpu_v1(pid: Pid, milli: u64, name: &str) -> io::Result<PathBuf> {
 }
 
 /// Memory of all processes of a container; shared pages are counted in parts, so that forked workers do not count double.
-fn resident(first: Pid) -> u64 {
+pub(crate) fn resident(first: Pid) -> u64 {
     family(first).into_iter().map(proportional).sum()
 }
 

@@ -8,7 +8,7 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read as _, Write as _};
-use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd as _, AsRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -23,14 +23,19 @@ use nix::unistd::{
     setresuid, setsid,
 };
 
-use crate::launch::{Launch, User};
+use crate::launch::Launch;
 use crate::shim::sandbox::{self, Privilege};
+use crate::shim::terminal;
 
 /// A container whose first process exists. It waits until [`Started::go`] is dropped or written to.
 pub(crate) struct Started {
     pub(crate) pid: Pid,
+    /// If the container has one and no terminal.
+    pub(crate) stdin: Option<OwnedFd>,
     pub(crate) stdout: OwnedFd,
     pub(crate) stderr: OwnedFd,
+    /// Where the container hands over its terminal, if it has one.
+    pub(crate) console: Option<OwnedFd>,
     /// Closed without a word when the program runs; otherwise says why it does not.
     pub(crate) errors: OwnedFd,
     pub(crate) go: OwnedFd,
@@ -47,7 +52,20 @@ pub(crate) fn start(launch: &Launch, privilege: Privilege) -> io::Result<Started
     let (stderr, stderr_in) = pipe2(OFlag::O_CLOEXEC)?;
     let (errors, errors_in) = pipe2(OFlag::O_CLOEXEC)?;
     let (go_out, go) = pipe2(OFlag::O_CLOEXEC)?;
-    let keep = [stdout_in.as_raw_fd(), stderr_in.as_raw_fd(), errors_in.as_raw_fd(), go_out.as_raw_fd()];
+    let (stdin_out, stdin) = if launch.stdin && !launch.tty {
+        let (read, write) = pipe2(OFlag::O_CLOEXEC)?;
+        (Some(read), Some(write))
+    } else {
+        (None, None)
+    };
+    let (console, console_in) = if launch.tty {
+        let (here, there) = terminal::pass()?;
+        (Some(here), Some(there))
+    } else {
+        (None, None)
+    };
+    let mut keep = vec![stdout_in.as_raw_fd(), stderr_in.as_raw_fd(), errors_in.as_raw_fd(), go_out.as_raw_fd()];
+    keep.extend([&stdin_out, &console_in].into_iter().flatten().map(AsRawFd::as_raw_fd));
     let mut flags =
         CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWPID | CloneFlags::CLONE_NEWUTS | CloneFlags::CLONE_NEWIPC;
     if privilege != Privilege::Root {
@@ -55,15 +73,17 @@ pub(crate) fn start(launch: &Launch, privilege: Privilege) -> io::Result<Started
     }
     let mut stack = vec![0_u8; STACK];
     let mut go_out = Some(go_out);
-    let mut fds = Some((stdout_in, stderr_in, errors_in));
+    let mut fds =
+        Some((Wires { stdin: stdin_out, stdout: stdout_in, stderr: stderr_in, console: console_in }, errors_in));
     let child = Box::new(|| -> isize {
         close_all_but(&keep);
         // Wait until the shim has put this process where it belongs (control groups). End of file is a go too.
         if let Some(fd) = go_out.take() {
             let _ = File::from(fd).read(&mut [0_u8; 1]);
         }
-        let Some((stdout, stderr, errors)) = fds.take() else { return NOT_STARTED as isize };
-        let code = first_process(launch, privilege, &stdout, &stderr, errors);
+        let Some((wires, errors)) = fds.take() else { return NOT_STARTED as isize };
+        let code = first_process(launch, privilege, &wires, errors);
+        std::mem::forget(wires);
         // SAFETY: ends this process. Nothing may be dropped here: descriptors have been closed behind their owners' backs.
         #[allow(unsafe_code)]
         unsafe {
@@ -75,7 +95,7 @@ pub(crate) fn start(launch: &Launch, privilege: Privilege) -> io::Result<Started
     #[allow(unsafe_code)]
     let pid = unsafe { clone(child, &mut stack, flags, Some(libc::SIGCHLD)) };
     let pid = pid.map_err(|errno| explain_clone(errno, privilege))?;
-    Ok(Started { pid, stdout, stderr, errors, go })
+    Ok(Started { pid, stdin, stdout, stderr, console, errors, go })
 }
 
 fn explain_clone(errno: Errno, privilege: Privilege) -> io::Error {
@@ -84,12 +104,16 @@ fn explain_clone(errno: Errno, privilege: Privilege) -> io::Error {
             "this user may not create user namespaces: run the agent as root, or allow them (sysctl user.max_user_namespaces=65536, \
              kernel.unprivileged_userns_clone=1 on Debian, kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu)",
         ),
+        (Errno::EAGAIN | Errno::ENOMEM, _) => io::Error::other(format!(
+            "starting a process: {}: the machine or this user has no room for another process (see ulimit -u and pids.max)",
+            errno.desc()
+        )),
         (errno, _) => errno.into(),
     }
 }
 
 /// The life of process 1 of a container; returns its exit code.
-fn first_process(launch: &Launch, privilege: Privilege, stdout: &OwnedFd, stderr: &OwnedFd, errors: OwnedFd) -> i32 {
+fn first_process(launch: &Launch, privilege: Privilege, wires: &Wires, errors: OwnedFd) -> i32 {
     let mut errors = File::from(errors);
     let mut refuse = |text: String| -> i32 {
         let _ = errors.write_all(text.as_bytes());
@@ -106,16 +130,30 @@ fn first_process(launch: &Launch, privilege: Privilege, stdout: &OwnedFd, stderr
     if let Err(error) = sandbox::enter(launch, privilege) {
         return refuse(error.to_string());
     }
+    let streams = match &wires.console {
+        None => Streams::Pipes(wires),
+        Some(console) => {
+            let made = terminal::open(&launch.user).and_then(|(master, slave)| {
+                terminal::send(console.as_fd(), master.as_fd())?;
+                Ok(slave)
+            });
+            match made {
+                Ok(slave) => Streams::Terminal(slave),
+                Err(error) => return refuse(format!("making a terminal: {error}")),
+            }
+        }
+    };
     // SAFETY: this process has one thread.
     #[allow(unsafe_code)]
     match unsafe { fork() } {
         Err(errno) => refuse(format!("starting a process: {errno}")),
         Ok(ForkResult::Child) => {
-            let error = become_program(launch, &launch.argv, privilege, Some((stdout, stderr)));
+            let error = become_program(launch, &launch.argv, privilege, &streams);
             refuse(error)
         }
         Ok(ForkResult::Parent { child }) => {
             drop(errors);
+            std::mem::forget(streams);
             close_all_but(&[]);
             look_after(child)
         }
@@ -145,25 +183,52 @@ fn look_after(program: Pid) -> i32 {
     }
 }
 
-/// Turns this process into the program of the container. Returns only if that fails, with the reason.
-fn become_program(
-    launch: &Launch,
-    argv: &[String],
-    privilege: Privilege,
-    output: Option<(&OwnedFd, &OwnedFd)>,
-) -> String {
-    let _ = setsid();
-    if let Some((stdout, stderr)) = output {
-        let wired = File::open("/dev/null")
-            .map_err(|_| Errno::ENOENT)
-            .and_then(|null| dup2_stdin(&null))
-            .and_then(|()| dup2_stdout(stdout))
-            .and_then(|()| dup2_stderr(stderr));
-        if let Err(errno) = wired {
-            return format!("connecting standard output: {errno}");
+/// The container's ends of its streams.
+struct Wires {
+    stdin: Option<OwnedFd>,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+    console: Option<OwnedFd>,
+}
+
+/// What the program gets as standard streams.
+enum Streams<'a> {
+    /// Those of this process.
+    Own,
+    Pipes(&'a Wires),
+    Terminal(OwnedFd),
+}
+
+impl Streams<'_> {
+    fn connect(&self) -> io::Result<()> {
+        match self {
+            Self::Own => {}
+            Self::Pipes(wires) => {
+                match &wires.stdin {
+                    Some(stdin) => dup2_stdin(stdin)?,
+                    None => dup2_stdin(File::open("/dev/null")?)?,
+                }
+                dup2_stdout(&wires.stdout)?;
+                dup2_stderr(&wires.stderr)?;
+            }
+            Self::Terminal(slave) => {
+                terminal::control(slave.as_fd())?;
+                dup2_stdin(slave)?;
+                dup2_stdout(slave)?;
+                dup2_stderr(slave)?;
+            }
         }
+        Ok(())
     }
-    if let Err(why) = take_identity(&launch.user, privilege, launch.privileged) {
+}
+
+/// Turns this process into the program of the container. Returns only if that fails, with the reason.
+fn become_program(launch: &Launch, argv: &[String], privilege: Privilege, streams: &Streams<'_>) -> String {
+    let _ = setsid();
+    if let Err(error) = streams.connect() {
+        return format!("connecting standard streams: {error}");
+    }
+    if let Err(why) = take_identity(launch, privilege) {
         return why;
     }
     // A change of user clears it; a command run in a container must not outlive who asked for it.
@@ -203,18 +268,17 @@ fn become_program(
     }
 }
 
-/// Capabilities a container's root keeps: those of the usual container runtimes, without making device files.
-const KEPT_CAPABILITIES: &[i32] = &[0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 29, 31];
 const LAST_CAPABILITY: i32 = 63;
 
-fn take_identity(user: &User, privilege: Privilege, privileged: bool) -> Result<(), String> {
+fn take_identity(launch: &Launch, privilege: Privilege) -> Result<(), String> {
+    let user = &launch.user;
     let said = |what: &str| {
         let what = what.to_owned();
         move |errno: Errno| format!("{what}: {errno}")
     };
     if privilege == Privilege::Root {
-        if !privileged {
-            for capability in (0..=LAST_CAPABILITY).filter(|c| !KEPT_CAPABILITIES.contains(c)) {
+        if !launch.privileged {
+            for capability in (0..=LAST_CAPABILITY).filter(|c| !launch.capabilities.contains(c)) {
                 // SAFETY: a prctl that takes and returns integers. Unknown capabilities give EINVAL, which is of no interest.
                 #[allow(unsafe_code)]
                 let _ = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
@@ -250,6 +314,7 @@ pub(crate) fn run_inside(
     container: Pid,
     argv: &[String],
     privilege: Privilege,
+    tty: bool,
 ) -> Result<i32, String> {
     let open = |name: &str| {
         File::open(format!("/proc/{container}/ns/{name}")).map_err(|e| format!("the container is not running: {e}"))
@@ -270,21 +335,31 @@ pub(crate) fn run_inside(
         setns(space, *flag).map_err(|e| format!("entering the container: {e}"))?;
     }
     drop(spaces);
+    let (master, streams) = if tty {
+        let (master, slave) = terminal::open(&launch.user).map_err(|e| format!("making a terminal: {e}"))?;
+        (Some(master), Streams::Terminal(slave))
+    } else {
+        (None, Streams::Own)
+    };
     let (mut heard, errors) =
         pipe2(OFlag::O_CLOEXEC).map(|(r, w)| (File::from(r), File::from(w))).map_err(|e| e.to_string())?;
     // SAFETY: this process has one thread.
     #[allow(unsafe_code)]
     match unsafe { fork() }.map_err(|e| format!("starting a process: {e}"))? {
         ForkResult::Child => {
-            let why = become_program(launch, argv, privilege, None);
+            let why = become_program(launch, argv, privilege, &streams);
             let mut errors = errors;
             let _ = errors.write_all(why.as_bytes());
             std::process::exit(NOT_STARTED)
         }
         ForkResult::Parent { child } => {
             drop(errors);
+            drop(streams);
             let mut why = String::new();
             let _ = heard.read_to_string(&mut why);
+            if let Some(master) = master.as_ref().filter(|_| why.is_empty()) {
+                terminal::relay(master).map_err(|e| format!("the terminal: {e}"))?;
+            }
             let code = loop {
                 match waitpid(child, None) {
                     Ok(WaitStatus::Exited(_, code)) => break code,

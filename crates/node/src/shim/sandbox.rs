@@ -114,6 +114,12 @@ pub(crate) fn enter(launch: &Launch, privilege: Privilege) -> Result<()> {
     sethostname(&launch.hostname).map_err(|e| failed("setting host name", Path::new(&launch.hostname), e.into()))?;
     if launch.read_only_root {
         remount(&root, true)?;
+        if let Root::Host { overlays } = &launch.root {
+            // A volume in the place of an overlay is what the pod asked for.
+            for layer in overlays.iter().filter(|l| !launch.mounts.iter().any(|m| m.target == l.target)) {
+                remount(&tree.resolve(&layer.target), true)?;
+            }
+        }
     }
     switch_root(&root)
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::{HostKind, Planned, VolumeError};
+use super::{FileSpec, HostKind, Planned, VolumeError, atomic};
 use crate::launch::Mount;
 
 /// Writes a planned volume and gives the path to bind. Doing it again brings it up to date.
@@ -21,24 +21,11 @@ pub(crate) fn materialise(
     };
     match planned {
         Planned::Files(files) => {
-            fs::create_dir_all(dir).map_err(said(dir))?;
-            for (name, file) in files {
-                let path = dir.join(name);
-                if let Some(parent) = path.parent() {
-                    fs::create_dir_all(parent).map_err(said(parent))?;
-                }
-                if fs::read(&path).is_ok_and(|old| old == file.bytes) {
-                    continue;
-                }
-                // A file that is bound by subPath keeps its old content, as in a kubelet: the new one is another file.
-                let temporary =
-                    path.with_file_name(format!(".{}.new", path.file_name().unwrap_or_default().to_string_lossy()));
-                fs::write(&temporary, &file.bytes).map_err(said(&temporary))?;
-                let mode = if fs_group.is_some() { file.mode | (file.mode & 0o400) >> 3 } else { file.mode };
-                fs::set_permissions(&temporary, fs::Permissions::from_mode(mode)).map_err(said(&temporary))?;
-                give_to_group(&temporary, fs_group);
-                fs::rename(&temporary, &path).map_err(said(&path))?;
-            }
+            let mode_of = |file: &FileSpec| match fs_group {
+                Some(_) => file.mode | (file.mode & 0o400) >> 3,
+                None => file.mode,
+            };
+            atomic::write(dir, files, |path| give_to_group(path, fs_group), mode_of).map_err(said(dir))?;
             Ok(dir.to_owned())
         }
         Planned::Empty { memory } => {
@@ -84,11 +71,17 @@ fn give_to_group(path: &Path, group: Option<u32>) {
     }
 }
 
-/// Makes the directory a subPath names, where that is the volume's business (not for ConfigMaps and the like).
+/// Makes the directory a subPath names, where that is the volume's business (not for ConfigMaps and the like), and makes
+/// sure that no link in the volume leads out of it.
 pub(crate) fn make_sub_path(mount: &Mount) -> io::Result<()> {
-    if mount.source.exists() {
+    let Some(volume) = mount.volume.as_ref().filter(|v| **v != mount.source) else { return Ok(()) };
+    if !mount.source.exists() {
+        fs::DirBuilder::new().recursive(true).mode(0o777).create(&mount.source)?;
+        fs::set_permissions(&mount.source, fs::Permissions::from_mode(0o777))?;
+    }
+    if fs::canonicalize(&mount.source)?.starts_with(fs::canonicalize(volume)?) {
         return Ok(());
     }
-    fs::DirBuilder::new().recursive(true).mode(0o777).create(&mount.source)?;
-    fs::set_permissions(&mount.source, fs::Permissions::from_mode(0o777))
+    let part = mount.source.strip_prefix(volume).unwrap_or(&mount.source);
+    Err(io::Error::other(format!("subPath \"{}\" leads out of its volume by a link", part.display())))
 }

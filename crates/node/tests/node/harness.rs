@@ -27,7 +27,9 @@ pub(crate) struct World {
     pub(crate) node: String,
     pub(crate) data_dir: PathBuf,
     pub(crate) real: bool,
-    kubeconfig: PathBuf,
+    pub(crate) kubeconfig: PathBuf,
+    /// Whether the agent ends its pods when it is stopped.
+    pub(crate) end_pods: bool,
     /// Where runtimes and images are.
     cache: PathBuf,
     /// Whom the agent runs as, if not as this process.
@@ -95,6 +97,7 @@ impl World {
             data_dir,
             real,
             kubeconfig,
+            end_pods: false,
             cache,
             user,
             agent: None,
@@ -139,6 +142,7 @@ impl World {
             .arg(&self.node)
             .arg(&self.data_dir)
             .arg(&self.cache)
+            .args(self.end_pods.then_some("--end-pods"))
             .env("KUBECONFIG", &self.kubeconfig)
             .stdout(Stdio::null())
             .stderr(log)
@@ -173,6 +177,27 @@ impl World {
         if let Some(mut agent) = self.agent.take() {
             agent.kill().expect("kill");
             agent.wait().expect("wait");
+        }
+    }
+
+    /// Stops the agent as an administrator would, and waits for its end.
+    pub(crate) fn stop_agent(&mut self) {
+        if let Some(mut agent) = self.agent.take() {
+            let pid = nix::unistd::Pid::from_raw(i32::try_from(agent.id()).expect("a pid"));
+            nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).expect("a signal");
+            agent.wait().expect("wait");
+        }
+    }
+
+    pub(crate) fn agent_pid(&self) -> Option<u32> {
+        self.agent.as_ref().map(Child::id)
+    }
+
+    /// The kubectl that testenv has built.
+    pub(crate) fn kubectl(&self) -> PathBuf {
+        match TestEnv::get() {
+            Some(env) => env.kubectl(),
+            None => PathBuf::from("kubectl"),
         }
     }
 

@@ -1,20 +1,19 @@
-//! Starting, stopping and probing the containers of a pod.
+//! Starting and stopping the containers of a pod.
 
 use std::fs;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Container;
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
-use super::{AbortOnDrop, CONFIG_RETRY, Delay, FORCED_GRACE, Note, PodWorker, WRITE_RETRY, millis};
+use super::{CONFIG_RETRY, Delay, PodWorker, WRITE_RETRY, millis};
 use crate::agent::events::Kind;
-use crate::agent::exec;
 use crate::agent::link::Link;
-use crate::agent::probe::{self, Finding};
 use crate::configure::{self, Prepared, Surroundings};
-use crate::launch::{Command, ContainerState, ExitCause};
-use crate::lifecycle::{self, Health, containers};
+use crate::launch::Command;
+use crate::lifecycle::containers;
+use crate::security;
 use crate::volumes;
 
 impl PodWorker {
@@ -27,6 +26,8 @@ impl PodWorker {
             api_host: self.shared.route.host.clone(),
             api_port: self.shared.route.port,
             driver_master: self.shared.route.driver_master.clone(),
+            links: self.links(),
+            root: nix::unistd::Uid::effective().is_root(),
         };
         let prepared = Prepared {
             image,
@@ -37,27 +38,27 @@ impl PodWorker {
         };
         let launch = configure::launch(&self.pod, container, attempt, prepared);
         let launch = launch.map_err(|e| e.to_string()).and_then(|launch| {
-            let mut own = launch
-                .mounts
-                .iter()
-                .filter(|m| m.source.starts_with(self.dir.volumes()) || m.source.starts_with("/dev/shm"));
-            own.try_for_each(volumes::make_sub_path).map_err(|e| e.to_string())?;
+            for mount in &launch.mounts {
+                volumes::make_sub_path(mount).map_err(|e| {
+                    format!(
+                        "failed to prepare subPath for volumeMount at {} of container \"{name}\": {e}",
+                        mount.target
+                    )
+                })?;
+            }
             fs::create_dir_all(self.dir.container(name)).map_err(|e| e.to_string())?;
             Ok(launch)
         });
         match launch {
             Ok(launch) => {
+                for note in security::not_applied(&self.pod, container, around.root) {
+                    self.say(name, Kind::Warning, "SecurityContextNotApplied", note);
+                }
                 self.stopping.remove(name);
                 self.command(Command::Start(Box::new(launch))).await;
             }
             Err(message) => {
-                self.shared.recorder.record(
-                    &self.pod,
-                    Some(name),
-                    Kind::Warning,
-                    "Failed",
-                    format!("Error: {message}"),
-                );
+                self.say(name, Kind::Warning, "Failed", format!("Error: {message}"));
                 self.config_errors.insert(name.to_owned(), message);
                 self.config_delay = Some(Delay::after(self.config_delay, CONFIG_RETRY.0, CONFIG_RETRY.1));
             }
@@ -114,166 +115,28 @@ impl PodWorker {
         let Some(attempt) = self.record.containers.get(name).map(|c| c.attempt) else { return };
         let first = self.stopping.insert(name.to_owned(), attempt) != Some(attempt);
         if first {
-            self.shared.recorder.record(
-                &self.pod,
-                Some(name),
-                Kind::Normal,
-                "Killing",
-                format!("Stopping container {name}"),
-            );
+            self.say(name, Kind::Normal, "Killing", format!("Stopping container {name}"));
         }
-        let spec = self.pod.spec.as_ref();
-        let container = spec.and_then(|s| containers(s).into_iter().map(|(_, c)| c).find(|c| c.name == name));
-        let hook = container
-            .and_then(|c| c.lifecycle.as_ref()?.pre_stop.as_ref())
-            .and_then(|h| h.exec.as_ref()?.command.clone());
+        self.end_container(name, grace, first).await;
+    }
+
+    /// Ends a container: its preStop hook first, if it has one and there is time for it.
+    pub(super) async fn end_container(&mut self, name: &str, grace: Duration, first: bool) {
+        let hook = self.container(name).and_then(|c| c.lifecycle?.pre_stop);
         match hook {
-            Some(words) if first && !grace.is_zero() => self.run_hook(name, words, grace),
+            Some(hook) if first && !grace.is_zero() => self.run_pre_stop(name, hook, grace),
             Some(_) if !grace.is_zero() => {}
             _ => self.command(Command::Stop { container: name.to_owned(), grace_ms: millis(grace) }).await,
         }
     }
 
-    /// Runs a preStop hook; the grace time goes on meanwhile.
-    pub(super) fn run_hook(&self, name: &str, words: Vec<String>, grace: Duration) {
-        let (notes, shim, dir, container) =
-            (self.notes.0.clone(), self.shared.options.shim.clone(), self.dir.path().to_owned(), name.to_owned());
-        tokio::spawn(async move {
-            let begun = Instant::now();
-            let outcome = exec::run(&shim, &dir, &container, &words, grace).await;
-            let left = grace.saturating_sub(begun.elapsed()).max(FORCED_GRACE);
-            let _ = notes.send(Note::HookDone { container, left, failed: outcome.err() }).await;
-        });
+    pub(super) fn container(&self, name: &str) -> Option<Container> {
+        let spec = self.pod.spec.as_ref()?;
+        containers(spec).into_iter().map(|(_, c)| c).find(|c| c.name == name).cloned()
     }
 
-    /// Keeps one task for each start of a container that has probes.
-    pub(super) fn probe(&mut self) {
-        let spec = self.pod.spec.clone().unwrap_or_default();
-        let Some(address) = self.address else { return };
-        for (_, container) in containers(&spec).into_iter().filter(|(_, c)| probe::has_probes(c)) {
-            let running = self
-                .record
-                .containers
-                .get(&container.name)
-                .filter(|c| matches!(c.state, ContainerState::Running { .. }))
-                .map(|c| c.attempt);
-            let Some(attempt) = running else {
-                self.probes.remove(&container.name);
-                self.health.remove(&container.name);
-                continue;
-            };
-            if self.probes.get(&container.name).is_some_and(|(probed, _)| *probed == attempt) {
-                continue;
-            }
-            let health =
-                Health { started: container.startup_probe.is_none(), ready: container.readiness_probe.is_none() };
-            self.health.insert(container.name.clone(), health);
-            let target = probe::Target {
-                container: container.clone(),
-                attempt,
-                address: address.to_string(),
-                shim: self.shared.options.shim.clone(),
-                dir: self.dir.path().to_owned(),
-            };
-            let task = tokio::spawn(probe::watch(target, self.findings.0.clone()));
-            self.probes.insert(container.name.clone(), (attempt, AbortOnDrop(task)));
-        }
-    }
-
-    pub(super) async fn found(&mut self, finding: Finding) {
-        let current = self
-            .record
-            .containers
-            .get(&finding.container)
-            .is_some_and(|c| c.attempt == finding.attempt && matches!(c.state, ContainerState::Running { .. }));
-        if !current {
-            return;
-        }
-        self.health.insert(finding.container.clone(), finding.health);
-        if let Some(complaint) = finding.complaint {
-            self.shared.recorder.record(&self.pod, Some(&finding.container), Kind::Warning, "Unhealthy", complaint);
-        }
-        if finding.kill {
-            let message = format!("Container {} failed liveness probe, will be restarted", finding.container);
-            self.shared.recorder.record(&self.pod, Some(&finding.container), Kind::Normal, "Killing", message);
-            let seconds = self
-                .pod
-                .spec
-                .as_ref()
-                .and_then(|s| s.termination_grace_period_seconds)
-                .and_then(|s| u64::try_from(s).ok())
-                .unwrap_or(30);
-            self.stop(&finding.container, Duration::from_secs(seconds)).await;
-        }
-    }
-
-    /// Writes events about what has happened to containers.
-    pub(super) fn announce(&mut self) {
-        let recorder = &self.shared.recorder;
-        for (name, container) in &self.record.containers {
-            let (attempt, ran) = self.announced.get(name).copied().unwrap_or((u32::MAX, false));
-            let new = attempt != container.attempt || !ran;
-            match &container.state {
-                ContainerState::Starting => continue,
-                ContainerState::Running { .. } if new => {
-                    recorder.record(
-                        &self.pod,
-                        Some(name),
-                        Kind::Normal,
-                        "Created",
-                        format!("Created container: {name}"),
-                    );
-                    recorder.record(
-                        &self.pod,
-                        Some(name),
-                        Kind::Normal,
-                        "Started",
-                        format!("Started container {name}"),
-                    );
-                }
-                ContainerState::Exited(exit) if new => {
-                    if exit.cause == ExitCause::NotStarted {
-                        recorder.record(
-                            &self.pod,
-                            Some(name),
-                            Kind::Warning,
-                            "Failed",
-                            format!("Error: {}", exit.message.clone().unwrap_or_default()),
-                        );
-                    } else {
-                        recorder.record(
-                            &self.pod,
-                            Some(name),
-                            Kind::Normal,
-                            "Created",
-                            format!("Created container: {name}"),
-                        );
-                        recorder.record(
-                            &self.pod,
-                            Some(name),
-                            Kind::Normal,
-                            "Started",
-                            format!("Started container {name}"),
-                        );
-                    }
-                }
-                ContainerState::Running { .. } | ContainerState::Exited(_) => {}
-            }
-            if let ContainerState::Exited(exit) = &container.state
-                && lifecycle::restart_at(exit) > Timestamp::now()
-                && self.pod.metadata.deletion_timestamp.is_none()
-                && self.pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref()) != Some("Never")
-                && new
-            {
-                let message = format!(
-                    "Back-off restarting failed container {name} in pod {}_{}({})",
-                    self.pod.name_any(),
-                    self.pod.namespace().unwrap_or_default(),
-                    self.uid
-                );
-                recorder.record(&self.pod, Some(name), Kind::Warning, "BackOff", message);
-            }
-            self.announced.insert(name.clone(), (container.attempt, true));
-        }
+    /// Records an event about a container.
+    pub(super) fn say(&self, container: &str, kind: Kind, reason: &'static str, message: impl Into<String>) {
+        self.shared.recorder.record(&self.pod, Some(container), kind, reason, message);
     }
 }

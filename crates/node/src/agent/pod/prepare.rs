@@ -1,15 +1,17 @@
 //! What a pod needs before its containers start: a directory, an address, volumes, names.
 
+use std::collections::BTreeMap;
 use std::fs;
 
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
-use super::{Delay, HOST_IP, MOUNT_RETRY, PodWorker, supply};
+use super::{Delay, HOST_IP, MOUNT_RETRY, PodWorker, REFRESH_RETRY, Shown, supply};
 use crate::agent::events::Kind;
 use crate::environment::PodFacts;
 use crate::hosts;
-use crate::lifecycle::Step;
+use crate::lifecycle::{self, Situation, Step};
 use crate::volumes;
 
 impl PodWorker {
@@ -21,7 +23,8 @@ impl PodWorker {
                 self.prepare_delay = None;
             }
             Err(message) => {
-                let delay = Delay::after(self.prepare_delay, MOUNT_RETRY.0, MOUNT_RETRY.1);
+                let (first, longest) = if self.prepared { REFRESH_RETRY } else { MOUNT_RETRY };
+                let delay = Delay::after(self.prepare_delay, first, longest);
                 self.prepare_delay = Some(delay);
                 self.refresh_at = self.refresh_at.map(|_| delay.until);
                 self.shared.recorder.record(&self.pod, None, Kind::Warning, "FailedMount", message);
@@ -43,6 +46,10 @@ impl PodWorker {
         crate::launch::write_atomically(&self.dir.address(), address.to_string().as_bytes()).map_err(said)?;
         crate::launch::write_atomically(&self.dir.pod(), &serde_json::to_vec(&self.pod).unwrap_or_default())
             .map_err(said)?;
+        // Listening begins before fetching, so that no change is missed.
+        let held = volumes::held_in_volumes(&self.pod);
+        self.changes = self.shared.sources.listen(&self.pod.namespace().unwrap_or_default(), &held);
+        self.shown = self.to_show();
         self.supplies = supply::fetch(&self.shared, &self.pod).await?;
         let facts = self.facts();
         let spec = self.pod.spec.clone().unwrap_or_default();
@@ -65,6 +72,12 @@ impl PodWorker {
         Ok(())
     }
 
+    /// What downward volumes have to show, if the pod has any.
+    pub(super) fn to_show(&self) -> Option<Shown> {
+        let meta = &self.pod.metadata;
+        volumes::shows_pod(&self.pod).then(|| (meta.labels.clone(), meta.annotations.clone()))
+    }
+
     pub(super) fn facts(&self) -> PodFacts {
         PodFacts {
             pod_ip: self.address.map(|a| a.to_string()).unwrap_or_default(),
@@ -74,12 +87,21 @@ impl PodWorker {
         }
     }
 
+    /// Variables that lead to the Services of the namespace, unless the pod does not want them.
+    pub(super) fn links(&self) -> Vec<(String, String)> {
+        if self.pod.spec.as_ref().and_then(|s| s.enable_service_links) == Some(false) {
+            return Vec::new();
+        }
+        let (services, _, addresses) = self.shared.names.snapshot();
+        hosts::links(&self.pod.namespace().unwrap_or_default(), &services, &addresses)
+    }
+
     /// Writes the hosts file in place: containers have it bound and would not see another file of that name.
     pub(super) fn write_hosts(&self) {
         let Some(address) = self.address else { return };
-        let (services, endpoints) = self.shared.names.snapshot();
+        let (services, endpoints, addresses) = self.shared.names.snapshot();
         let route = self.shared.route.name_address.to_string();
-        let text = hosts::file(&self.pod, &address.to_string(), &route, &services, &endpoints);
+        let text = hosts::file(&self.pod, &address.to_string(), &route, &services, &endpoints, &addresses);
         let path = self.dir.hosts();
         if !self.dir.path().exists() || fs::read_to_string(&path).is_ok_and(|old| old == text) {
             return;
@@ -94,6 +116,15 @@ impl PodWorker {
         }
     }
 
+    /// Whether the API server has been told that the pod is ready, or is about to be.
+    fn is_ready(&self) -> bool {
+        let address = self.address.map(|a| a.to_string());
+        let situation = Situation { address: address.as_deref(), ..self.situation() };
+        let status = lifecycle::status::status(&situation, &self.decide());
+        status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+            && self.pod.metadata.deletion_timestamp.is_none()
+    }
+
     /// Tells others where this pod is, as long as it lives.
     pub(super) fn name(&self, step: &Step) {
         let endpoint =
@@ -103,7 +134,15 @@ impl PodWorker {
                 labels: self.pod.labels().clone(),
                 hostname: hosts::hostname(&self.pod),
                 subdomain: self.pod.spec.as_ref().and_then(|s| s.subdomain.clone()),
+                ready: self.is_ready(),
+                ports: ports_by_name(&self.pod),
             });
         self.shared.names.set_endpoint(&self.uid, endpoint);
     }
+}
+
+fn ports_by_name(pod: &Pod) -> BTreeMap<String, u16> {
+    let all = pod.spec.iter().flat_map(|s| s.containers.iter().chain(s.init_containers.iter().flatten()));
+    let ports = all.flat_map(|c| c.ports.iter().flatten());
+    ports.filter_map(|p| Some((p.name.clone()?, u16::try_from(p.container_port).ok()?))).collect()
 }

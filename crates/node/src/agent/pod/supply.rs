@@ -10,7 +10,7 @@ use kube::ResourceExt as _;
 use kube::api::{Api, PostParams};
 
 use crate::agent::Shared;
-use crate::environment::Objects;
+use crate::objects::Objects;
 use crate::volumes::{Needs, Supplies, TokenNeed, needs};
 
 /// The ConfigMap every namespace of a real cluster has.
@@ -56,17 +56,20 @@ pub(super) async fn fetch(shared: &Shared, pod: &Pod) -> Result<Supplies, String
     Ok(supplies)
 }
 
+/// A claim and the volume it is bound to; `None` if there is no such claim.
 async fn bound_volume(
     shared: &Shared,
     namespace: &str,
     claim: &str,
-) -> Result<Option<(String, PersistentVolume)>, kube::Error> {
+) -> Result<Option<(String, Option<PersistentVolume>)>, kube::Error> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(shared.client.clone(), namespace);
-    let bound =
-        claims.get_opt(claim).await?.filter(|c| c.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound"));
-    let Some(volume) = bound.and_then(|c| c.spec?.volume_name) else { return Ok(None) };
-    let volumes: Api<PersistentVolume> = Api::all(shared.client.clone());
-    Ok(volumes.get_opt(&volume).await?.map(|v| (claim.to_owned(), v)))
+    let Some(found) = claims.get_opt(claim).await? else { return Ok(None) };
+    let bound = found.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound");
+    let volume = match found.spec.and_then(|s| s.volume_name).filter(|_| bound) {
+        Some(volume) => Api::<PersistentVolume>::all(shared.client.clone()).get_opt(&volume).await?,
+        None => None,
+    };
+    Ok(Some((claim.to_owned(), volume)))
 }
 
 async fn token(shared: &Shared, pod: &Pod, need: &TokenNeed) -> Result<(TokenNeed, String), String> {

@@ -1,0 +1,56 @@
+//! Events about what has happened to the containers of a pod.
+
+use jiff::Timestamp;
+use kube::ResourceExt as _;
+
+use super::PodWorker;
+use crate::agent::events::Kind;
+use crate::launch::{ContainerState, Exit, ExitCause};
+use crate::lifecycle;
+
+impl PodWorker {
+    /// Writes the events that are due: each start and each end is told once.
+    pub(super) fn announce(&mut self) {
+        let mut told = Vec::new();
+        for (name, container) in &self.record.containers {
+            let new = self.announced.get(name) != Some(&(container.attempt, true));
+            match &container.state {
+                ContainerState::Starting => continue,
+                ContainerState::Running { .. } if new => self.say_started(name),
+                ContainerState::Exited(exit) if new && exit.cause == ExitCause::NotStarted => {
+                    let why = exit.message.clone().unwrap_or_default();
+                    self.say(name, Kind::Normal, "Created", format!("Created container: {name}"));
+                    self.say(name, Kind::Warning, "Failed", format!("Error: {why}"));
+                }
+                ContainerState::Exited(_) if new => self.say_started(name),
+                ContainerState::Running { .. } | ContainerState::Exited(_) => {}
+            }
+            if let ContainerState::Exited(exit) = &container.state
+                && self.backed_off.get(name) != Some(&exit.attempt)
+                && self.waits_to_restart(exit)
+            {
+                told.push((name.clone(), exit.attempt));
+                let message = format!(
+                    "Back-off restarting failed container {name} in pod {}_{}({})",
+                    self.pod.name_any(),
+                    self.pod.namespace().unwrap_or_default(),
+                    self.uid
+                );
+                self.say(name, Kind::Warning, "BackOff", message);
+            }
+            self.announced.insert(name.clone(), (container.attempt, true));
+        }
+        self.backed_off.extend(told);
+    }
+
+    fn say_started(&self, name: &str) {
+        self.say(name, Kind::Normal, "Created", format!("Created container: {name}"));
+        self.say(name, Kind::Normal, "Started", format!("Started container {name}"));
+    }
+
+    fn waits_to_restart(&self, exit: &Exit) -> bool {
+        lifecycle::restart_at(exit) > Timestamp::now()
+            && self.pod.metadata.deletion_timestamp.is_none()
+            && self.pod.spec.as_ref().and_then(|s| s.restart_policy.as_deref()) != Some("Never")
+    }
+}

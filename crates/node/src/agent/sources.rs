@@ -1,0 +1,118 @@
+//! Changes of ConfigMaps and Secrets that pods have as volumes.
+//!
+//! One watch for each namespace and kind that some pod needs, of metadata only: contents are fetched by the pod's worker, and
+//! only if the version differs from the one it has.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, Weak};
+
+use futures::StreamExt as _;
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::core::PartialObjectMeta;
+use kube::runtime::WatchStreamExt as _;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client, ResourceExt as _};
+use tokio::sync::broadcast;
+
+use super::lock;
+use super::pod::AbortOnDrop;
+use crate::objects::Holder;
+
+/// Pods that are slow to listen are told that they missed something.
+const QUEUE: usize = 1024;
+
+/// An object was made, changed or deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Change {
+    pub(crate) holder: Holder,
+    pub(crate) name: String,
+    /// `None` if it is gone.
+    pub(crate) version: Option<String>,
+}
+
+/// A watch that ends with the last pod that needs it.
+pub(crate) struct Watched {
+    changes: broadcast::Sender<Change>,
+    _task: AbortOnDrop,
+}
+
+/// The watches that run.
+pub(crate) struct Sources {
+    client: Client,
+    running: Mutex<BTreeMap<(Holder, String), Weak<Watched>>>,
+}
+
+/// What one pod listens to.
+#[derive(Default)]
+pub(crate) struct Listening {
+    heard: Vec<(Arc<Watched>, broadcast::Receiver<Change>)>,
+}
+
+impl Sources {
+    pub(crate) fn new(client: Client) -> Self {
+        Self { client, running: Mutex::default() }
+    }
+
+    /// Listens to everything that a pod of this namespace has in volumes.
+    pub(crate) fn listen(&self, namespace: &str, needed: &BTreeSet<(Holder, String)>) -> Listening {
+        let holders: BTreeSet<Holder> = needed.iter().map(|(holder, _)| *holder).collect();
+        let watches = holders.into_iter().map(|holder| self.watch(holder, namespace));
+        Listening { heard: watches.map(|w| (Arc::clone(&w), w.changes.subscribe())).collect() }
+    }
+
+    fn watch(&self, holder: Holder, namespace: &str) -> Arc<Watched> {
+        let mut running = lock(&self.running);
+        running.retain(|_, w| w.strong_count() > 0);
+        let key = (holder, namespace.to_owned());
+        if let Some(watched) = running.get(&key).and_then(Weak::upgrade) {
+            return watched;
+        }
+        let changes = broadcast::channel(QUEUE).0;
+        let task = match holder {
+            Holder::ConfigMap => tokio::spawn(follow::<ConfigMap>(
+                Api::namespaced(self.client.clone(), namespace),
+                holder,
+                changes.clone(),
+            )),
+            Holder::Secret => {
+                tokio::spawn(follow::<Secret>(Api::namespaced(self.client.clone(), namespace), holder, changes.clone()))
+            }
+        };
+        let watched = Arc::new(Watched { changes, _task: AbortOnDrop(task) });
+        running.insert(key, Arc::downgrade(&watched));
+        watched
+    }
+}
+
+impl Listening {
+    /// The next change; `None` when some were missed. Waits for ever if there is nothing to listen to.
+    pub(crate) async fn next(&mut self) -> Option<Change> {
+        if self.heard.is_empty() {
+            return std::future::pending().await;
+        }
+        let waits = self.heard.iter_mut().map(|(_, receiver)| Box::pin(receiver.recv()));
+        futures::future::select_all(waits).await.0.ok()
+    }
+}
+
+async fn follow<K>(api: Api<PartialObjectMeta<K>>, holder: Holder, changes: broadcast::Sender<Change>)
+where
+    K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
+{
+    let mut events = watcher(api, watcher::Config::default()).default_backoff().boxed();
+    while let Some(event) = events.next().await {
+        let (object, there) = match event {
+            Ok(Event::InitApply(object) | Event::Apply(object)) => (object, true),
+            Ok(Event::Delete(object)) => (object, false),
+            Ok(Event::Init | Event::InitDone) => continue,
+            Err(error) => {
+                tracing::debug!(%error, kind = holder.proper(), "watching for changes of volumes");
+                continue;
+            }
+        };
+        let name = object.name_any();
+        let version = object.metadata.resource_version.clone().filter(|_| there);
+        // Nobody listening is fine: the watch ends soon.
+        let _ = changes.send(Change { holder, name, version });
+    }
+}

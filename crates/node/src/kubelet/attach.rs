@@ -1,0 +1,88 @@
+//! `/attach/{namespace}/{pod}/{container}`: the standard streams of a container's own process, from now on.
+
+use std::sync::Arc;
+
+use axum::extract::{Path, Request, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use bytes::Bytes;
+use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::UnixStream;
+
+use super::session::{self, Input, Output, Session, Wish};
+use super::{Api, refuse};
+use crate::frames;
+use crate::launch::{ATTACHED, Command, PodDir};
+use crate::shim::short_path;
+
+pub(super) async fn serve(
+    State(api): State<Arc<Api>>,
+    Path((namespace, pod, container)): Path<(String, String, String)>,
+    request: Request,
+) -> Response {
+    let (entry, dir) = match api.find(&namespace, &pod) {
+        Ok(found) => found,
+        Err(response) => return *response,
+    };
+    let known =
+        entry.view.borrow().pod.spec.as_ref().is_some_and(|s| {
+            s.containers.iter().chain(s.init_containers.iter().flatten()).any(|c| c.name == container)
+        });
+    if !known {
+        return refuse(StatusCode::NOT_FOUND, format!("container \"{container}\" not found in pod \"{pod}\""));
+    }
+    let (parts, _) = request.into_parts();
+    let wish = Wish::parse(parts.uri.query().unwrap_or_default());
+    session::serve(parts, wish, move |session| async move {
+        attach(session, &dir, &container).await.map_err(|e| format!("error attaching to container: {e}"))
+    })
+    .await
+}
+
+/// Moves bytes between the client and the shim until the container ends or the client leaves.
+async fn attach(session: Session, dir: &PodDir, container: &str) -> std::io::Result<i32> {
+    let Session { mut input, output } = session;
+    let socket = short_path(dir.path())?;
+    let stream = UnixStream::connect(socket.path.join(PodDir::socket_name())).await?;
+    let (read, mut write) = stream.into_split();
+    let mut read = BufReader::new(read);
+    let mut line = serde_json::to_vec(&Command::Attach { container: container.to_owned() })?;
+    line.push(b'\n');
+    write.write_all(&line).await?;
+    // Until it answers the shim may tell other things on this line.
+    let mut answer = String::new();
+    while answer.trim() != ATTACHED {
+        answer.clear();
+        if read.read_line(&mut answer).await? == 0 {
+            return Err(std::io::Error::other(format!("container {container} is not running")));
+        }
+    }
+    let mut heard = Vec::new();
+    let mut buffer = vec![0_u8; 32 << 10];
+    loop {
+        tokio::select! {
+            count = read.read(&mut buffer) => {
+                let count = count?;
+                if count == 0 {
+                    return Ok(0);
+                }
+                heard.extend_from_slice(&buffer[..count]);
+                while let Some((kind, data)) = frames::take(&mut heard) {
+                    let part = if kind == frames::STDERR { Output::Stderr } else { Output::Stdout };
+                    if output.send(part(Bytes::from(data))).await.is_err() {
+                        return Ok(0);
+                    }
+                }
+            }
+            wanted = input.recv() => {
+                let frame = match wanted {
+                    Some(Input::Stdin(bytes)) => frames::encode(frames::STDIN, &bytes),
+                    Some(Input::Resize { width, height }) => frames::encode_size(width, height),
+                    Some(Input::StdinEnd) => frames::encode(frames::END, &[]),
+                    None => return Ok(0),
+                };
+                write.write_all(&frame).await?;
+            }
+        }
+    }
+}

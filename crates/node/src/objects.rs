@@ -1,0 +1,73 @@
+//! ConfigMaps and Secrets as a pod sees them: values by key, whichever of the two they come from. Pure.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+
+/// What holds values for pods, and what a kubelet calls it in its messages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Holder {
+    ConfigMap,
+    Secret,
+}
+
+impl Holder {
+    pub(crate) fn lower(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "configmap",
+            Self::Secret => "secret",
+        }
+    }
+
+    pub(crate) fn proper(self) -> &'static str {
+        match self {
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+        }
+    }
+}
+
+/// ConfigMaps and Secrets of the pod's namespace, as far as the pod names them.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Objects {
+    pub(crate) config_maps: BTreeMap<String, ConfigMap>,
+    pub(crate) secrets: BTreeMap<String, Secret>,
+}
+
+impl Objects {
+    /// All values of an object, as files have them; `None` if there is no such object.
+    pub(crate) fn files(&self, holder: Holder, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
+        match holder {
+            Holder::ConfigMap => {
+                let map = self.config_maps.get(name)?;
+                let text = map.data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into_bytes()));
+                let binary = map.binary_data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone()));
+                Some(text.chain(binary).collect())
+            }
+            Holder::Secret => {
+                let data = self.secrets.get(name)?.data.iter().flatten();
+                Some(data.map(|(k, v)| (k.clone(), v.0.clone())).collect())
+            }
+        }
+    }
+
+    /// The values that may be environment variables: binary data of ConfigMaps may not.
+    pub(crate) fn texts(&self, holder: Holder, name: &str) -> Option<BTreeMap<String, String>> {
+        match holder {
+            Holder::ConfigMap => Some(self.config_maps.get(name)?.data.clone().unwrap_or_default()),
+            Holder::Secret => {
+                let all = self.files(holder, name)?;
+                Some(all.into_iter().map(|(k, v)| (k, String::from_utf8_lossy(&v).into_owned())).collect())
+            }
+        }
+    }
+
+    /// The version of an object that was fetched; `None` if it was not there.
+    pub(crate) fn version(&self, holder: Holder, name: &str) -> Option<&str> {
+        let meta = match holder {
+            Holder::ConfigMap => &self.config_maps.get(name)?.metadata,
+            Holder::Secret => &self.secrets.get(name)?.metadata,
+        };
+        meta.resource_version.as_deref()
+    }
+}

@@ -1,0 +1,123 @@
+//! A connection to the shim: an agent that gives commands, or somebody attached to a container.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use crate::frames;
+use crate::launch::{ATTACHED, Command};
+
+/// A reader that is so far behind is dropped. An agent connects again and gets the newest state.
+const MOST: usize = 16 << 20;
+
+pub(super) struct Client {
+    stream: UnixStream,
+    heard: Vec<u8>,
+    queue: Vec<u8>,
+    /// The container whose streams it has.
+    pub(super) attached: Option<String>,
+    closing: bool,
+    gone: bool,
+}
+
+/// What a client wants.
+pub(super) enum Said {
+    Command(Command),
+    /// A frame for the container it is attached to.
+    Frame(u8, Vec<u8>),
+}
+
+impl AsFd for Client {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
+impl Client {
+    pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
+        stream.set_nonblocking(true)?;
+        Ok(Self { stream, heard: Vec::new(), queue: Vec::new(), attached: None, closing: false, gone: false })
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.gone || (self.closing && self.queue.is_empty())
+    }
+
+    pub(super) fn has_more(&self) -> bool {
+        !self.queue.is_empty()
+    }
+
+    /// Leaves once everything is sent.
+    pub(super) fn close(&mut self) {
+        self.closing = true;
+    }
+
+    pub(super) fn attach(&mut self, container: &str) {
+        self.tell(format!("{ATTACHED}\n").as_bytes());
+        self.attached = Some(container.to_owned());
+    }
+
+    pub(super) fn tell(&mut self, bytes: &[u8]) {
+        self.queue.extend_from_slice(bytes);
+        self.flush();
+        self.gone |= self.queue.len() > MOST;
+    }
+
+    /// Sends what can be sent without waiting.
+    pub(super) fn flush(&mut self) {
+        while !self.queue.is_empty() {
+            match self.stream.write(&self.queue) {
+                Ok(0) => self.gone = true,
+                Ok(count) => {
+                    self.queue.drain(..count);
+                    continue;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => self.gone = true,
+            }
+            return;
+        }
+    }
+
+    /// Reads what is there without waiting.
+    pub(super) fn listen(&mut self) {
+        let mut buffer = [0_u8; 64 << 10];
+        loop {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => {
+                    self.gone = true;
+                    return;
+                }
+                Ok(count) => {
+                    self.heard.extend_from_slice(&buffer[..count]);
+                    // Somebody who sends without end must not keep the others from their turn.
+                    if self.heard.len() > 1 << 20 {
+                        return;
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => {
+                    self.gone = true;
+                    return;
+                }
+            }
+        }
+    }
+
+    /// The next whole thing it has said. An attachment changes what the rest means, so one at a time.
+    pub(super) fn next(&mut self) -> Option<Said> {
+        if self.attached.is_some() {
+            return frames::take(&mut self.heard).map(|(kind, data)| Said::Frame(kind, data));
+        }
+        loop {
+            let end = self.heard.iter().position(|b| *b == b'\n')?;
+            let line: Vec<u8> = self.heard.drain(..=end).collect();
+            match serde_json::from_slice(&line) {
+                Ok(command) => return Some(Said::Command(command)),
+                Err(error) => eprintln!("a command was not understood: {error}"),
+            }
+        }
+    }
+}
