@@ -7,6 +7,7 @@ mod events;
 pub(crate) mod exec;
 mod forward;
 mod hooks;
+mod leftovers;
 pub(crate) mod link;
 mod node;
 mod pod;
@@ -37,17 +38,19 @@ use tokio_util::sync::CancellationToken;
 use crate::address::Addresses;
 use crate::agent::events::Recorder;
 use crate::agent::forward::ApiRoute;
-use crate::agent::link::{Link, remove_tree};
+use crate::agent::leftovers::pod_dirs;
+use crate::agent::link::remove_tree;
 use crate::agent::node::{Description, Readiness};
 use crate::agent::pod::{PodView, PodWorker};
 use crate::agent::pressure::Pressure;
 use crate::agent::sources::Sources;
 use crate::hosts::{Endpoint, ServiceAddresses};
 use crate::kubelet::Kubelet;
-use crate::launch::{Command, PodDir};
 use crate::lifecycle::Order;
 use crate::runtime::{OnProgress, Runtimes};
 
+pub(crate) use leftovers::clean_up;
+pub use leftovers::end_all_pods;
 pub use node::Capacity;
 
 /// What an agent needs to know.
@@ -186,6 +189,14 @@ impl Names {
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Does work that may wait, away from the tasks. A machine that cannot start a thread makes the runtime panic; in a task of
+/// its own that is an error like others.
+pub(crate) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
+    let task = tokio::spawn(async move { tokio::task::spawn_blocking(work).await });
+    let failed = || io::Error::other("starting a thread: the machine or this user has no room for another one");
+    task.await.map_err(|_| failed())?.map_err(|_| failed())
 }
 
 /// Runs a node agent until it is told to stop.
@@ -447,61 +458,4 @@ fn forget_missing(shared: &Arc<Shared>, workers: &mut JoinSet<()>, present: &BTr
             workers.spawn(async move { clean_up(&dir, Duration::from_secs(2)).await });
         }
     }
-}
-
-fn pod_dirs(data_dir: &Path) -> Vec<PodDir> {
-    let entries = fs::read_dir(data_dir.join("pods")).into_iter().flatten().flatten();
-    entries.filter(|e| e.path().is_dir()).map(|e| PodDir::at(&e.path())).collect()
-}
-
-/// Ends the processes of a pod and removes its directory.
-pub(crate) async fn clean_up(dir: &PodDir, grace: Duration) {
-    end_pod(dir, grace).await;
-    let (path, memory) = (dir.path().to_owned(), dir.memory());
-    let _ = tokio::task::spawn_blocking(move || {
-        let _ = remove_tree(&memory);
-        if let Err(error) = remove_tree(&path) {
-            tracing::warn!(%error, path = %path.display(), "a pod's directory was not removed");
-        }
-    })
-    .await;
-}
-
-/// Ends whatever a pod's shim holds, and the shim. It is gone afterwards, one way or the other.
-async fn end_pod(dir: &PodDir, grace: Duration) {
-    let mut patience = Duration::from_secs(2);
-    if let Ok(mut link) = Link::connect(dir).await {
-        let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
-        if link.send(&Command::End { grace_ms }).await.is_ok() {
-            patience += grace + Duration::from_secs(3);
-        }
-    }
-    // One that cannot be reached has just said its last word, or hangs; what it holds dies with it.
-    let pid = link::recorded(dir).shim_pid;
-    let gone = async {
-        while is_shim_of(pid, dir) {
-            tokio::time::sleep(Duration::from_millis(2)).await;
-        }
-    };
-    if tokio::time::timeout(patience, gone).await.is_err() && is_shim_of(pid, dir) {
-        tracing::warn!(pid, "a shim did not end and is killed");
-        let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
-    }
-}
-
-/// Whether a process is the shim of a pod. One that has ended and waits for its parent has no command line.
-fn is_shim_of(pid: i32, dir: &PodDir) -> bool {
-    use std::os::unix::ffi::OsStrExt as _;
-    let path = dir.path().as_os_str().as_bytes();
-    pid > 0
-        && fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.split(|b| *b == 0).any(|word| word == path))
-}
-
-/// Ends all pods of a data directory, with or without an agent: no process of theirs is left afterwards.
-pub async fn end_all_pods(data_dir: &Path, grace: Duration) {
-    let mut all = JoinSet::new();
-    for dir in pod_dirs(data_dir) {
-        all.spawn(async move { end_pod(&dir, grace).await });
-    }
-    while all.join_next().await.is_some() {}
 }

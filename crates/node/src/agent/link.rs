@@ -51,7 +51,7 @@ impl Link {
     pub(crate) async fn start(dir: &PodDir, command: &[OsString]) -> io::Result<Self> {
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let log = OpenOptions::new().create(true).append(true).open(dir.shim_log())?;
-        let mut process = std::process::Command::new(program);
+        let mut process = tokio::process::Command::new(program);
         process
             .args(arguments)
             .arg("run")
@@ -73,8 +73,7 @@ impl Link {
                 Ok(link) => break link,
                 Err(_) if tokio::time::Instant::now() < deadline => tokio::time::sleep(Duration::from_millis(3)).await,
                 Err(error) => {
-                    let _ = child.kill();
-                    let _ = child.wait();
+                    let _ = child.kill().await;
                     let said = fs::read_to_string(dir.shim_log()).unwrap_or_default();
                     let last = said.lines().last().map(|l| format!(": {l}")).unwrap_or_default();
                     return Err(io::Error::new(error.kind(), format!("the shim did not start{last}")));
@@ -82,7 +81,7 @@ impl Link {
             }
         };
         // Reaped when it ends; nobody waits for it otherwise.
-        tokio::task::spawn_blocking(move || child.wait());
+        tokio::spawn(async move { child.wait().await });
         Ok(link)
     }
 

@@ -9,17 +9,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Client, ResourceExt as _};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use super::Shared;
 use super::events::Kind;
-use super::link::{Link, record_without_shim, remove_tree};
+use super::link::{Link, record_without_shim};
 use super::probe::Finding;
 use super::sources::{Change, Listening};
-use super::{Shared, clean_up, lock};
-use crate::launch::{Command, ContainerState, ExitCause, PodDir, PodRecord};
+use crate::launch::{Command, PodDir, PodRecord};
 use crate::lifecycle::{self, Action, Health, ImageState, Order, Situation, Step};
 use crate::runtime::Image;
 use crate::volumes::{self, Supplies};
@@ -29,6 +27,7 @@ mod containers;
 mod images;
 mod prepare;
 mod probing;
+mod report;
 mod supply;
 
 /// The newest a worker has been told about its pod.
@@ -234,7 +233,7 @@ impl PodWorker {
     /// Finds what an earlier agent has left.
     async fn adopt(&mut self) {
         if !self.dir.path().exists() {
-            self.record = lost_with_directory(&self.pod);
+            self.record = report::lost_with_directory(&self.pod);
             return;
         }
         match Link::connect(&self.dir).await {
@@ -363,13 +362,6 @@ impl PodWorker {
         self.next_look(&step)
     }
 
-    /// Says to who waits for the end of all pods that this one has ended.
-    fn tell_over(&self) {
-        if let Some(entry) = lock(&self.shared.pods).get(&self.uid) {
-            entry.over.send_replace(self.over);
-        }
-    }
-
     fn situation(&self) -> Situation<'_> {
         Situation {
             pod: &self.pod,
@@ -423,97 +415,6 @@ impl PodWorker {
             Note::StartedUp { container, attempt, failed } => self.started_up(&container, attempt, failed).await,
         }
     }
-
-    async fn write_status(&mut self, step: &Step) {
-        self.write_again = None;
-        let address = self.address.map(|a| a.to_string());
-        let situation = Situation { address: address.as_deref(), ..self.situation() };
-        let status = lifecycle::status::status(&situation, step);
-        let Ok(value) = serde_json::to_value(&status) else { return };
-        let known = self.pod.status.as_ref().and_then(|s| serde_json::to_value(s).ok());
-        if self.written.as_ref() == Some(&value) || known.as_ref() == Some(&value) {
-            return;
-        }
-        let api = self.api();
-        let patch = serde_json::json!({"metadata": {"uid": self.uid}, "status": value});
-        match api.patch_status(&self.pod.name_any(), &PatchParams::default(), &Patch::Merge(patch)).await {
-            Ok(pod) => {
-                self.written = Some(value);
-                self.absorb(&pod);
-            }
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
-                tracing::debug!(%status.message, "the pod is gone or another one");
-            }
-            Err(error) => {
-                tracing::warn!(%error, pod = %self.pod.name_any(), "a pod's status was not written");
-                self.write_again = Some(Instant::now() + WRITE_RETRY);
-            }
-        }
-    }
-
-    fn api(&self) -> Api<Pod> {
-        let client: Client = self.shared.client.clone();
-        Api::namespaced(client, &self.pod.namespace().unwrap_or_default())
-    }
-
-    /// A pod that has ended needs no shim; its logs and exit codes are in its directory.
-    async fn dismiss_shim(&mut self) {
-        if let Some(link) = &mut self.link {
-            let _ = link.send(&Command::End { grace_ms: 0 }).await;
-        }
-    }
-
-    /// Removes what a pod that has ended no longer needs: its volumes and the changes it made to its image. Logs stay.
-    async fn give_back(&mut self) {
-        if self.given_back || self.link.is_some() {
-            return;
-        }
-        self.given_back = true;
-        let dir = self.dir.clone();
-        let _ = tokio::task::spawn_blocking(move || {
-            let containers = fs::read_dir(dir.path().join("containers")).into_iter().flatten().flatten();
-            let starts = containers.flat_map(|c| fs::read_dir(c.path()).into_iter().flatten().flatten());
-            let scratch = starts.filter(|s| s.file_type().is_ok_and(|t| t.is_dir())).map(|s| s.path());
-            for path in scratch.chain([dir.volumes(), dir.memory()]) {
-                if let Err(error) = remove_tree(&path) {
-                    tracing::debug!(%error, path = %path.display(), "room of a pod that has ended was not given back");
-                }
-            }
-        })
-        .await;
-    }
-
-    /// Tells the API server that nothing of the pod is left on this node.
-    async fn release(&mut self) {
-        if self.released {
-            return;
-        }
-        let preconditions = Preconditions { uid: Some(self.uid.clone()), resource_version: None };
-        let parameters = DeleteParams {
-            grace_period_seconds: Some(0),
-            preconditions: Some(preconditions),
-            ..DeleteParams::default()
-        };
-        match self.api().delete(&self.pod.name_any(), &parameters).await {
-            Ok(_) => self.released = true,
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => self.released = true,
-            Err(error) => {
-                tracing::warn!(%error, pod = %self.pod.name_any(), "a pod was not released");
-                self.write_again = Some(Instant::now() + WRITE_RETRY);
-            }
-        }
-    }
-
-    /// The pod is gone from the API server: nothing of it stays here.
-    async fn leave(mut self) {
-        self.shared.names.set_endpoint(&self.uid, None);
-        self.link = None;
-        clean_up(&self.dir, FORCED_GRACE).await;
-        if let Some(address) = self.address {
-            self.shared.addresses.release(address);
-        }
-        lock(&self.shared.pods).remove(&self.uid);
-    }
 }
 
 fn far() -> Instant {
@@ -530,37 +431,4 @@ async fn shim_says(link: &mut Option<Link>) -> bool {
         Some(link) => link.record.changed().await.is_ok(),
         None => std::future::pending().await,
     }
-}
-
-/// The API server says that containers of this pod ran, but its directory is gone: they are lost.
-fn lost_with_directory(pod: &Pod) -> PodRecord {
-    use crate::launch::ContainerRecord;
-    let status = pod.status.as_ref();
-    let phase = status.and_then(|s| s.phase.as_deref());
-    if matches!(phase, Some("Succeeded" | "Failed")) {
-        return PodRecord::default();
-    }
-    let all = status
-        .into_iter()
-        .flat_map(|s| s.container_statuses.iter().flatten().chain(s.init_container_statuses.iter().flatten()));
-    let ran = all.filter(|c| c.container_id.is_some());
-    let containers = ran.map(|c| {
-        let attempt = u32::try_from(c.restart_count).unwrap_or(0);
-        let code = c.state.as_ref().and_then(|s| s.terminated.as_ref()).map(|t| t.exit_code);
-        let started = c.state.as_ref().and_then(|s| s.running.as_ref()?.started_at.as_ref()).map(|t| t.0);
-        let state = match code {
-            Some(code) => ContainerState::Exited(crate::launch::Exit {
-                attempt,
-                code,
-                cause: ExitCause::Ended,
-                message: None,
-                started,
-                finished: Timestamp::now(),
-            }),
-            None => ContainerState::Running { pid: 0, started: started.unwrap_or_else(Timestamp::now) },
-        };
-        (c.name.clone(), ContainerRecord { attempt, state, previous: None })
-    });
-    let record = PodRecord { containers: containers.collect(), ..PodRecord::default() };
-    lifecycle::without_shim(&record, Timestamp::now())
 }

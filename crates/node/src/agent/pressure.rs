@@ -15,7 +15,7 @@ use k8s_openapi::api::core::v1::Pod;
 use nix::unistd::Pid;
 
 use super::node::{self, Description, Readiness};
-use super::{PodEntry, Shared, link, lock};
+use super::{PodEntry, Shared, apart, link, lock};
 use crate::launch::{ContainerState, PodDir};
 use crate::lifecycle::Order;
 use crate::quantity;
@@ -123,7 +123,7 @@ pub(super) async fn watch(shared: Arc<Shared>, description: Description) {
         let pods: Vec<(String, PodEntry)> =
             lock(&shared.pods).iter().filter(|(_, e)| !*e.over.borrow()).map(|(u, e)| (u.clone(), e.clone())).collect();
         let data_dir = shared.options.data_dir.clone();
-        let Ok((pressure, evictions)) = tokio::task::spawn_blocking(move || look(&data_dir, &pods)).await else {
+        let Ok((pressure, evictions)) = apart(move || look(&data_dir, &pods)).await else {
             continue;
         };
         for (uid, order) in evictions {

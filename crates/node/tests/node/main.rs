@@ -88,7 +88,7 @@ cases!(
 
 /// The same cases with an agent that is an ordinary user: user namespaces, no control groups, no port 443.
 mod for_an_ordinary_user {
-    const USER: u32 = 54321;
+    pub(crate) const USER: u32 = 54321;
 
     macro_rules! cases {
         ($($module:ident: $($name:ident),* ;)*) => {

@@ -54,8 +54,8 @@ async fn commands_run_in_containers_and_ports_are_forwarded() {
 
 fn kubectl(world: &World, words: &[&str], input: &str) -> Output {
     let mut child = Command::new(world.kubectl())
-        .args(words)
         .args(["--namespace", &world.namespace])
+        .args(words)
         .env("KUBECONFIG", &world.kubeconfig)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -124,10 +124,16 @@ pub(crate) async fn kubectl_reaches_into_pods(world: World) {
         }
         assert_eq!(output.status.code(), Some(3), "{text}");
 
-        let run = kubectl(&world, &["attach", "-i", "host"], "first\nsecond\n");
-        let (code, out, err) = said(&run);
-        assert_eq!(code, Some(0), "{err}");
-        let _ = out;
+        // It stays as long as the container does, whose input ends with what it is given.
+        let mut attached = Command::new(world.kubectl())
+            .args(["attach", "-i", "host", "-n", &world.namespace])
+            .env("KUBECONFIG", &world.kubeconfig)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("kubectl starts");
+        attached.stdin.take().expect("stdin").write_all(b"first\nsecond\n").expect("input");
         let mut log = String::new();
         for _ in 0..100 {
             log = said(&kubectl(&world, &["logs", "host"], "")).1;
@@ -137,6 +143,9 @@ pub(crate) async fn kubectl_reaches_into_pods(world: World) {
             std::thread::sleep(Duration::from_millis(100));
         }
         assert!(log.contains("got first\ngot second\nover\n"), "{log}");
+        attached.kill().expect("kill");
+        let seen = attached.wait_with_output().expect("kubectl ends");
+        assert!(String::from_utf8_lossy(&seen.stdout).contains("got first\ngot second\n"), "{seen:?}");
 
         let dir = tempfile::tempdir().expect("dir");
         let (there, back) = (dir.path().join("there"), dir.path().join("back"));
@@ -156,7 +165,9 @@ pub(crate) async fn kubectl_reaches_into_pods(world: World) {
             .spawn()
             .expect("kubectl starts");
         let mut first = String::new();
-        std::io::BufReader::new(forward.stdout.take().expect("stdout")).read_line(&mut first).expect("a line");
+        // Held until the end: it talks about every connection.
+        let mut talk = std::io::BufReader::new(forward.stdout.take().expect("stdout"));
+        talk.read_line(&mut first).expect("a line");
         let port = first.split("127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next()).expect("a port").to_owned();
         for _ in 0..3 {
             let mut stream = std::net::TcpStream::connect(format!("127.0.0.1:{port}")).expect("a connection");
@@ -167,6 +178,7 @@ pub(crate) async fn kubectl_reaches_into_pods(world: World) {
         }
         forward.kill().expect("kill");
         forward.wait().expect("wait");
+        drop(talk);
         world
     })
     .await;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::{Delay, Note, PULL_RETRY, PodWorker, SLOW_PULL};
+use crate::agent::apart;
 use crate::agent::events::Kind;
 use crate::lifecycle::{ImageState, containers};
 use crate::runtime::Image;
@@ -26,7 +27,7 @@ impl PodWorker {
             self.images.insert(container.clone(), ImageState::Pulling);
             let (runtimes, notes, begun) = (self.shared.runtimes.clone(), self.notes.0.clone(), Instant::now());
             tokio::spawn(async move {
-                let mut resolving = tokio::task::spawn_blocking(move || runtimes.resolve(&reference));
+                let mut resolving = Box::pin(apart(move || runtimes.resolve(&reference)));
                 let result = match tokio::time::timeout(SLOW_PULL, &mut resolving).await {
                     Ok(result) => result,
                     Err(_) => {
