@@ -93,10 +93,34 @@ pub enum Effect {
     DeleteDriver { name: String, uid: String },
     /// Delete pods and objects of every submission but this one.
     DeleteStrays { keep: Option<String> },
-    /// Delete services and ingresses that lead to the driver.
-    DeleteExposure,
+    /// Delete what stands around the driver.
+    DeleteExposure(Exposed),
     /// Delete the application itself.
     DeleteApplication,
+}
+
+/// Kinds of what stands around a driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Exposed {
+    pub services: bool,
+    pub ingresses: bool,
+    pub budget: bool,
+}
+
+impl Exposed {
+    /// Whatever there may be, also from an earlier specification.
+    pub const ALL: Exposed = Exposed { services: true, ingresses: true, budget: true };
+
+    /// What the current run has, by its status and specification.
+    fn of(app: &App<'_>) -> Self {
+        let (info, spec) = (&app.status.driver_info, app.subject.spec);
+        let more = !spec.driver_ingress_options.is_empty();
+        Exposed {
+            services: more || info.web_ui_service_name.is_some(),
+            ingresses: more || info.web_ui_ingress_name.is_some(),
+            budget: spec.driver_pod_disruption_budget == Some(true),
+        }
+    }
 }
 
 /// Something people should see.

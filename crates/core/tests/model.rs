@@ -194,7 +194,7 @@ impl World {
                     result = self.with_app(|app| submitted(app, attempt, &outcome, self.now));
                 }
                 Effect::DeleteApplication => self.gone = true,
-                Effect::DeleteStrays { .. } | Effect::DeleteExposure => {}
+                Effect::DeleteStrays { .. } | Effect::DeleteExposure(_) => {}
             }
         }
         Ok(result)

@@ -10,6 +10,7 @@ use kube::runtime::events::Recorder;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::pods::{AppKey, PodIndex};
+use crate::tell::News;
 
 /// The first wait after a failed pass; it doubles from there.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
@@ -19,7 +20,7 @@ pub struct Context {
     pub client: Client,
     pub options: Options,
     pub pods: Arc<PodIndex>,
-    pub recorder: Recorder,
+    pub news: News,
     pub metrics: Arc<Metrics>,
     /// Versions of applications that this operator itself has replaced: a cache that still shows one lags behind.
     replaced: Mutex<HashMap<AppKey, String>>,
@@ -31,10 +32,11 @@ impl Context {
         client: Client,
         options: Options,
         pods: Arc<PodIndex>,
-        recorder: Recorder,
+        recorder: &Recorder,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Context { client, options, pods, recorder, metrics, replaced: Mutex::default(), failures: Mutex::default() }
+        let news = News::start(recorder);
+        Context { client, options, pods, news, metrics, replaced: Mutex::default(), failures: Mutex::default() }
     }
 
     /// Remembers that `version` of an application is no longer the current one.

@@ -92,7 +92,7 @@ async fn work(
         let pods = Arc::new(PodIndex::default());
         synced.push(pods.clone());
         let recorder = Recorder::new(client.clone(), REPORTER.into());
-        let ctx = Arc::new(Context::new(client.clone(), options.clone(), pods, recorder, metrics.clone()));
+        let ctx = Arc::new(Context::new(client.clone(), options.clone(), pods, &recorder, metrics.clone()));
         let executors = options.executors.clone();
         scopes.spawn(executors::look_after(client.clone(), executors, namespace.clone(), until.clone()));
         scopes.spawn(look_after(ctx, namespace, until.clone()));

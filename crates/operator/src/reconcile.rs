@@ -105,7 +105,7 @@ async fn pass(app: &SparkApplication, ctx: &Context) -> Result<Action, Error> {
         }
         ctx.metrics.executors(app, old, new);
     }
-    tell::tell(ctx, app, &decision.events).await;
+    tell::tell(ctx, app, &decision.events);
     Ok(match decision.wake {
         Some(at) => {
             let wait = at.duration_since(Timestamp::now());
@@ -134,7 +134,7 @@ async fn act(
             Effect::DeleteStrays { keep } => {
                 writes::delete_strays(&ctx.client, namespace, name, keep.as_deref()).await?;
             }
-            Effect::DeleteExposure => writes::delete_exposure(&ctx.client, namespace, name).await?,
+            Effect::DeleteExposure(kinds) => writes::delete_exposure(&ctx.client, namespace, name, kinds).await?,
             Effect::DeleteApplication => writes::delete_application(&ctx.client, app).await?,
             Effect::Submit { attempt } => {
                 let outcome = submit(app, ctx, wanted, attempt).await?;

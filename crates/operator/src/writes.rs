@@ -6,7 +6,7 @@
 
 use firesteel_api::{ExecutorGrant, SparkApplication, names};
 use firesteel_core::driver_pod::{DriverPod, Owner};
-use firesteel_core::lifecycle::{Created, Submission};
+use firesteel_core::lifecycle::{Created, Exposed, Submission};
 use firesteel_core::run::Run;
 use firesteel_spark::driver::Object;
 use k8s_openapi::NamespaceResourceScope;
@@ -261,11 +261,18 @@ pub async fn delete_strays(client: &Client, namespace: &str, app: &str, keep: Op
 }
 
 /// Deletes what stands around an application's driver while it runs.
-pub async fn delete_exposure(client: &Client, namespace: &str, app: &str) -> Result<(), Error> {
+pub async fn delete_exposure(client: &Client, namespace: &str, app: &str, kinds: Exposed) -> Result<(), Error> {
     let selector = format!("{}={app},{}=driver", names::LABEL_APP_NAME, names::LABEL_EXPOSES);
-    delete_all::<Service>(client, namespace, &selector).await?;
-    delete_all::<Ingress>(client, namespace, &selector).await?;
-    delete_all::<PodDisruptionBudget>(client, namespace, &selector).await
+    if kinds.services {
+        delete_all::<Service>(client, namespace, &selector).await?;
+    }
+    if kinds.ingresses {
+        delete_all::<Ingress>(client, namespace, &selector).await?;
+    }
+    if kinds.budget {
+        delete_all::<PodDisruptionBudget>(client, namespace, &selector).await?;
+    }
+    Ok(())
 }
 
 async fn delete_all<K>(client: &Client, namespace: &str, selector: &str) -> Result<(), Error>

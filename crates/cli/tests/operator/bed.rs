@@ -176,6 +176,11 @@ impl Bed {
             "type": "Python", "mode": "cluster", "sparkVersion": "4.1.4", "image": IMAGE,
             "mainApplicationFile": "local:///script/script.py", "arguments": arguments,
             "volumes": [{"name": "script", "configMap": {"name": "script"}}],
+            // A busy machine takes more than Spark's 10 seconds to open a connection.
+            "sparkConf": {
+                "spark.kubernetes.driver.connectionTimeout": "120000", "spark.kubernetes.driver.requestTimeout": "120000",
+                "spark.network.timeout": "600s",
+            },
             "driver": role, "executor": role,
         });
         merge(

@@ -219,8 +219,10 @@ pub(crate) async fn page_answers_on_its_services_name(bed: &Bed) {
     })
     .await;
     let said = bed.pods.logs("visitor", &LogParams::default()).await.unwrap();
-    let id = bed.apps.get("page").await.unwrap().status.unwrap().spark_application_id.unwrap();
-    assert!(said.contains(&id), "{id} is not in {said}");
+    let app = bed.apps.get("page").await.unwrap();
+    let last = said.lines().last().unwrap_or_default();
+    let id = app.status.as_ref().unwrap().spark_application_id.clone().unwrap_or_default();
+    assert!(said.contains(&id), "{id:?} is not in {last:?}; {}", message(&app));
     bed.apps.delete("page", &DeleteParams::background()).await.unwrap();
     bed.no_pods("page").await;
 }

@@ -1,7 +1,8 @@
 //! Applications with real Spark, looked after by the real operator, as processes: on the local cluster all cases, and on a
 //! real control plane with our agent as its node the first five (ignored by default; `tests/real` runs them).
 //!
-//! One cluster serves all cases; each case is a function that panics when it does not hold.
+//! One cluster serves all cases; each case is a function that panics when it does not hold. `FIRESTEEL_CASES=page` runs only
+//! those whose name has that in it.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
 
@@ -55,7 +56,8 @@ fn others() -> Vec<Case> {
 
 /// Runs cases side by side and tells how each went.
 async fn run(bed: &Rc<Bed>, cases: Vec<Case>) {
-    let running = cases.into_iter().map(|(name, case)| {
+    let only = std::env::var("FIRESTEEL_CASES").unwrap_or_default();
+    let running = cases.into_iter().filter(|(name, _)| name.contains(&only)).map(|(name, case)| {
         let bed = bed.clone();
         async move {
             let began = Instant::now();

@@ -6,7 +6,7 @@ use firesteel_api::spark_application::{DriverInfo, ExecutorCounts};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::{App, Decision, Effect, Event, Limits, Observation, Seen};
+use super::{App, Decision, Effect, Event, Exposed, Limits, Observation, Seen};
 use crate::driver_pod::{DriverPod, Outcome, Owner, PodPhase, Words};
 use crate::executors::{self, ExecutorSeen, ExecutorState, Gone, Summary};
 use crate::phase::Phase;
@@ -224,7 +224,7 @@ impl<'a> Draft<'a> {
                 *confirmed
             }
         };
-        self.effects.push(Effect::DeleteExposure);
+        self.effects.push(Effect::DeleteExposure(Exposed::ALL));
         self.effects.push(Effect::DeleteStrays { keep: None });
         if driver_is_gone && seen.executors.is_empty() && seen.strays == 0 {
             return true;
@@ -368,7 +368,7 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn after_success(&mut self, seen: &Observation, limits: &Limits) {
-        self.effects.push(Effect::DeleteExposure);
+        self.effects.push(Effect::DeleteExposure(Exposed::of(self.app)));
         if restart::after_success(self.app.subject.spec) {
             self.forget_run();
             self.enter(Phase::PendingRerun, "");
@@ -393,7 +393,7 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn after_failure(&mut self, since: Timestamp, seen: &Observation, limits: &Limits) {
-        self.effects.push(Effect::DeleteExposure);
+        self.effects.push(Effect::DeleteExposure(Exposed::of(self.app)));
         self.end_driver(seen);
         let count = self.status.run_failures.unwrap_or(self.status.execution_attempts);
         match restart::after(self.app.subject.spec, Failure::Run, count, since) {
@@ -417,7 +417,7 @@ impl<'a> Draft<'a> {
             Retry::At(at) if self.now < at => self.wake_at(at),
             Retry::At(_) => self.start(seen),
             Retry::Never => {
-                self.effects.push(Effect::DeleteExposure);
+                self.effects.push(Effect::DeleteExposure(Exposed::ALL));
                 self.effects.push(Effect::DeleteStrays { keep: None });
                 self.status.termination_time = Some(Time(self.now));
                 let message = self.status.application_state.error_message.clone();

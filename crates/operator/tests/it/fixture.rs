@@ -207,12 +207,6 @@ impl Fixture {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
-
-    pub(crate) async fn reasons(&self) -> Vec<String> {
-        let events: Api<Event> = Api::namespaced(self.client.clone(), self.namespace.name());
-        let list = events.list(&ListParams::default()).await.unwrap();
-        list.items.into_iter().filter_map(|e| e.reason).collect()
-    }
 }
 
 /// Runs a test on threads with room for the large values of an unoptimised build.
