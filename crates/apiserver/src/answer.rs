@@ -54,10 +54,10 @@ pub(crate) fn failure(failure: &Failure) -> Reply {
 
 /// One object.
 pub(crate) fn object(kind: &Kind, accepted: Accepted, code: u16, object: &Stored) -> Reply {
-    if accepted.form == Form::Plain && !accepted.yaml && !crate::versions::differs(kind, &object.value) {
+    if accepted.form == Form::Plain && !accepted.yaml && !crate::versions::differs(kind, object.api_version()) {
         return json_bytes(code, object.text());
     }
-    fresh(kind, accepted, code, &object.value)
+    fresh(kind, accepted, code, &object.value())
 }
 
 /// One object that is not (or not like this) in the store.
@@ -123,7 +123,7 @@ pub(crate) fn list(kind: &Kind, accepted: Accepted, include: crate::table::Inclu
     match accepted.form {
         Form::Plain if !accepted.yaml => {
             let head = meta(json!({"kind": &*kind.list_kind, "apiVersion": kind.api_version()})).to_string();
-            let size: usize = page.items.iter().map(|i| i.text().len() + 1).sum();
+            let size: usize = page.items.iter().map(|item| item.text().len() + 1).sum();
             let mut out = BytesMut::with_capacity(head.len() + size + 16);
             out.put_slice(&head.as_bytes()[..head.len() - 1]);
             out.put_slice(b",\"items\":[");
@@ -131,17 +131,17 @@ pub(crate) fn list(kind: &Kind, accepted: Accepted, include: crate::table::Inclu
                 if index > 0 {
                     out.put_u8(b',');
                 }
-                if kind.custom.is_some() && !crate::versions::differs(kind, &item.value) {
-                    out.put_slice(&item.text());
-                } else {
-                    out.put_slice(in_list(kind, &item.value).to_string().as_bytes());
+                match (crate::versions::differs(kind, item.api_version()), kind.custom.is_some()) {
+                    (false, true) => out.put_slice(&item.text()),
+                    (false, false) => item.write_untyped(&mut out),
+                    (true, _) => out.put_slice(in_list(kind, &item.value()).to_string().as_bytes()),
                 }
             }
             out.put_slice(b"]}");
             Ok(json_bytes(200, out.freeze()))
         }
         Form::Plain => {
-            let items: Vec<Value> = page.items.iter().map(|i| in_list(kind, &i.value)).collect();
+            let items: Vec<Value> = page.items.iter().map(|i| in_list(kind, &i.value())).collect();
             Ok(value(
                 Some(accepted),
                 200,
@@ -149,12 +149,13 @@ pub(crate) fn list(kind: &Kind, accepted: Accepted, include: crate::table::Inclu
             ))
         }
         Form::Metadata => {
-            let items: Vec<Value> = page.items.iter().map(|i| partial(&i.value)).collect();
+            let items: Vec<Value> = page.items.iter().map(|i| partial(&i.value())).collect();
             let list = json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "items": items});
             Ok(value(Some(accepted), 200, &meta(list)))
         }
         Form::Table => {
-            let table = crate::table::of(kind, page.items.iter().map(|i| &i.value), include, true);
+            let values: Vec<_> = page.items.iter().map(|item| item.value()).collect();
+            let table = crate::table::of(kind, values.iter().map(|value| &**value), include, true);
             Ok(value(Some(accepted), 200, &meta(table)))
         }
     }

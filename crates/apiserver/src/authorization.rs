@@ -111,16 +111,16 @@ pub(crate) fn decide(state: &State, user: &User, access: &Access) -> Option<Stri
         return Some(String::new());
     }
     grants(state, user, &access.namespace).into_iter().find_map(|(binding, home, subject)| {
-        role_rules(state, &binding.value, &home).iter().any(|rule| permits(rule, access)).then(|| {
+        role_rules(state, &binding.value(), &home).iter().any(|rule| permits(rule, access)).then(|| {
             let kind = if home.is_empty() { "ClusterRoleBinding" } else { "RoleBinding" };
             let name = match home.as_str() {
-                "" => crate::meta::name(&binding.value).to_owned(),
-                namespace => format!("{}/{namespace}", crate::meta::name(&binding.value)),
+                "" => crate::meta::name(&binding.value()).to_owned(),
+                namespace => format!("{}/{namespace}", crate::meta::name(&binding.value())),
             };
             format!(
                 "RBAC: allowed by {kind} {name:?} of {} {:?} to {subject}",
-                crate::meta::text(&binding.value, "/roleRef/kind"),
-                crate::meta::text(&binding.value, "/roleRef/name")
+                crate::meta::text(&binding.value(), "/roleRef/kind"),
+                crate::meta::text(&binding.value(), "/roleRef/name")
             )
         })
     })
@@ -130,7 +130,7 @@ pub(crate) fn decide(state: &State, user: &User, access: &Access) -> Option<Stri
 pub(crate) fn rules_for(state: &State, user: &User, namespace: &str) -> Vec<Value> {
     grants(state, user, namespace)
         .into_iter()
-        .flat_map(|(binding, home, _)| role_rules(state, &binding.value, &home))
+        .flat_map(|(binding, home, _)| role_rules(state, &binding.value(), &home))
         .collect()
 }
 
@@ -142,7 +142,7 @@ fn grants(state: &State, user: &User, namespace: &str) -> Vec<(std::sync::Arc<cr
         .into_iter()
         .map(|b| (b, String::new()))
         .chain(here.into_iter().map(|b| (b, namespace.to_owned())))
-        .filter_map(|(binding, home)| concerned(&binding.value, user, &home).map(|subject| (binding, home, subject)))
+        .filter_map(|(binding, home)| concerned(&binding.value(), user, &home).map(|subject| (binding, home, subject)))
         .collect()
 }
 
@@ -185,7 +185,7 @@ fn role_rules(state: &State, binding: &Value, home: &str) -> Vec<Value> {
         "Role" if !home.is_empty() => state.store.get(ROLES, home, name),
         _ => None,
     };
-    role.and_then(|r| r.value.get("rules").and_then(Value::as_array).cloned()).unwrap_or_default()
+    role.and_then(|r| r.value().get("rules").and_then(Value::as_array).cloned()).unwrap_or_default()
 }
 
 fn lists(rule: &Value, field: &str, wanted: impl Fn(&str) -> bool) -> bool {

@@ -66,7 +66,7 @@ fn restore_definitions(state: &State) {
     let Ok(stored) = stored else { return };
     let mut kinds = (*state.kinds.load_full()).clone();
     for (_, definition) in &stored.items {
-        crate::crd::register(&mut kinds, &definition.value);
+        crate::crd::register(&mut kinds, &definition.value());
     }
     state.kinds.store(Arc::new(kinds));
 }

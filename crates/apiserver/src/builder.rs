@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use axum::body::Body;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use tokio::net::TcpListener;
@@ -58,6 +59,7 @@ impl ApiServer {
             names: Vec::new(),
             tokens: Tokens::default(),
             enforce: true,
+            history: crate::store::HISTORY,
         }
     }
 }
@@ -70,6 +72,7 @@ pub struct Builder {
     names: Vec<String>,
     tokens: Tokens,
     enforce: bool,
+    history: usize,
 }
 
 impl Builder {
@@ -108,14 +111,21 @@ impl Builder {
         self
     }
 
+    /// How many changes of each resource are remembered. Watches and pages of lists that ask for older ones are told 410.
+    #[must_use]
+    pub fn history(mut self, changes: usize) -> Self {
+        self.history = changes;
+        self
+    }
+
     /// Starts serving.
     ///
     /// # Errors
     /// When the address is taken, or the data directory is in use, unreadable or from a newer version.
     pub async fn start(self) -> Result<RunningServer, StartError> {
         let store = match &self.data_dir {
-            Some(directory) => Store::journaled(Journal::open(directory)?)?,
-            None => Store::in_memory(),
+            Some(directory) => Store::journaled(Journal::open(directory)?, self.history)?,
+            None => Store::in_memory(self.history),
         };
         let pki = Pki::load_or_make(self.data_dir.as_deref())?;
         let listen = |source| StartError::Listen { address: self.bind, source };
@@ -219,6 +229,11 @@ impl RunningServer {
         self.state.pki.serving(user, groups, names)
     }
 
+    /// Answers a request of a user without a connection, as it would be answered over one.
+    pub async fn answer(&self, user: &str, groups: &[&str], request: http::Request<Body>) -> http::Response<Body> {
+        crate::handler::serve(self.state.clone(), Some(Arc::new(User::new(user, groups))), request).await
+    }
+
     fn kubeconfig_with(&self, user: &str, credentials: &Credentials) -> String {
         let url = self.url();
         let ca = STANDARD.encode(self.ca_pem());
@@ -232,10 +247,17 @@ impl RunningServer {
         )
     }
 
-    /// Stops listening, ends watches, lets open requests finish, and waits for all of it.
+    /// Stops listening and ends watches, without waiting for it.
+    pub fn stop(&self) {
+        self.stop.cancel();
+    }
+
+    /// Stops listening, ends watches, lets open requests finish, and gives the data directory free; waits for all of it.
     pub async fn shutdown(mut self) {
         self.stop.cancel();
         let _ = (&mut self.serving).await;
+        let store = self.state.store.clone();
+        let _ = tokio::task::spawn_blocking(move || store.close()).await;
     }
 }
 

@@ -130,7 +130,7 @@ pub(crate) async fn delete(state: &Arc<State>, asked: &Asked, body: &Bytes) -> O
         Deletion::Removed(stored) if returns_object(kind) => answer::object(kind, asked.accepted, 200, &stored),
         Deletion::Removed(stored) => {
             let status =
-                crate::status::deleted(&kind.group, &kind.resource, &asked.target.name, meta::uid(&stored.value));
+                crate::status::deleted(&kind.group, &kind.resource, &asked.target.name, meta::uid(&stored.value()));
             answer::value(Some(asked.accepted), 200, &status)
         }
     })
@@ -159,7 +159,7 @@ pub(crate) async fn delete_collection(state: &Arc<State>, asked: &Asked, body: &
     let filter = Filter::parse(asked)?;
     let snapshot = state
         .store
-        .list(&asked.kind.table, filter.namespace.as_deref(), None, usize::MAX, None, |s| filter.matches(&s.value))
+        .list(&asked.kind.table, filter.namespace.as_deref(), None, usize::MAX, None, |s| filter.matches(s))
         .map_err(|_| Failure::internal("the newest state is always there"))?;
     let mut deleted = Vec::new();
     for ((namespace, name), _) in snapshot.items {
@@ -186,15 +186,16 @@ pub(crate) async fn delete_object(
     // Only losing a race brings us round again, and every loss means somebody else made progress.
     loop {
         let current = state.get(kind, namespace, name).ok_or_else(absent)?;
-        check_preconditions(kind, name, &current.value, options)?;
+        check_preconditions(kind, name, &current.value(), options)?;
         crate::admission::refuse_deletion(kind, name)?;
         if let Some(asked) = admit {
-            let old = crate::versions::read(kind, &current.value);
+            let value = current.value();
+            let old = crate::versions::read(kind, &value);
             let act = Act { namespace, ..Act::on(asked, Operation::Delete, Some(&old), None, options.dry_run) };
             crate::admission::validate(state, &act, &mut Vec::new()).await?;
         }
-        let Some(marked) = mark(kind, &current.value, options) else {
-            let last = last_state(kind, &current.value);
+        let Some(marked) = mark(kind, &current.value(), options) else {
+            let last = last_state(kind, &current.value());
             if options.dry_run {
                 return Ok(Deletion::Removed(Arc::new(Stored::new(current.revision, last))));
             }
@@ -206,7 +207,7 @@ pub(crate) async fn delete_object(
                 None => continue,
             }
         };
-        if marked == current.value {
+        if marked == *current.value() {
             return Ok(Deletion::Marked(current));
         }
         if options.dry_run {
@@ -340,7 +341,7 @@ fn deletion_finalizers(kind: &Kind, current: &Value, options: &DeleteOptions) ->
 /// Deletes an object on the server's own account: no admission, background propagation.
 pub(crate) async fn delete_plainly(state: &Arc<State>, kind: &Kind, stored: &Arc<Stored>) {
     let options = DeleteOptions::plain();
-    let result = match mark(kind, &stored.value, &options) {
+    let result = match mark(kind, &stored.value(), &options) {
         Some(marked) => state.replace(kind, stored, marked).await,
         None => state.remove(kind, stored).await,
     };

@@ -21,12 +21,12 @@ pub(crate) async fn after_write(
         ("apiextensions.k8s.io", "customresourcedefinitions") => definition_changed(state, kind, before, after).await,
         ("", "namespaces") if before.is_none() => {
             if let Some(created) = after {
-                furnish_namespace(state, meta::name(&created.value)).await;
+                furnish_namespace(state, meta::name(&created.value())).await;
             }
         }
         ("", "pods" | "resourcequotas") => {
             if let Some(object) = after.or(before) {
-                crate::admission::recount(state, meta::namespace(&object.value)).await;
+                crate::admission::recount(state, meta::namespace(&object.value())).await;
             }
         }
         ("admissionregistration.k8s.io", "validatingadmissionpolicies") => {
@@ -43,13 +43,13 @@ pub(crate) async fn after_write(
 async fn policy_seen(state: &State, kind: &Kind, policy: &Arc<Stored>) {
     let mut current = policy.clone();
     loop {
-        let mut next = current.value.clone();
-        next["status"]["observedGeneration"] = meta::generation(&current.value).into();
+        let mut next = serde_json::Value::clone(&current.value());
+        next["status"]["observedGeneration"] = meta::generation(&current.value()).into();
         next["status"]["typeChecking"] = json!({});
-        if next == current.value || !matches!(state.replace(kind, &current, next).await, Ok(None)) {
+        if next == *current.value() || !matches!(state.replace(kind, &current, next).await, Ok(None)) {
             return;
         }
-        match state.get(kind, "", meta::name(&policy.value)) {
+        match state.get(kind, "", meta::name(&policy.value())) {
             Some(newer) => current = newer,
             None => return,
         }
@@ -91,16 +91,16 @@ async fn definition_changed(
 ) {
     let Some(definition) = after else {
         if let Some(gone) = before {
-            serve(state, |kinds| crate::crd::unregister(kinds, &gone.value));
+            serve(state, |kinds| crate::crd::unregister(kinds, &gone.value()));
         }
         return;
     };
-    let spec_changed = before.is_none_or(|b| b.value.get("spec") != definition.value.get("spec"));
+    let spec_changed = before.is_none_or(|b| b.value().get("spec") != definition.value().get("spec"));
     if spec_changed {
-        serve(state, |kinds| crate::crd::register(kinds, &definition.value));
+        serve(state, |kinds| crate::crd::register(kinds, &definition.value()));
     }
-    if meta::deleting(&definition.value) {
-        if before.is_some_and(|b| !meta::deleting(&b.value)) {
+    if meta::deleting(&definition.value()) {
+        if before.is_some_and(|b| !meta::deleting(&b.value())) {
             tokio::spawn(clean_up(state.clone(), definition.clone()));
         }
         return;
@@ -109,13 +109,13 @@ async fn definition_changed(
         // The status is written by the server, not by the client that created the definition.
         let mut current = definition.clone();
         loop {
-            let next = crate::crd::established(&current.value);
-            if next == current.value {
+            let next = crate::crd::established(&current.value());
+            if next == *current.value() {
                 return;
             }
             match state.replace(kind, &current, next).await {
                 Ok(Some(_)) | Err(_) => return,
-                Ok(None) => match state.get(kind, "", meta::name(&definition.value)) {
+                Ok(None) => match state.get(kind, "", meta::name(&definition.value())) {
                     Some(newer) => current = newer,
                     None => return,
                 },
@@ -134,9 +134,9 @@ fn serve(state: &State, change: impl Fn(&mut crate::kinds::Kinds)) {
 
 /// Deletes the instances of a definition that is going, then lets it go. Instances held by finalizers are waited for.
 async fn clean_up(state: Arc<State>, definition: Arc<Stored>) {
-    let group = meta::text(&definition.value, "/spec/group").to_owned();
-    let plural = meta::text(&definition.value, "/spec/names/plural").to_owned();
-    let name = meta::name(&definition.value).to_owned();
+    let group = meta::text(&definition.value(), "/spec/group").to_owned();
+    let plural = meta::text(&definition.value(), "/spec/names/plural").to_owned();
+    let name = meta::name(&definition.value()).to_owned();
     loop {
         let Some(instances) = state.kinds.load().any_version(&group, &plural) else { break };
         let left = state.store.names_of(&instances.table);
@@ -145,7 +145,7 @@ async fn clean_up(state: Arc<State>, definition: Arc<Stored>) {
         }
         for (namespace, instance) in left {
             if let Some(stored) = state.get(&instances, &namespace, &instance)
-                && !meta::deleting(&stored.value)
+                && !meta::deleting(&stored.value())
             {
                 crate::deleting::delete_plainly(&state, &instances, &stored).await;
             }
@@ -157,14 +157,14 @@ async fn clean_up(state: Arc<State>, definition: Arc<Stored>) {
     }
     let Some(kind) = state.kinds.load().find("apiextensions.k8s.io", "v1", "customresourcedefinitions") else { return };
     while let Some(current) = state.get(&kind, "", &name) {
-        let mut next = current.value.clone();
+        let mut next = serde_json::Value::clone(&current.value());
         if let Some(list) = meta::of(&mut next).get_mut("finalizers").and_then(serde_json::Value::as_array_mut) {
             list.retain(|f| f != crate::crd::CLEANUP);
         }
         let done = if meta::finalizers(&next).is_empty() {
             let removed = state.remove(&kind, &current).await;
             if matches!(removed, Ok(Some(_))) {
-                serve(&state, |kinds| crate::crd::unregister(kinds, &current.value));
+                serve(&state, |kinds| crate::crd::unregister(kinds, &current.value()));
             }
             removed
         } else {

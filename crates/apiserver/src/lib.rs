@@ -52,6 +52,7 @@ mod service;
 mod state;
 mod status;
 mod store;
+mod stored;
 mod strategy;
 mod subresource;
 mod table;
@@ -61,6 +62,7 @@ mod versions;
 mod watching;
 mod writing;
 
+pub use axum::body::Body;
 pub use builder::{ApiServer, Builder, RunningServer, StartError};
 pub use journal::JournalError;
 pub use pki::{Credentials, PkiError};

@@ -6,6 +6,8 @@
 mod set;
 mod walk;
 
+use std::borrow::Cow;
+
 use serde_json::{Value, json};
 
 use crate::kinds::Kind;
@@ -163,19 +165,20 @@ pub(crate) fn record(kind: &Kind, old: Option<&Value>, new: &mut Value, manager:
         meta::of(new).remove("managedFields");
         return;
     }
-    let mut after = bare(new);
-    if old.is_none() && kind.status {
-        // Not set by a create, whatever was sent.
-        if let Some(map) = after.as_object_mut() {
-            map.remove("status");
-        }
-    }
-    let before = match old {
-        Some(old) => bare(old),
-        None if kind.custom.is_none() => crate::decode::zero(schema_of(kind)),
-        None => json!({"metadata": {}}),
+    // Not set by a create, whatever was sent.
+    let status = match new.as_object_mut() {
+        Some(map) if old.is_none() && kind.status => map.remove("status"),
+        _ => None,
     };
-    let difference = walk::compare(schema_of(kind), Some(&before), Some(&after));
+    let before = match old {
+        Some(old) => Cow::Borrowed(old),
+        None if kind.custom.is_none() => Cow::Owned(crate::decode::zero(schema_of(kind))),
+        None => Cow::Owned(json!({"metadata": {}})),
+    };
+    let difference = walk::compare(schema_of(kind), Some(&before), Some(new));
+    if let (Some(status), Some(map)) = (status, new.as_object_mut()) {
+        map.insert("status".into(), status);
+    }
     let changed = difference.added.union(&difference.modified);
     let own = Entry {
         manager: manager.to_owned(),
@@ -374,9 +377,27 @@ fn refused(conflicts: &[(String, Vec<Step>)]) -> Box<Failure> {
     Failure::apply_conflict(message, &causes)
 }
 
+fn same_but_for_ownership(old: &Value, new: &Value) -> bool {
+    /// Equal maps, if what is under one key counts as equal when `alike` says so.
+    fn same_but_for(
+        old: &Value,
+        new: &Value,
+        key: &str,
+        alike: impl Fn(Option<&Value>, Option<&Value>) -> bool,
+    ) -> bool {
+        let (Value::Object(before), Value::Object(after)) = (old, new) else { return old == new };
+        let others = |map| serde_json::Map::iter(map).filter(|(name, _)| *name != key);
+        others(before).eq(others(after)) && alike(before.get(key), after.get(key))
+    }
+    same_but_for(old, new, "metadata", |before, after| match (before, after) {
+        (Some(before), Some(after)) => same_but_for(before, after, "managedFields", |_, _| true),
+        (before, after) => before == after,
+    })
+}
+
 /// The objects differ in nothing but the times of ownership entries.
 pub(crate) fn same_but_for_times(old: &Value, new: &Value) -> bool {
-    if bare(old) != bare(new) {
+    if !same_but_for_ownership(old, new) {
         return false;
     }
     let timeless = |object: &Value| -> Vec<Value> {

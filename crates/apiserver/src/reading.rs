@@ -58,9 +58,9 @@ impl Filter {
     }
 
     /// Labels and fields only; the scope is checked by key.
-    pub(crate) fn matches(&self, object: &Value) -> bool {
-        (self.labels.is_empty() || self.labels.matches(crate::meta::labels(object)))
-            && (self.fields.is_empty() || self.fields.matches(object))
+    pub(crate) fn matches(&self, object: &Stored) -> bool {
+        (self.labels.is_empty() || self.labels.matches(object.labels()))
+            && (self.fields.is_empty() || self.fields.matches(&object.value()))
     }
 
     fn only_name(&self) -> Option<&str> {
@@ -243,7 +243,7 @@ pub(crate) fn list(state: &State, asked: &Asked) -> Outcome<Reply> {
         Some(name) if filter.namespace.is_some() || !asked.kind.namespaced => {
             let found = state
                 .get(&asked.kind, filter.namespace.as_deref().unwrap_or_default(), name)
-                .filter(|stored| filter.matches(&stored.value));
+                .filter(|stored| filter.matches(stored));
             (found.into_iter().collect::<Vec<_>>(), current, None, 0)
         }
         _ => {
@@ -251,7 +251,7 @@ pub(crate) fn list(state: &State, asked: &Asked) -> Outcome<Reply> {
             let snapshot = state
                 .store
                 .list(&asked.kind.table, filter.namespace.as_deref(), after.as_ref(), size, at, |stored| {
-                    filter.selects_everything() || filter.matches(&stored.value)
+                    filter.selects_everything() || filter.matches(stored)
                 })
                 .map_err(|_| expired(!token.is_empty(), at, current))?;
             let last = snapshot.items.last().map(|(key, _)| key.clone()).filter(|_| snapshot.more);

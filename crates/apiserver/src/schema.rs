@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use regex::Regex;
 use serde_json::Value;
@@ -46,6 +46,8 @@ pub(crate) struct Strategy {
 pub(crate) struct Schema {
     pub(crate) ty: Type,
     reference: Option<String>,
+    /// What the reference leads to, once somebody went there.
+    resolved: OnceLock<&'static Schema>,
     pub(crate) fields: BTreeMap<String, Schema>,
     /// `additionalProperties`.
     pub(crate) values: Option<Box<Schema>>,
@@ -198,6 +200,7 @@ impl Schema {
             rules: Rules::parse(map, reference.is_some()).map(Box::new),
             items: map.get("items").map(|items| Box::new(Self::parse(items))),
             reference,
+            resolved: OnceLock::new(),
             fields,
             values,
         }
@@ -206,7 +209,7 @@ impl Schema {
     /// The schema behind a reference.
     pub(crate) fn target(&self) -> &Self {
         match &self.reference {
-            Some(name) => TYPES.get(name).unwrap_or(&ANYTHING),
+            Some(name) => self.resolved.get_or_init(|| TYPES.get(name).unwrap_or(&ANYTHING)),
             None => self,
         }
     }

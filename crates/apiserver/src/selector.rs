@@ -205,7 +205,14 @@ fn parse_requirement(tokens: &[Token], mut at: usize) -> Result<(Requirement, us
                         at += 1;
                         break;
                     }
-                    other => return Err(format!("found '{}', expected: ',', ')' or identifier", shown(other))),
+                    other => {
+                        let expected = match (expects_value, values.is_empty()) {
+                            (true, true) => "',', ')' or identifier",
+                            (true, false) => "',', or identifier",
+                            (false, _) => "',' or ')'",
+                        };
+                        return Err(format!("found '{}', expected: {expected}", shown(other)));
+                    }
                 }
                 at += 1;
             }

@@ -81,7 +81,8 @@ pub(crate) fn allocate(state: &State, service: &mut Value, dry_run: bool) -> Out
     let own = (meta::namespace(service).to_owned(), meta::name(service).to_owned());
     let others: Vec<_> = services(state)
         .into_iter()
-        .filter(|s| (meta::namespace(&s.value), meta::name(&s.value)) != (own.0.as_str(), own.1.as_str()))
+        .map(|stored| stored.value())
+        .filter(|s| (meta::namespace(s), meta::name(s)) != (own.0.as_str(), own.1.as_str()))
         .collect();
     let kind = meta::text(service, "/spec/type").to_owned();
     if kind == "ExternalName" {
@@ -95,7 +96,7 @@ pub(crate) fn allocate(state: &State, service: &mut Value, dry_run: bool) -> Out
     let address = match wanted.as_str() {
         "None" => "None".to_owned(),
         "" => {
-            let taken: BTreeSet<&str> = others.iter().flat_map(|s| addresses_of(&s.value)).collect();
+            let taken: BTreeSet<&str> = others.iter().flat_map(|s| addresses_of(s)).collect();
             free_address(&mut addresses, &taken)
                 .ok_or_else(|| Failure::internal("failed to allocate a serviceIP: range is full"))?
         }
@@ -134,7 +135,7 @@ fn free_address(addresses: &mut Addresses, taken: &BTreeSet<&str>) -> Option<Str
     None
 }
 
-fn check_address(service: &Value, given: &str, others: &[std::sync::Arc<crate::store::Stored>]) -> Outcome<()> {
+fn check_address(service: &Value, given: &str, others: &[std::sync::Arc<Value>]) -> Outcome<()> {
     let refuse = |detail: &str| {
         Err(Failure::invalid(
             "",
@@ -152,16 +153,16 @@ fn check_address(service: &Value, given: &str, others: &[std::sync::Arc<crate::s
             "failed to allocate IP {given}: the provided network does not match the current range: provided IP is not in the valid range. The range of valid IPs is 10.96.0.0/16"
         ));
     }
-    if others.iter().any(|s| addresses_of(&s.value).any(|a| a == given)) {
+    if others.iter().any(|s| addresses_of(s).any(|a| a == given)) {
         return refuse(&format!("failed to allocate IP {given}: provided IP is already allocated"));
     }
     Ok(())
 }
 
-fn node_ports(service: &mut Value, others: &[std::sync::Arc<crate::store::Stored>]) -> Outcome<()> {
+fn node_ports(service: &mut Value, others: &[std::sync::Arc<Value>]) -> Outcome<()> {
     let mut taken: BTreeSet<u64> = others
         .iter()
-        .flat_map(|s| s.value.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten())
+        .flat_map(|s| s.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten())
         .filter_map(|p| p.get("nodePort").and_then(Value::as_u64))
         .collect();
     let name = meta::name(service).to_owned();

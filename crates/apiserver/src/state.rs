@@ -45,7 +45,7 @@ impl State {
         };
         self.store.commit(write).await.map_err(|refused| match refused {
             Refused::Exists | Refused::Changed => Failure::already_exists(&kind.group, &kind.resource, &name),
-            Refused::Disk => disk_failure(),
+            Refused::Disk(why) => disk_failure(&why),
         })
     }
 
@@ -62,14 +62,14 @@ impl State {
 
     /// Removes an object that is still at `seen`.
     pub(crate) async fn remove(&self, kind: &Kind, seen: &Stored) -> Outcome<Option<Arc<Stored>>> {
-        self.remove_as(kind, seen, seen.value.clone()).await
+        self.remove_as(kind, seen, Value::clone(&seen.value())).await
     }
 
     /// As [`State::remove`], told to watchers with the given last state.
     pub(crate) async fn remove_as(&self, kind: &Kind, seen: &Stored, last: Value) -> Outcome<Option<Arc<Stored>>> {
         let write = Write {
             table: kind.table.clone(),
-            key: key_of(&seen.value),
+            key: key_of(&seen.value()),
             expected: Some(seen.revision),
             action: Action::Remove(Some(last)),
         };
@@ -81,12 +81,12 @@ fn settle(result: Result<Arc<Stored>, Refused>) -> Outcome<Option<Arc<Stored>>> 
     match result {
         Ok(stored) => Ok(Some(stored)),
         Err(Refused::Exists | Refused::Changed) => Ok(None),
-        Err(Refused::Disk) => Err(disk_failure()),
+        Err(Refused::Disk(why)) => Err(disk_failure(&why)),
     }
 }
 
-fn disk_failure() -> Box<Failure> {
-    Failure::internal("the change could not be written to the data directory")
+fn disk_failure(why: &str) -> Box<Failure> {
+    Failure::internal(format!("the change could not be written to the data directory: {why}"))
 }
 
 pub(crate) fn key_of(object: &Value) -> Key {

@@ -7,40 +7,24 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
-use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use serde_json::Value;
 use tokio::sync::watch;
 
-/// Events kept per resource at most, and how long the ones beyond the newest few are kept. What is older is answered with
+pub(crate) use crate::stored::Stored;
+
+/// Changes kept per resource at most, and how long the ones beyond the newest few are kept. What is older is answered with
 /// 410.
-const LOG_CAPACITY: usize = 16_384;
-const LOG_ALWAYS: usize = 1024;
-const LOG_AGE: Duration = Duration::from_secs(300);
+pub(crate) const HISTORY: usize = 16_384;
+const ALWAYS_KEPT: usize = 1024;
+const KEPT_FOR: Duration = Duration::from_secs(300);
+/// Objects of each resource, the ones written last, that are kept as trees beside their text.
+const KEPT_AS_TREES: usize = 256;
 
 /// `namespace`, `name`; the namespace is empty for cluster-wide kinds.
 pub(crate) type Key = (Arc<str>, Arc<str>);
-
-/// An object at one revision, with its JSON text once somebody asked for it.
-#[derive(Debug)]
-pub(crate) struct Stored {
-    pub(crate) revision: u64,
-    pub(crate) value: Value,
-    text: OnceLock<Bytes>,
-}
-
-impl Stored {
-    pub(crate) fn new(revision: u64, value: Value) -> Self {
-        Self { revision, value, text: OnceLock::new() }
-    }
-
-    /// The JSON text, made once and shared by every reader.
-    pub(crate) fn text(&self) -> Bytes {
-        self.text.get_or_init(|| Bytes::from(self.value.to_string())).clone()
-    }
-}
 
 /// One change: what was there before and what is there now; on removal `now` is the last state with the removal's revision.
 #[derive(Debug)]
@@ -56,6 +40,8 @@ pub(crate) struct Change {
 struct Table {
     objects: BTreeMap<Key, Arc<Stored>>,
     log: VecDeque<Arc<Change>>,
+    /// The objects that are kept as trees.
+    trees: VecDeque<Arc<Stored>>,
     /// Changes at or below this revision are no longer in the log.
     floor: u64,
     wake: watch::Sender<u64>,
@@ -63,11 +49,28 @@ struct Table {
 
 impl Table {
     fn new(floor: u64) -> Self {
-        Self { objects: BTreeMap::new(), log: VecDeque::new(), floor, wake: watch::channel(0).0 }
+        Self {
+            objects: BTreeMap::new(),
+            log: VecDeque::new(),
+            trees: VecDeque::new(),
+            floor,
+            wake: watch::channel(0).0,
+        }
+    }
+
+    fn keep_tree(&mut self, stored: &Arc<Stored>) {
+        self.trees.push_back(stored.clone());
+        if self.trees.len() > KEPT_AS_TREES
+            && let Some(oldest) = self.trees.pop_front()
+        {
+            oldest.forget_value();
+        }
     }
 }
 
 struct Inner {
+    /// Changes kept per resource.
+    history: usize,
     revision: u64,
     /// Nothing before this revision can be known: the process started here.
     start: u64,
@@ -96,15 +99,15 @@ pub(crate) enum Action {
     Remove(Option<Value>),
 }
 
-/// The object was not at the expected revision.
-#[derive(Debug, Clone, Copy, PartialEq)]
+/// Why a write was not carried out.
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Refused {
     /// There is an object already.
     Exists,
     /// It changed or vanished meanwhile.
     Changed,
-    /// The journal could not be written.
-    Disk,
+    /// The journal could not be written, and why.
+    Disk(Arc<str>),
 }
 
 /// A consistent view of one resource.
@@ -122,19 +125,25 @@ pub(crate) struct TooOld {
 }
 
 impl Store {
-    pub(crate) fn in_memory() -> Self {
-        Self { inner: RwLock::new(Inner { revision: 1, start: 1, tables: HashMap::new() }), journal: None }
+    pub(crate) fn in_memory(history: usize) -> Self {
+        Self { inner: RwLock::new(Inner { history, revision: 1, start: 1, tables: HashMap::new() }), journal: None }
     }
 
     /// A store that keeps every write in `journal` and starts with what is already in it.
-    pub(crate) fn journaled(journal: crate::journal::Journal) -> Result<Self, crate::journal::JournalError> {
-        let loaded = journal.load()?;
-        let mut inner =
-            Inner { revision: loaded.revision.max(1), start: loaded.revision.max(1), tables: HashMap::new() };
-        for (table, key, stored) in loaded.objects {
-            let floor = inner.start;
-            inner.tables.entry(table).or_insert_with(|| Table::new(floor)).objects.insert(key, Arc::new(stored));
-        }
+    pub(crate) fn journaled(
+        journal: crate::journal::Journal,
+        history: usize,
+    ) -> Result<Self, crate::journal::JournalError> {
+        let mut tables: HashMap<Arc<str>, Table> = HashMap::new();
+        let start = journal.load(|table, key, stored| {
+            let slot = tables.entry(table).or_insert_with(|| Table::new(0));
+            let stored = Arc::new(stored);
+            slot.keep_tree(&stored);
+            slot.objects.insert(key, stored);
+        })?;
+        let start = start.max(1);
+        tables.values_mut().for_each(|table| table.floor = start);
+        let inner = Inner { history, revision: start, start, tables };
         Ok(Self { inner: RwLock::new(inner), journal: Some(journal) })
     }
 
@@ -172,11 +181,18 @@ impl Store {
         }
     }
 
+    /// Gives the data directory free.
+    pub(crate) fn close(&self) {
+        if let Some(journal) = &self.journal {
+            journal.close(self);
+        }
+    }
+
     /// Carries out many writes with one disk sync. Only the journal calls this, one batch at a time.
     pub(crate) fn commit_batch(
         &self,
         writes: Vec<Write>,
-        persist: impl FnOnce(&[StagedChange]) -> bool,
+        persist: impl FnOnce(&[StagedChange]) -> Result<(), Refused>,
     ) -> Vec<Result<Arc<Stored>, Refused>> {
         let mut results: Vec<Option<Result<Arc<Stored>, Refused>>> = Vec::with_capacity(writes.len());
         let mut staged = Staged::default();
@@ -195,19 +211,22 @@ impl Store {
                 }
             }
         }
-        if staged.changes.is_empty() || persist(&staged.changes) {
-            let mut inner = self.write();
-            let mut changes = staged.changes.into_iter();
-            results
-                .into_iter()
-                .map(|result| match result {
-                    Some(done) => done,
-                    None => changes.next().map_or(Err(Refused::Disk), |change| Ok(publish(&mut inner, change))),
-                })
-                .collect()
-        } else {
-            results.into_iter().map(|result| result.unwrap_or(Err(Refused::Disk))).collect()
+        let persisted = if staged.changes.is_empty() { Ok(()) } else { persist(&staged.changes) };
+        if let Err(refused) = persisted {
+            return results.into_iter().map(|result| result.unwrap_or_else(|| Err(refused.clone()))).collect();
         }
+        let mut inner = self.write();
+        let mut changes = staged.changes.into_iter();
+        results
+            .into_iter()
+            .map(|result| match result {
+                Some(done) => done,
+                None => match changes.next() {
+                    Some(change) => Ok(publish(&mut inner, change)),
+                    None => Err(Refused::Changed),
+                },
+            })
+            .collect()
     }
 
     /// A page of one resource. `at` asks for the state at an older revision, rebuilt from the log.
@@ -346,7 +365,7 @@ fn stage(inner: &Inner, staged: &Staged, write: Write, revision: u64) -> Result<
     }
     let (mut value, removed) = match (write.action, &before) {
         (Action::Put(value), _) => (value, false),
-        (Action::Remove(last), Some(found)) => (last.unwrap_or_else(|| found.value.clone()), true),
+        (Action::Remove(last), Some(found)) => (last.unwrap_or_else(|| Value::clone(&found.value())), true),
         (Action::Remove(_), None) => return Err(Refused::Changed),
     };
     crate::meta::set_resource_version(&mut value, revision);
@@ -360,7 +379,7 @@ fn stage(inner: &Inner, staged: &Staged, write: Write, revision: u64) -> Result<
 }
 
 fn publish(inner: &mut Inner, change: StagedChange) -> Arc<Stored> {
-    let floor = inner.start;
+    let (floor, history) = (inner.start, inner.history);
     let StagedChange { table, key, before, now, removed } = change;
     inner.revision = now.revision;
     let slot = inner.tables.entry(table).or_insert_with(|| Table::new(floor));
@@ -369,10 +388,14 @@ fn publish(inner: &mut Inner, change: StagedChange) -> Arc<Stored> {
     } else {
         slot.objects.insert(key.clone(), now.clone());
     }
+    if let Some(before) = &before {
+        before.forget_value();
+    }
+    slot.keep_tree(&now);
     let at = Instant::now();
     slot.log.push_back(Arc::new(Change { revision: now.revision, key, before, now: now.clone(), removed, at }));
-    while slot.log.len() > LOG_CAPACITY
-        || (slot.log.len() > LOG_ALWAYS && slot.log.front().is_some_and(|c| at.duration_since(c.at) > LOG_AGE))
+    while slot.log.len() > history
+        || (slot.log.len() > ALWAYS_KEPT && slot.log.front().is_some_and(|c| at.duration_since(c.at) > KEPT_FOR))
     {
         if let Some(dropped) = slot.log.pop_front() {
             slot.floor = dropped.revision;

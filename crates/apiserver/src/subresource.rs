@@ -81,18 +81,18 @@ async fn bind(state: &Arc<State>, asked: &Asked, body: &bytes::Bytes) -> Outcome
         let current =
             state.get(&kind, &asked.target.namespace, &name).ok_or_else(|| Failure::not_found("", "pods", &name))?;
         let wanted_uid = crate::meta::uid(&binding);
-        if !wanted_uid.is_empty() && wanted_uid != crate::meta::uid(&current.value) {
+        if !wanted_uid.is_empty() && wanted_uid != crate::meta::uid(&current.value()) {
             return Err(Failure::conflict(
                 "",
                 "pods/binding",
                 &name,
                 &format!(
                     "Precondition failed: UID in precondition: {wanted_uid}, UID in object meta: {}",
-                    crate::meta::uid(&current.value)
+                    crate::meta::uid(&current.value())
                 ),
             ));
         }
-        let mut next = current.value.clone();
+        let mut next = Value::clone(&current.value());
         crate::pods::bind(&mut next, node, binding.pointer("/metadata/annotations"))
             .map_err(|why| Failure::conflict("", "pods/binding", &name, &why))?;
         if asked.dry_run()? || state.replace(&kind, &current, next).await?.is_some() {
@@ -107,12 +107,12 @@ async fn evict(state: &Arc<State>, asked: &Asked, body: &bytes::Bytes) -> Outcom
     let name = &asked.target.name;
     let kind = state.kinds.load().find("", "v1", "pods").ok_or_else(Failure::no_such_path)?;
     let pod = state.get(&kind, &asked.target.namespace, name).ok_or_else(|| asked.not_found())?;
-    let finished = matches!(crate::meta::text(&pod.value, "/status/phase"), "Succeeded" | "Failed" | "Pending");
+    let finished = matches!(crate::meta::text(&pod.value(), "/status/phase"), "Succeeded" | "Failed" | "Pending");
     let options = DeleteOptions::from_eviction(&eviction).in_dry_run(asked.dry_run()?);
     let act = Act::on(asked, Operation::Create, None, Some(&eviction), asked.dry_run()?);
     crate::admission::validate(state, &act, &mut Vec::new()).await?;
-    if !finished && !crate::meta::deleting(&pod.value) {
-        spend_budget(state, &asked.target.namespace, &pod.value).await?;
+    if !finished && !crate::meta::deleting(&pod.value()) {
+        spend_budget(state, &asked.target.namespace, &pod.value()).await?;
     }
     if !asked.dry_run()? {
         mark_disrupted(state, &kind, pod).await?;
@@ -132,7 +132,7 @@ async fn mark_disrupted(
     mut pod: Arc<crate::store::Stored>,
 ) -> Outcome<()> {
     loop {
-        let mut next = pod.value.clone();
+        let mut next = Value::clone(&pod.value());
         crate::pods::set_condition(
             &mut next,
             json!({
@@ -144,7 +144,7 @@ async fn mark_disrupted(
             return Ok(());
         }
         let (namespace, name) =
-            (crate::meta::namespace(&pod.value).to_owned(), crate::meta::name(&pod.value).to_owned());
+            (crate::meta::namespace(&pod.value()).to_owned(), crate::meta::name(&pod.value()).to_owned());
         pod = state.get(kind, &namespace, &name).ok_or_else(|| Failure::not_found("", "pods", &name))?;
     }
 }
@@ -156,7 +156,7 @@ async fn spend_budget(state: &Arc<State>, namespace: &str, pod: &Value) -> Outco
         let covering = state
             .store
             .list(&kind.table, Some(namespace), None, usize::MAX, None, |budget| {
-                let selector = budget.value.pointer("/spec/selector").cloned().unwrap_or_default();
+                let selector = budget.value().pointer("/spec/selector").cloned().unwrap_or_default();
                 crate::selector::Labels::from_object(&selector).is_ok_and(|s| s.matches(crate::meta::labels(pod)))
             })
             .map_err(|_| Failure::internal("the newest state is always there"))?
@@ -170,22 +170,23 @@ async fn spend_budget(state: &Arc<State>, namespace: &str, pod: &Value) -> Outco
                 ));
             }
         };
-        let left = budget.value.pointer("/status/disruptionsAllowed").and_then(Value::as_i64).unwrap_or_default();
+        let left = budget.value().pointer("/status/disruptionsAllowed").and_then(Value::as_i64).unwrap_or_default();
         if left <= 0 {
             let mut failure =
                 Failure::too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", 0);
-            let name = crate::meta::name(&budget.value);
+            let budget = budget.value();
+            let name = crate::meta::name(&budget);
             failure.details = Some(json!({"causes": [{
                 "reason": "DisruptionBudget",
                 "message": format!(
                     "The disruption budget {name} needs {} healthy pods and has {} currently",
-                    budget.value.pointer("/status/desiredHealthy").and_then(Value::as_i64).unwrap_or_default(),
-                    budget.value.pointer("/status/currentHealthy").and_then(Value::as_i64).unwrap_or_default()
+                    budget.pointer("/status/desiredHealthy").and_then(Value::as_i64).unwrap_or_default(),
+                    budget.pointer("/status/currentHealthy").and_then(Value::as_i64).unwrap_or_default()
                 ),
             }]}));
             return Err(failure);
         }
-        let mut next = budget.value.clone();
+        let mut next = Value::clone(&budget.value());
         next["status"]["disruptionsAllowed"] = (left - 1).into();
         next["status"]["disruptedPods"][crate::meta::name(pod)] = crate::meta::now().into();
         if state.replace(&kind, budget, next).await?.is_some() {

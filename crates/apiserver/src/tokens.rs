@@ -89,10 +89,10 @@ pub(crate) fn issue(state: &State, namespace: &str, account_name: &str, request:
         }
     }
     let given_uid = uid(request);
-    if !given_uid.is_empty() && given_uid != uid(&account.value) {
+    if !given_uid.is_empty() && given_uid != uid(&account.value()) {
         let why = format!(
             "the UID in the token request ({given_uid}) does not match the UID of the service account ({})",
-            uid(&account.value)
+            uid(&account.value())
         );
         return Err(Failure::conflict("authentication.k8s.io", "TokenRequest", account_name, &why));
     }
@@ -114,7 +114,7 @@ pub(crate) fn issue(state: &State, namespace: &str, account_name: &str, request:
         .unwrap_or_else(|| json!([ISSUER]));
     let mut private = json!({
         "namespace": namespace,
-        "serviceaccount": {"name": account_name, "uid": uid(&account.value)},
+        "serviceaccount": {"name": account_name, "uid": uid(&account.value())},
     });
     let reference = request.pointer("/spec/boundObjectRef").cloned().unwrap_or_default();
     if reference.is_object() {
@@ -133,13 +133,13 @@ pub(crate) fn issue(state: &State, namespace: &str, account_name: &str, request:
         };
         let object =
             state.store.get(table, home, &bound_name).ok_or_else(|| Failure::not_found("", table, &bound_name))?;
-        if kind == "Pod" && text(&object.value, "/spec/serviceAccountName") != account_name {
+        if kind == "Pod" && text(&object.value(), "/spec/serviceAccountName") != account_name {
             return Err(Failure::bad_request(format!(
                 "cannot bind token for serviceaccount {account_name:?} to pod running with different serviceaccount name."
             )));
         }
         let wanted = text(&reference, "/uid");
-        if !wanted.is_empty() && wanted != uid(&object.value) {
+        if !wanted.is_empty() && wanted != uid(&object.value()) {
             return Err(Failure::conflict(
                 "",
                 kind,
@@ -149,12 +149,12 @@ pub(crate) fn issue(state: &State, namespace: &str, account_name: &str, request:
                 ),
             ));
         }
-        private[field] = json!({"name": name(&object.value), "uid": uid(&object.value)});
-        let node = text(&object.value, "/spec/nodeName");
+        private[field] = json!({"name": name(&object.value()), "uid": uid(&object.value())});
+        let node = text(&object.value(), "/spec/nodeName").to_owned();
         if kind == "Pod" && !node.is_empty() {
             private["node"] = json!({"name": node});
-            if let Some(found) = state.store.get("nodes", "", node) {
-                private["node"]["uid"] = uid(&found.value).into();
+            if let Some(found) = state.store.get("nodes", "", &node) {
+                private["node"]["uid"] = uid(&found.value()).into();
             }
         }
     }
@@ -167,7 +167,7 @@ pub(crate) fn issue(state: &State, namespace: &str, account_name: &str, request:
     let mut spec = json!({"audiences": audiences, "expirationSeconds": seconds});
     spec["boundObjectRef"] = reference;
     let mut metadata = json!({
-        "name": account_name, "namespace": namespace, "uid": uid(&account.value), "creationTimestamp": crate::meta::now(),
+        "name": account_name, "namespace": namespace, "uid": uid(&account.value()), "creationTimestamp": crate::meta::now(),
     });
     if let Some(fields) = request.pointer("/metadata/managedFields") {
         metadata["managedFields"] = fields.clone();
@@ -195,14 +195,14 @@ pub(crate) fn account_user(state: &State, token: &str, audiences: &[String], now
     let namespace = text(private, "/namespace");
     let account_name = text(private, "/serviceaccount/name");
     let account = state.store.get("serviceaccounts", namespace, account_name)?;
-    if uid(&account.value) != text(private, "/serviceaccount/uid") {
+    if uid(&account.value()) != text(private, "/serviceaccount/uid") {
         return None;
     }
     let mut extra = std::collections::BTreeMap::new();
     for (field, table) in [("pod", "pods"), ("secret", "secrets")] {
         let Some(bound) = private.get(field) else { continue };
         let object = state.store.get(table, namespace, text(bound, "/name"))?;
-        if uid(&object.value) != text(bound, "/uid") {
+        if uid(&object.value()) != text(bound, "/uid") {
             return None;
         }
         if field == "pod" {
@@ -214,7 +214,7 @@ pub(crate) fn account_user(state: &State, token: &str, audiences: &[String], now
         // A token bound to a node alone ends with it; a pod's node is only told.
         let alone = private.get("pod").is_none();
         if alone
-            && state.store.get("nodes", "", text(node, "/name")).is_none_or(|n| uid(&n.value) != text(node, "/uid"))
+            && state.store.get("nodes", "", text(node, "/name")).is_none_or(|n| uid(&n.value()) != text(node, "/uid"))
         {
             return None;
         }
@@ -226,7 +226,7 @@ pub(crate) fn account_user(state: &State, token: &str, audiences: &[String], now
     extra.insert(crate::auth::CREDENTIAL.into(), vec![format!("JTI={}", text(&claims, "/jti"))]);
     Some(crate::auth::User {
         name: text(&claims, "/sub").to_owned(),
-        uid: uid(&account.value).to_owned(),
+        uid: uid(&account.value()).to_owned(),
         groups: vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")],
         extra,
     })

@@ -24,18 +24,17 @@ fn is_event_view(kind: &Kind) -> bool {
     kind.is("events.k8s.io", "events")
 }
 
-/// The stored form is not what this kind shows.
-pub(crate) fn differs(kind: &Kind, stored: &Value) -> bool {
-    let version = stored.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    match version.split_once('/') {
+/// Objects stored with this `apiVersion` are not as this kind shows them.
+pub(crate) fn differs(kind: &Kind, stored: &str) -> bool {
+    match stored.split_once('/') {
         Some((group, version)) => group != &*kind.group || version != &*kind.version,
-        None => !kind.group.is_empty() || version != &*kind.version,
+        None => !kind.group.is_empty() || stored != &*kind.version,
     }
 }
 
 /// The stored object as this kind shows it.
 pub(crate) fn read<'a>(kind: &Kind, stored: &'a Value) -> Cow<'a, Value> {
-    if !differs(kind, stored) {
+    if !differs(kind, stored.get("apiVersion").and_then(Value::as_str).unwrap_or_default()) {
         return Cow::Borrowed(stored);
     }
     let mut object = stored.clone();

@@ -25,7 +25,9 @@ use crate::status::{Failure, Outcome};
 use crate::store::{Change, Stored};
 use crate::table::Include;
 
+/// Changes looked at in one go, and the size beyond which what they tell is sent before more is read: the memory of a slow client.
 const BATCH: usize = 256;
+const CHUNK: usize = 64 << 10;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
 /// A bookmark this long before the end lets the client continue from there.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
@@ -70,9 +72,7 @@ impl Watcher {
         let (at, objects) = if initial {
             let snapshot = state
                 .store
-                .list(&asked.kind.table, filter.namespace.as_deref(), None, usize::MAX, None, |s| {
-                    filter.matches(&s.value)
-                })
+                .list(&asked.kind.table, filter.namespace.as_deref(), None, usize::MAX, None, |s| filter.matches(s))
                 .map_err(|_| Failure::internal("the newest state is always there"))?;
             let objects =
                 snapshot.items.into_iter().filter(|(key, _)| filter.in_scope(key)).map(|(_, stored)| stored).collect();
@@ -115,9 +115,16 @@ impl Watcher {
                 return None;
             }
             if !self.initial.is_empty() {
-                let count = self.initial.len().min(BATCH);
-                let batch: Vec<_> = self.initial.drain(..count).collect();
-                return Some(batch.iter().map(|stored| self.event("ADDED", stored)).collect());
+                let mut events = Vec::new();
+                let mut size = 0;
+                while size < CHUNK
+                    && let Some(stored) = self.initial.pop_front()
+                {
+                    let event = self.event("ADDED", &stored);
+                    size += event.len();
+                    events.push(event);
+                }
+                return Some(events);
             }
             if std::mem::take(&mut self.mark_initial_end) {
                 return Some(vec![self.bookmark(true)]);
@@ -130,8 +137,19 @@ impl Watcher {
                     return Some(vec![envelope("ERROR", failure.body().to_string().as_bytes())]);
                 }
                 Ok((changes, reached)) => {
+                    let mut events = Vec::new();
+                    let mut size = 0;
+                    for change in &changes {
+                        if size >= CHUNK {
+                            return Some(events);
+                        }
+                        if let Some(event) = self.told(change) {
+                            size += event.len();
+                            events.push(event);
+                        }
+                        self.at = change.revision;
+                    }
                     self.at = self.at.max(reached);
-                    let events: Vec<Bytes> = changes.iter().filter_map(|change| self.told(change)).collect();
                     if !events.is_empty() {
                         return Some(events);
                     }
@@ -165,16 +183,16 @@ impl Watcher {
         if !self.filter.in_scope(&change.key) {
             return None;
         }
-        let before = change.before.as_ref().is_some_and(|stored| self.filter.matches(&stored.value));
+        let before = change.before.as_ref().is_some_and(|stored| self.filter.matches(stored));
         if change.removed {
             return before.then(|| self.event("DELETED", &change.now));
         }
-        match (before, self.filter.matches(&change.now.value)) {
+        match (before, self.filter.matches(&change.now)) {
             (false, true) => Some(self.event("ADDED", &change.now)),
             (true, true) => Some(self.event("MODIFIED", &change.now)),
             (true, false) => {
                 // It left the selection: the last state inside it, at the revision of leaving.
-                let mut last = change.before.as_ref()?.value.clone();
+                let mut last = Value::clone(&change.before.as_ref()?.value());
                 crate::meta::set_resource_version(&mut last, change.revision);
                 Some(self.event("DELETED", &Stored::new(change.revision, last)))
             }
@@ -184,11 +202,14 @@ impl Watcher {
 
     fn event(&mut self, kind: &str, stored: &Stored) -> Bytes {
         match self.form {
-            Form::Plain if !crate::versions::differs(&self.kind, &stored.value) => envelope(kind, &stored.text()),
-            Form::Plain => envelope(kind, crate::versions::read(&self.kind, &stored.value).to_string().as_bytes()),
-            Form::Metadata => envelope(kind, crate::answer::partial(&stored.value).to_string().as_bytes()),
+            Form::Plain if !crate::versions::differs(&self.kind, stored.api_version()) => {
+                envelope(kind, &stored.text())
+            }
+            Form::Plain => envelope(kind, crate::versions::read(&self.kind, &stored.value()).to_string().as_bytes()),
+            Form::Metadata => envelope(kind, crate::answer::partial(&stored.value()).to_string().as_bytes()),
             Form::Table => {
-                let shown = crate::versions::read(&self.kind, &stored.value);
+                let value = stored.value();
+                let shown = crate::versions::read(&self.kind, &value);
                 let mut table =
                     crate::table::of(&self.kind, std::iter::once(shown.as_ref()), self.include, !self.columns_sent);
                 self.columns_sent = true;

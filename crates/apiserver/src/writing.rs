@@ -130,10 +130,14 @@ impl<'a> Writer<'a> {
         let base = meta::text(&object, "/metadata/generateName").to_owned();
         let _turn = crate::admission::quota_turn(self.state, kind, namespace).await;
         for attempt in 1.. {
-            let mut candidate = object.clone();
-            if generated {
-                meta::of(&mut candidate).insert("name".into(), meta::generated_name(&base).into());
-            }
+            // Only a generated name is tried more than once.
+            let candidate = if generated {
+                let mut named = object.clone();
+                meta::of(&mut named).insert("name".into(), meta::generated_name(&base).into());
+                named
+            } else {
+                std::mem::take(&mut object)
+            };
             let candidate = self.prepare_new(candidate, operation).await?;
             if self.dry_run {
                 if self.state.get(kind, namespace, meta::name(&candidate)).is_some() {
@@ -249,6 +253,10 @@ impl<'a> Writer<'a> {
         if let Patch::Apply(applied) = patch {
             return self.apply(applied).await;
         }
+        if !self.asked.query.get("force").is_empty() {
+            let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
+            return Err(Failure::invalid("meta.k8s.io", "PatchOptions", "", &[cause]));
+        }
         if self.state.get(kind, &target.namespace, &target.name).is_none() {
             return Err(self.asked.not_found());
         }
@@ -260,9 +268,14 @@ impl<'a> Writer<'a> {
                     let mut patched = check_patched(&writer.state.kinds.load(), kind, &shown, patched)?;
                     inherit_managed_fields(current, &mut patched);
                     writer.warnings.clear();
-                    let whole = patched.to_string();
-                    writer.shape(patched, complaints.clone()).map_err(|why| {
-                        let cause = Cause::invalid("patch", &whole.into(), &why);
+                    let shaped = writer.shape(patched, complaints.clone());
+                    shaped.map_err(|why| {
+                        // Made again, because nearly every patch is fine and needs no text of the whole.
+                        let whole = patch.onto(kind, &shown).map(|mut whole| {
+                            inherit_managed_fields(current, &mut whole);
+                            whole.to_string()
+                        });
+                        let cause = Cause::invalid("patch", &whole.unwrap_or_default().into(), &why);
                         Failure::invalid("", "", "", &[cause])
                     })
                 },
@@ -381,8 +394,8 @@ impl<'a> Writer<'a> {
         for _ in 0..ATTEMPTS {
             let current =
                 self.state.get(kind, &target.namespace, &target.name).ok_or_else(|| self.asked.not_found())?;
-            let old = crate::versions::read(kind, &current.value).into_owned();
-            let mut next = make(self, &current.value)?;
+            let old = crate::versions::read(kind, &current.value()).into_owned();
+            let mut next = make(self, &current.value())?;
             let sent = meta::resource_version(&next).to_owned();
             if !sent.is_empty() && sent != "0" && sent != meta::resource_version(&old) {
                 return Err(Failure::modified(&kind.group, &kind.resource, &target.name));

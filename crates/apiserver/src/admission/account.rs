@@ -32,15 +32,15 @@ pub(super) fn admit(state: &State, pod: &mut Value) -> Outcome<()> {
             &format!("error looking up service account {namespace}/{name}: serviceaccount {name:?} not found"),
         ));
     };
+    let account = account.value();
     if spec.get("imagePullSecrets").and_then(Value::as_array).is_none_or(Vec::is_empty)
-        && let Some(secrets) =
-            account.value.get("imagePullSecrets").filter(|s| s.as_array().is_some_and(|l| !l.is_empty()))
+        && let Some(secrets) = account.get("imagePullSecrets").filter(|s| s.as_array().is_some_and(|l| !l.is_empty()))
     {
         spec.insert("imagePullSecrets".into(), secrets.clone());
     }
     let wanted = spec
         .get("automountServiceAccountToken")
-        .or_else(|| account.value.get("automountServiceAccountToken"))
+        .or_else(|| account.get("automountServiceAccountToken"))
         .and_then(Value::as_bool)
         .unwrap_or(true);
     if wanted {

@@ -45,12 +45,14 @@ pub(super) fn validate(state: &Arc<State>, act: &Act<'_>, warnings: &mut Vec<Str
     }
     let bindings = all(BINDINGS);
     for policy in &policies {
-        let name = meta::name(&policy.value);
-        let spec = policy.value.get("spec").unwrap_or(&Value::Null);
+        let policy = policy.value();
+        let name = meta::name(&policy);
+        let spec = policy.get("spec").unwrap_or(&Value::Null);
         let constraints = spec.get("matchConstraints").unwrap_or(&Value::Null);
         let Some(version) = concerned(state, act, constraints) else { continue };
-        for binding in bindings.iter().filter(|b| meta::text(&b.value, "/spec/policyName") == name) {
-            let bound = binding.value.get("spec").unwrap_or(&Value::Null);
+        for binding in bindings.iter().filter(|b| meta::text(&b.value(), "/spec/policyName") == name) {
+            let binding = binding.value();
+            let bound = binding.get("spec").unwrap_or(&Value::Null);
             if bound.get("matchResources").is_some_and(|m| concerned(state, act, m).is_none()) {
                 continue;
             }
@@ -59,7 +61,7 @@ pub(super) fn validate(state: &Arc<State>, act: &Act<'_>, warnings: &mut Vec<Str
                 Ok(params) => params,
                 Err(why) if fails => {
                     let denial = Denial::of_error(format!("failed to configure binding: {why}"));
-                    return Err(refusal(act, name, &binding.value, &denial));
+                    return Err(refusal(act, name, &binding, &denial));
                 }
                 Err(_) => continue,
             };
@@ -73,12 +75,12 @@ pub(super) fn validate(state: &Arc<State>, act: &Act<'_>, warnings: &mut Vec<Str
                     .collect();
                 for denial in judge(state, act, spec, &version, param, fails) {
                     if actions.contains(&"Deny") {
-                        return Err(refusal(act, name, &binding.value, &denial));
+                        return Err(refusal(act, name, &binding, &denial));
                     }
                     if actions.contains(&"Warn") {
                         warnings.push(format!(
                             "Validation failed for ValidatingAdmissionPolicy '{name}' with binding '{}': {}",
-                            meta::name(&binding.value),
+                            meta::name(&binding),
                             denial.message
                         ));
                     }
@@ -152,14 +154,14 @@ fn params(state: &State, act: &Act<'_>, policy: &Value, binding: &Value) -> Resu
         "" => {
             let selector = Labels::from_object(reference.get("selector").unwrap_or(&Value::Null))?;
             let place = kind.namespaced.then_some(namespace);
-            let chosen = |s: &Stored| selector.is_empty() || selector.matches(meta::labels(&s.value));
+            let chosen = |s: &Stored| selector.is_empty() || selector.matches(s.labels());
             state
                 .store
                 .list(&kind.table, place, None, usize::MAX, None, chosen)
-                .map(|found| found.items.into_iter().map(|(_, s)| s.value.clone()).collect())
+                .map(|found| found.items.into_iter().map(|(_, s)| Value::clone(&s.value())).collect())
                 .unwrap_or_default()
         }
-        name => state.get(&kind, namespace, name).map(|s| s.value.clone()).into_iter().collect(),
+        name => state.get(&kind, namespace, name).map(|s| Value::clone(&s.value())).into_iter().collect(),
     };
     if found.is_empty() && meta::text(reference, "/parameterNotFoundAction") == "Deny" {
         return Err("no params found for policy binding with `Deny` parameterNotFoundAction".into());
@@ -178,7 +180,8 @@ fn judge(state: &State, act: &Act<'_>, spec: &Value, version: &str, param: &Valu
         Err(why) => return if fails { vec![Denial::of_error(why)] } else { Vec::new() },
     }
     let namespace = if act.asked.kind.is("", "namespaces") { None } else { state.namespace(act.namespace) };
-    let namespace = Scope::new(&[("namespaceObject", namespace.as_deref().map_or(&Value::Null, |n| &n.value))])
+    let namespace = namespace.map(|stored| stored.value());
+    let namespace = Scope::new(&[("namespaceObject", namespace.as_deref().unwrap_or(&Value::Null))])
         .evaluate("namespaceObject")
         .unwrap_or(Cel::Null);
     scope.bind("namespaceObject", namespace);

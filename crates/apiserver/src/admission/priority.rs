@@ -13,7 +13,7 @@ pub(super) fn admit(state: &State, pod: &mut Value) -> Outcome<()> {
     let class = if named.is_empty() {
         state
             .store
-            .list(TABLE, None, None, usize::MAX, None, |c| c.value.get("globalDefault").is_some_and(|g| g == true))
+            .list(TABLE, None, None, usize::MAX, None, |c| c.value().get("globalDefault").is_some_and(|g| g == true))
             .ok()
             .and_then(|found| found.items.into_iter().next().map(|(_, class)| class))
     } else {
@@ -28,10 +28,11 @@ pub(super) fn admit(state: &State, pod: &mut Value) -> Outcome<()> {
         }
         found
     };
-    let value = class.as_ref().and_then(|c| c.value.get("value")).and_then(Value::as_i64).unwrap_or_default();
+    let class = class.map(|stored| stored.value());
+    let value = class.as_ref().and_then(|c| c.get("value")).and_then(Value::as_i64).unwrap_or_default();
     let policy = class
         .as_ref()
-        .map(|c| meta::text(&c.value, "/preemptionPolicy").to_owned())
+        .map(|c| meta::text(c, "/preemptionPolicy").to_owned())
         .filter(|p| !p.is_empty())
         .unwrap_or_else(|| "PreemptLowerPriority".into());
     let spec = meta::child(pod, "spec");
@@ -54,7 +55,7 @@ pub(super) fn admit(state: &State, pod: &mut Value) -> Outcome<()> {
     if let Some(class) = class
         && named.is_empty()
     {
-        spec.insert("priorityClassName".into(), meta::name(&class.value).into());
+        spec.insert("priorityClassName".into(), meta::name(&class).into());
     }
     Ok(())
 }

@@ -58,10 +58,10 @@ fn is_over(pod: &Value) -> bool {
 
 /// What all pods of a namespace that are not over count for.
 fn used(state: &State, namespace: &str) -> Usage {
-    let pods = state.store.list("pods", Some(namespace), None, usize::MAX, None, |pod| !is_over(&pod.value));
+    let pods = state.store.list("pods", Some(namespace), None, usize::MAX, None, |pod| !is_over(&pod.value()));
     let mut total = Usage::new();
     for (_, pod) in pods.map(|found| found.items).unwrap_or_default() {
-        for (name, amount) in usage_of(&pod.value) {
+        for (name, amount) in usage_of(&pod.value()) {
             add(&mut total, &name, amount);
         }
     }
@@ -91,8 +91,9 @@ pub(super) fn admit(state: &State, pod: &Value) -> Outcome<()> {
     }
     let (wanted, before) = (usage_of(pod), used(state, namespace));
     for quota in quotas {
-        let name = meta::name(&quota.value);
-        let limits = limits(&quota.value);
+        let quota = quota.value();
+        let name = meta::name(&quota);
+        let limits = limits(&quota);
         let missing: Vec<String> =
             limits.iter().filter(|(r, _)| !wanted.contains_key(r)).map(|(r, _)| r.clone()).collect();
         if !missing.is_empty() {
@@ -138,17 +139,17 @@ pub(crate) async fn recount(state: &Arc<State>, namespace: &str) {
     let now = used(state, namespace);
     for mut quota in quotas {
         loop {
-            let hard = quota.value.pointer("/spec/hard").cloned().unwrap_or_else(|| json!({}));
-            let counted: serde_json::Map<String, Value> = limits(&quota.value)
+            let hard = quota.value().pointer("/spec/hard").cloned().unwrap_or_else(|| json!({}));
+            let counted: serde_json::Map<String, Value> = limits(&quota.value())
                 .into_iter()
                 .map(|(name, _)| (name.clone(), now.get(&name).map_or("0".to_owned(), ToString::to_string).into()))
                 .collect();
-            let mut next = quota.value.clone();
+            let mut next = Value::clone(&quota.value());
             next["status"] = json!({"hard": hard, "used": counted});
-            if next == quota.value || !matches!(state.replace(&kind, &quota, next).await, Ok(None)) {
+            if next == *quota.value() || !matches!(state.replace(&kind, &quota, next).await, Ok(None)) {
                 break;
             }
-            match state.get(&kind, namespace, meta::name(&quota.value)) {
+            match state.get(&kind, namespace, meta::name(&quota.value())) {
                 Some(newer) => quota = newer,
                 None => break,
             }

@@ -25,7 +25,7 @@ fn in_namespace(state: &State, act: &Act<'_>, selector: Option<&Value>) -> bool 
         return selector.matches(meta::labels(new));
     }
     let name = if is_namespace { act.name } else { act.namespace };
-    state.namespace(name).is_some_and(|namespace| selector.matches(meta::labels(&namespace.value)))
+    state.namespace(name).is_some_and(|namespace| selector.matches(namespace.labels()))
 }
 
 fn has_labels(act: &Act<'_>, selector: Option<&Value>) -> bool {

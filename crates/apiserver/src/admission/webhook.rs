@@ -19,9 +19,10 @@ const USUAL_TIMEOUT: u64 = 10;
 
 pub(super) async fn validate(state: &Arc<State>, act: &Act<'_>, warnings: &mut Vec<String>) -> Outcome<()> {
     let Ok(configurations) = state.store.list(TABLE, None, None, usize::MAX, None, |_| true) else { return Ok(()) };
+    let configurations: Vec<_> = configurations.items.iter().map(|(_, stored)| stored.value()).collect();
     let mut concerned = Vec::new();
-    for (_, configuration) in &configurations.items {
-        for hook in configuration.value.get("webhooks").and_then(Value::as_array).into_iter().flatten() {
+    for configuration in &configurations {
+        for hook in configuration.get("webhooks").and_then(Value::as_array).into_iter().flatten() {
             if let Some(version) = version_for(state, act, hook)? {
                 concerned.push((hook, version));
             }

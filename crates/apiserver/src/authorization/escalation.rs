@@ -60,7 +60,7 @@ pub(crate) fn check(state: &State, user: &User, kind: &Kind, old: Option<&Value>
             let (table, home) = if role_kind == "Role" { (ROLES, namespace) } else { (CLUSTER_ROLES, "") };
             let found =
                 state.store.get(table, home, role).ok_or_else(|| Failure::not_found(GROUP, &kind.resource, role))?;
-            found.value.get("rules").cloned().unwrap_or_default()
+            found.value().get("rules").cloned().unwrap_or_default()
         }
         _ => return Ok(()),
     };

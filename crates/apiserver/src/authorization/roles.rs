@@ -250,26 +250,26 @@ pub(crate) async fn aggregate(state: &State) {
         let Ok(all) = state.store.list(CLUSTER_ROLES, None, None, usize::MAX, None, |_| true) else { return };
         let mut changed = false;
         for (_, target) in &all.items {
-            let selectors = aggregation(&target.value);
+            let selectors = aggregation(&target.value());
             if selectors.is_empty() {
                 continue;
             }
             let mut rules: Vec<Value> = Vec::new();
             for (_, source) in &all.items {
-                let own = meta::name(&source.value) == meta::name(&target.value);
-                if own || !selectors.iter().any(|s| s.matches(meta::labels(&source.value))) {
+                let own = meta::name(&source.value()) == meta::name(&target.value());
+                if own || !selectors.iter().any(|s| s.matches(meta::labels(&source.value()))) {
                     continue;
                 }
-                for rule in source.value.get("rules").and_then(Value::as_array).into_iter().flatten() {
+                for rule in source.value().get("rules").and_then(Value::as_array).into_iter().flatten() {
                     if !rules.contains(rule) {
                         rules.push(rule.clone());
                     }
                 }
             }
-            if target.value.get("rules").and_then(Value::as_array) == Some(&rules) {
+            if target.value().get("rules").and_then(Value::as_array) == Some(&rules) {
                 continue;
             }
-            let mut next = target.value.clone();
+            let mut next = Value::clone(&target.value());
             next["rules"] = rules.into();
             changed |= matches!(state.replace(&kind, target, next).await, Ok(Some(_)));
         }

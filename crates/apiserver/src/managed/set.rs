@@ -67,7 +67,10 @@ impl Set {
             [last] => {
                 self.members.insert(last.clone());
             }
-            [first, rest @ ..] => self.children.entry(first.clone()).or_default().insert(rest),
+            [first, rest @ ..] => match self.children.get_mut(first) {
+                Some(child) => child.insert(rest),
+                None => self.children.entry(first.clone()).or_default().insert(rest),
+            },
         }
     }
 
@@ -99,12 +102,20 @@ impl Set {
 
     pub(super) fn union(&self, other: &Self) -> Self {
         let mut out = self.clone();
-        out.members.extend(other.members.iter().cloned());
-        for (step, child) in &other.children {
-            let slot = out.children.entry(step.clone()).or_default();
-            *slot = slot.union(child);
-        }
+        out.add(other);
         out
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.members.extend(other.members.iter().cloned());
+        for (step, child) in &other.children {
+            match self.children.get_mut(step) {
+                Some(own) => own.add(child),
+                None => {
+                    self.children.insert(step.clone(), child.clone());
+                }
+            }
+        }
     }
 
     pub(super) fn intersection(&self, other: &Self) -> Self {

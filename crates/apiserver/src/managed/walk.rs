@@ -100,6 +100,9 @@ pub(super) struct Difference {
     pub(super) removed: Set,
 }
 
+/// Bookkeeping of who owns what is owned by nobody.
+const MANAGED_FIELDS: &str = "managedFields";
+
 pub(super) fn compare(schema: &Schema, old: Option<&Value>, new: Option<&Value>) -> Difference {
     let mut difference = Difference::default();
     walk(schema, old, new, &mut Vec::new(), &mut difference);
@@ -108,6 +111,9 @@ pub(super) fn compare(schema: &Schema, old: Option<&Value>, new: Option<&Value>)
 
 fn walk(schema: &Schema, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>, out: &mut Difference) {
     let Some(any) = new.or(old) else { return };
+    if old == new {
+        return;
+    }
     let empty = |value: Option<&Value>| match value {
         None => true,
         Some(Value::Object(map)) => map.is_empty(),
@@ -126,26 +132,30 @@ fn walk(schema: &Schema, old: Option<&Value>, new: Option<&Value>, path: &mut Ve
         Shape::Map if !(empty(old) && empty(new)) => {
             let (before, after) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
             let names: BTreeSet<&String> = before.into_iter().chain(after).flat_map(Map::keys).collect();
+            let in_metadata = matches!(path.as_slice(), [Step::Field(name)] if name == "metadata");
             for name in names {
+                if in_metadata && name == MANAGED_FIELDS {
+                    continue;
+                }
                 path.push(Step::Field(name.clone()));
                 walk(field(schema, name), before.and_then(|m| m.get(name)), after.and_then(|m| m.get(name)), path, out);
                 path.pop();
             }
         }
         Shape::List(keys) if !(empty(old) && empty(new)) => {
-            let index = |value: Option<&Value>| -> BTreeMap<Step, Value> {
-                value
-                    .and_then(Value::as_array)
-                    .into_iter()
-                    .flatten()
-                    .filter_map(|e| Some((element_step(schema, keys, e)?, e.clone())))
-                    .collect()
-            };
-            let (before, after) = (index(old), index(new));
+            fn index<'a>(
+                schema: &Schema,
+                keys: Option<&[String]>,
+                list: Option<&'a Value>,
+            ) -> BTreeMap<Step, &'a Value> {
+                let elements = list.and_then(Value::as_array).into_iter().flatten();
+                elements.filter_map(|e| Some((element_step(schema, keys, e)?, e))).collect()
+            }
+            let (before, after) = (index(schema, keys, old), index(schema, keys, new));
             let steps: BTreeSet<&Step> = before.keys().chain(after.keys()).collect();
             for step in steps {
                 path.push(step.clone());
-                walk(items(schema), before.get(step), after.get(step), path, out);
+                walk(items(schema), before.get(step).copied(), after.get(step).copied(), path, out);
                 path.pop();
             }
         }

@@ -29,8 +29,9 @@ struct Kubelet {
 
 fn kubelet_of(state: &State, node_name: &str) -> Outcome<Kubelet> {
     let node = state.store.get("nodes", "", node_name).ok_or_else(|| Failure::not_found("", "nodes", node_name))?;
+    let node = node.value();
     let addresses: Vec<&Value> =
-        node.value.pointer("/status/addresses").and_then(Value::as_array).into_iter().flatten().collect();
+        node.pointer("/status/addresses").and_then(Value::as_array).into_iter().flatten().collect();
     let address = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"]
         .into_iter()
         // An address is more certain to be reachable than a name.
@@ -41,8 +42,7 @@ fn kubelet_of(state: &State, node_name: &str) -> Outcome<Kubelet> {
         .ok_or_else(|| {
             Failure::internal(format!("no preferred addresses found; known addresses: []: node {node_name}"))
         })?;
-    let port =
-        node.value.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64).unwrap_or_default();
+    let port = node.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64).unwrap_or_default();
     Ok(Kubelet { address, port: u16::try_from(port).ok().filter(|p| *p != 0).unwrap_or(DEFAULT_PORT) })
 }
 
@@ -115,9 +115,9 @@ fn request(kubelet: &Kubelet, method: http::Method, path: &str, headers: HeaderM
 }
 
 pub(super) async fn log(state: &Arc<State>, asked: &Asked) -> Outcome<Reply> {
-    let pod = pod(state, asked)?;
-    let container = container(asked, &pod.value)?;
-    let node = meta::text(&pod.value, "/spec/nodeName");
+    let pod = pod(state, asked)?.value();
+    let container = container(asked, &pod)?;
+    let node = meta::text(&pod, "/spec/nodeName");
     if node.is_empty() {
         // Nobody has anything to tell yet.
         let mut nothing = Response::new(Body::empty());
@@ -173,12 +173,12 @@ fn travels(name: &HeaderName) -> bool {
 }
 
 pub(super) async fn stream(state: &Arc<State>, asked: &Asked, parts: &mut Parts) -> Outcome<Reply> {
-    let pod = pod(state, asked)?;
-    let node = meta::text(&pod.value, "/spec/nodeName");
+    let pod = pod(state, asked)?.value();
+    let node = meta::text(&pod, "/spec/nodeName");
     if node.is_empty() {
         return Err(Failure::bad_request(format!("pod {} does not have a host assigned", asked.target.name)));
     }
-    let path = kubelet_path(asked, &pod.value)?;
+    let path = kubelet_path(asked, &pod)?;
     let options = options(asked);
     let act = Act::on(asked, Operation::Connect, None, Some(&options), false);
     crate::admission::validate(state, &act, &mut Vec::new()).await?;

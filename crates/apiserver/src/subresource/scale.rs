@@ -91,7 +91,8 @@ fn selector_text(selector: &Value) -> String {
 pub(super) async fn serve(state: &Arc<State>, asked: &Asked, body: &Bytes) -> Outcome<Reply> {
     let kind = &asked.kind;
     let current = state.get(kind, &asked.target.namespace, &asked.target.name).ok_or_else(|| asked.not_found())?;
-    let shown = crate::versions::read(kind, &current.value);
+    let current = current.value();
+    let shown = crate::versions::read(kind, &current);
     if asked.method == Method::GET {
         return Ok(answer::value(Some(asked.accepted), 200, &scale_of(kind, &shown)));
     }
@@ -146,7 +147,7 @@ pub(super) async fn serve(state: &Arc<State>, asked: &Asked, body: &Bytes) -> Ou
             |kind, old, new| crate::managed::record(kind, Some(old), new, &manager, "scale"),
         )
         .await?;
-    let mut reply = answer::value(Some(asked.accepted), 200, &scale_of(kind, &stored.value));
+    let mut reply = answer::value(Some(asked.accepted), 200, &scale_of(kind, &stored.value()));
     answer::warn(&mut reply, &warnings);
     Ok(reply)
 }

@@ -1,12 +1,22 @@
 //! The server as its clients see it: kube-rs over TLS, and raw requests.
 
 mod access;
+mod badinput;
 mod client;
+mod controller;
+mod crash;
+mod disk;
+mod fabric8;
+mod inside;
 mod kubectl;
 mod limits;
 mod node;
 mod objects;
+mod patches;
 mod policy;
+mod process;
+mod random;
+mod replay;
 mod restart;
 #[path = "../shared/reviewer.rs"]
 mod reviewer;

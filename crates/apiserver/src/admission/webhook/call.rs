@@ -45,8 +45,8 @@ fn place(hook: &Value) -> Result<Place, String> {
 fn endpoint(state: &State, namespace: &str, name: &str, port: u16) -> Result<(String, u16), String> {
     let missing = || format!("service {name:?} not found");
     let service = state.store.get("services", namespace, name).ok_or_else(missing)?;
+    let service = service.value();
     let wanted = service
-        .value
         .pointer("/spec/ports")
         .and_then(Value::as_array)
         .into_iter()
@@ -57,17 +57,18 @@ fn endpoint(state: &State, namespace: &str, name: &str, port: u16) -> Result<(St
     let slices = state
         .store
         .list("endpointslices.discovery.k8s.io", Some(namespace), None, usize::MAX, None, |slice| {
-            meta::labels(&slice.value).and_then(|l| l.get("kubernetes.io/service-name")).is_some_and(|n| n == name)
+            slice.labels().and_then(|l| l.get("kubernetes.io/service-name")).is_some_and(|n| n == name)
         })
         .map_err(|_| missing())?;
     for (_, slice) in &slices.items {
-        let ports = slice.value.get("ports").and_then(Value::as_array).into_iter().flatten();
+        let slice = slice.value();
+        let ports = slice.get("ports").and_then(Value::as_array).into_iter().flatten();
         let Some(number) =
             ports.filter(|p| meta::text(p, "/name") == port_name).find_map(|p| p.get("port").and_then(Value::as_u64))
         else {
             continue;
         };
-        let ready = slice.value.get("endpoints").and_then(Value::as_array).into_iter().flatten();
+        let ready = slice.get("endpoints").and_then(Value::as_array).into_iter().flatten();
         let address = ready
             .filter(|e| e.pointer("/conditions/ready").is_none_or(|r| r != false))
             .find_map(|e| e.pointer("/addresses/0").and_then(Value::as_str).map(str::to_owned));

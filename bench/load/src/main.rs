@@ -1,0 +1,66 @@
+//! Load for any Kubernetes API server, for `bench/local`: as little client as possible, so that what is measured is the server.
+//!
+//! ```text
+//! load create --kubeconfig K [--pods 2000] [--workers 32] [--prefix created]  creates pods; how many a second
+//! load watch  --kubeconfig K [--watches 100] [--events 10000] [--workers 16]
+//!                                                                         changes pods under many watches; every watch must be
+//!                                                                         told every change once and in order
+//! ```
+//! Both work in the namespace `default`, whose service account `default` they create if it is missing, and print one JSON object.
+
+mod connection;
+mod create;
+mod objects;
+mod watch;
+
+use std::collections::HashMap;
+
+use anyhow::{Context as _, Result, bail};
+
+use connection::Server;
+
+fn main() -> Result<()> {
+    let mut arguments = std::env::args().skip(1);
+    let verb = arguments.next().context("say what to do: create or watch")?;
+    let options = Options::parse(arguments)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let result = runtime.block_on(async {
+        let server = Server::of(&options.text("kubeconfig")?)?;
+        objects::prepare(&server).await?;
+        match verb.as_str() {
+            "create" => {
+                let (pods, workers) = (options.number("pods", 2000)?, options.number("workers", 32)?);
+                create::run(&server, options.text("prefix").as_deref().unwrap_or("created"), pods, workers).await
+            }
+            "watch" => {
+                let (watches, events) = (options.number("watches", 100)?, options.number("events", 10_000)?);
+                watch::run(&server, watches, events, options.number("workers", 16)?).await
+            }
+            other => bail!("unknown verb {other}: create and watch are known"),
+        }
+    })?;
+    println!("{result}");
+    Ok(())
+}
+
+/// `--name value` pairs.
+struct Options(HashMap<String, String>);
+
+impl Options {
+    fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Self> {
+        let mut found = HashMap::new();
+        while let Some(word) = arguments.next() {
+            let name = word.strip_prefix("--").with_context(|| format!("{word} is not an option"))?;
+            found.insert(name.to_owned(), arguments.next().with_context(|| format!("{word} needs a value"))?);
+        }
+        Ok(Self(found))
+    }
+
+    fn text(&self, name: &str) -> Result<String> {
+        self.0.get(name).cloned().with_context(|| format!("--{name} is needed"))
+    }
+
+    fn number(&self, name: &str, default: usize) -> Result<usize> {
+        self.0.get(name).map_or(Ok(default), |text| text.parse().with_context(|| format!("--{name} {text}")))
+    }
+}

@@ -1,0 +1,40 @@
+"""What the parts of a benchmark share: the words about the machine, spreads, promises, and where results go."""
+import datetime
+import os
+import platform
+import statistics
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MIB = 1 << 20
+
+
+def spread(values, digits=0):
+    """`median (least … most)`."""
+    values = sorted(values)
+    return f"{statistics.median(values):.{digits}f} ({values[0]:.{digits}f} … {values[-1]:.{digits}f})"
+
+
+def promises(held):
+    """One line for each (kept, text)."""
+    return [f"- {'kept' if kept else 'NOT KEPT'}: {text}" for kept, text in held]
+
+
+def machine():
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / (1 << 30)
+    release = ".".join(platform.release().split(".")[:2])
+    return (f"Machine: {os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB, {platform.system()} {release}; "
+            f"load average at the start {LOAD:.1f}, at the end {os.getloadavg()[0]:.1f}.")
+
+
+LOAD = os.getloadavg()[0]
+
+
+def today():
+    return datetime.date.today().isoformat()
+
+
+def write(name, text):
+    into = ROOT / "bench/results" / f"{name}-{today()}.md"
+    into.parent.mkdir(exist_ok=True)
+    into.write_text(text + "\n")
