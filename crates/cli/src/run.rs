@@ -92,13 +92,22 @@ async fn carry_out(
         Wish::Submission(wanted) => prepare::submission(local, *wanted, view, interrupt).await?,
     };
     let mut worst = ExitStatus::Success;
-    for followed in &started.followed {
+    for (at, followed) in started.followed.iter().enumerate() {
         let follower = follow::Follower { local, view, interrupt, began: started.began };
-        let exit = follower.to_the_end(followed).await?;
-        if worst == ExitStatus::Success {
+        let exit = match follower.to_the_end(followed).await {
+            Ok(exit) => exit,
+            Err(error) => {
+                started.end(local).await;
+                return Err(error);
+            }
+        };
+        if worst == ExitStatus::Success || exit == ExitStatus::Interrupted {
             worst = exit;
         }
         if exit == ExitStatus::Interrupted {
+            for other in &started.followed[at + 1..] {
+                other.end(local).await;
+            }
             break;
         }
     }

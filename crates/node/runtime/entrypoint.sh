@@ -41,20 +41,87 @@ driver_master() {
 first=()
 if [ "$$" = 1 ] && [ -x /usr/bin/tini ]; then first=(/usr/bin/tini -s --); fi
 
+# Quicker starts. With an archive of Spark's classes at hand, Java is given Spark's jars one by one, as in the archive, and before the
+# configuration instead of behind it; never if that could hide a file of the configuration, or if anything else is unusual.
+quick=${FIRESTEEL_QUICK:-}
+unset FIRESTEEL_QUICK
+quick_options=()
+# Succeeds if no file of the directories has the name of something in Spark's jars.
+hides_nothing() {
+  local directory name
+  for directory in "$@"; do
+    for name in "$directory"/* "$directory"/.[!.]*; do
+      [ -e "$name" ] || continue
+      if grep -qxF -- "${name##*/}" "$quick/top-names"; then return 1; fi
+    done
+  done
+}
+if [ -n "$quick" ] && [ -r "$quick/classes.jsa" ] && [ -r "$quick/class-path" ] && [ -r "$quick/top-names" ]; then
+  quick_options=(-Xshare:auto "-XX:SharedArchiveFile=$quick/classes.jsa" -Xlog:cds=off)
+else
+  quick=
+fi
+
+# The driver's command line as Spark's own launcher makes it, in `command`; fails if that cannot be had.
+launcher_command() {
+  local word
+  command=()
+  while IFS= read -r -d '' word; do command+=("$word"); done < <(
+    "$JAVA_HOME/bin/java" -Xmx128m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Xshare:auto $SPARK_LAUNCHER_OPTS \
+      -cp "$(echo "$SPARK_HOME"/jars/spark-launcher_*.jar)" org.apache.spark.launcher.Main org.apache.spark.deploy.SparkSubmit "$@" 2>/dev/null
+    printf '%d\0' $?)
+  # First whatever it had to say, then the words of the command, then its exit code.
+  local count=${#command[@]}
+  [ "$count" -gt 4 ] && [ "${command[count - 1]}" = 0 ] && [ -z "${command[0]}" ] || return 1
+  command=("${command[@]:1:count - 2}")
+  command[0]=${command[0]#$'\n'}
+}
+
+# Puts Spark's jars first in the class path of `command`; fails if it is not the usual one.
+use_archive() {
+  local at jars rest
+  for at in "${!command[@]}"; do
+    if [ "${command[at]}" = -cp ]; then break; fi
+  done
+  jars=$(cat "$quick/class-path")
+  rest=${command[at + 1]}
+  case "$rest" in "$SPARK_CONF_DIR/:$SPARK_HOME/jars/"*) ;; *) return 1 ;; esac
+  rest=${rest#"$SPARK_CONF_DIR/:"}
+  # `…/jars/slf4j-api-V.jar:…/jars/*`, of older releases only the latter.
+  case "$rest" in "$SPARK_HOME"/jars/slf4j-api-*.jar:*) rest=${rest#*:} ;; esac
+  case "$rest" in "$SPARK_HOME/jars/*" | "$SPARK_HOME/jars/*:"*) rest=${rest#"$SPARK_HOME/jars/*"} ;; *) return 1 ;; esac
+  command[at + 1]="$jars:$SPARK_CONF_DIR/$rest"
+  command=("${command[0]}" "${quick_options[@]}" "${command[@]:1}")
+}
+
 case "$1" in
   driver)
     shift
     options=(--conf "spark.driver.bindAddress=$SPARK_DRIVER_BIND_ADDRESS"
              --conf "spark.executorEnv.SPARK_DRIVER_POD_IP=$SPARK_DRIVER_BIND_ADDRESS")
     if driver_master "$@"; then options+=(--conf "spark.kubernetes.driver.master=$FIRESTEEL_DRIVER_MASTER"); fi
-    exec "${first[@]}" "$SPARK_HOME/bin/spark-submit" "${options[@]}" --deploy-mode client "$@"
+    options+=(--deploy-mode client "$@")
+    if [ -n "$quick" ]; then
+      # As bin/spark-submit and bin/spark-class do.
+      set +e
+      . "$SPARK_HOME/bin/load-spark-env.sh"
+      export PYTHONHASHSEED=0
+      if hides_nothing "$SPARK_CONF_DIR" && launcher_command "${options[@]}" && use_archive; then exec "${first[@]}" "${command[@]}"; fi
+    fi
+    exec "${first[@]}" "$SPARK_HOME/bin/spark-submit" "${options[@]}"
     ;;
   executor)
     java_options=()
     for name in $(compgen -e | grep -E '^SPARK_JAVA_OPT_[0-9]+$' | sort -t_ -k4,4n); do
       java_options+=("${!name}")
     done
-    exec "${first[@]}" "$JAVA_HOME/bin/java" "${java_options[@]}" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
+    if [ -n "$quick" ] && [ -z "$SPARK_CLASSPATH$HADOOP_CONF_DIR" ] && hides_nothing "${SPARK_CONF_DIR:-$SPARK_HOME/conf}"; then
+      rest="${SPARK_EXTRA_CLASSPATH:+:$SPARK_EXTRA_CLASSPATH}:$PWD"
+      class_path="$(cat "$quick/class-path"):${SPARK_CONF_DIR:-$SPARK_HOME/conf}$rest"
+    else
+      quick_options=()
+    fi
+    exec "${first[@]}" "$JAVA_HOME/bin/java" "${quick_options[@]}" "${java_options[@]}" "-Xms$SPARK_EXECUTOR_MEMORY" "-Xmx$SPARK_EXECUTOR_MEMORY" \
       -cp "$class_path:$SPARK_DIST_CLASSPATH" org.apache.spark.scheduler.cluster.k8s.KubernetesExecutorBackend \
       --driver-url "$SPARK_DRIVER_URL" --executor-id "$SPARK_EXECUTOR_ID" --cores "$SPARK_EXECUTOR_CORES" \
       --app-id "$SPARK_APPLICATION_ID" --hostname "$SPARK_EXECUTOR_POD_IP" \

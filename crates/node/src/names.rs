@@ -8,6 +8,8 @@ pub(crate) const JAVA_HOME: &str = "/opt/java/openjdk";
 pub(crate) const SPARK_UID: u32 = 185;
 /// Told to our entry point when the API server cannot be reached on port 443 of `kubernetes.default.svc`.
 pub(crate) const DRIVER_MASTER_ENV: &str = "FIRESTEEL_DRIVER_MASTER";
+/// Tells our entry point where the archive of Spark's classes is.
+pub(crate) const QUICK_ENV: &str = "FIRESTEEL_QUICK";
 /// The search path of a container that names none.
 pub(crate) const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Source component of our events and field manager of our writes.

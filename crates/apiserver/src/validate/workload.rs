@@ -27,7 +27,9 @@ pub(super) fn check(resource: &str, object: &Value, causes: &mut Vec<Cause>) {
     for (key, value) in template.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten() {
         super::metadata::labels(key, value.as_str().unwrap_or_default(), &format!("{path}.labels"), causes);
     }
-    if resource != "controllerrevisions" {
+    if resource == "statefulsets" {
+        pod::spec(&as_in_a_set(spec, pod), &format!("{path}.spec"), Home::Template, causes);
+    } else if resource != "controllerrevisions" {
         pod::spec(pod, &format!("{path}.spec"), Home::Template, causes);
     }
     let policy = text(pod, "restartPolicy");
@@ -50,6 +52,28 @@ pub(super) fn check(resource: &str, object: &Value, causes: &mut Vec<Cause>) {
         }
         super::one_of(spec, "concurrencyPolicy", "spec", &["Allow", "Forbid", "Replace"], causes);
     }
+}
+
+/// The template of a StatefulSet as it is checked: the controller gives each pod its host name and subdomain and the volumes
+/// of its claims, so what stands there for them does not matter. (Spark's hold `EXECID`, which is no host name.)
+fn as_in_a_set(set: &Value, pod: &Value) -> Value {
+    let mut pod = pod.clone();
+    let claims = set.get("volumeClaimTemplates").and_then(Value::as_array).into_iter().flatten();
+    let names: Vec<&Value> = claims.filter_map(|claim| claim.pointer("/metadata/name")).collect();
+    if let Some(fields) = pod.as_object_mut() {
+        fields.remove("hostname");
+        fields.remove("subdomain");
+        if !names.is_empty() {
+            let given = fields.entry("volumes").or_insert_with(|| Value::Array(Vec::new()));
+            if let Some(volumes) = given.as_array_mut() {
+                for name in names {
+                    volumes.retain(|v| v.get("name") != Some(name));
+                    volumes.push(serde_json::json!({"name": name, "emptyDir": {}}));
+                }
+            }
+        }
+    }
+    pod
 }
 
 fn selector(spec: &Value, template: &Value, causes: &mut Vec<Cause>) {

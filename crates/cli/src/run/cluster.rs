@@ -28,6 +28,11 @@ impl Local {
         Ok(Local { cluster: Cluster::reach(&access)?, home, ours: !up.was_running && !keep })
     }
 
+    /// Whether the cluster goes on after the run.
+    pub(crate) fn stays(&self) -> bool {
+        !self.ours
+    }
+
     /// Takes the cluster down if it is ours.
     pub(crate) async fn down(&mut self, view: &View) -> anyhow::Result<()> {
         if self.ours {

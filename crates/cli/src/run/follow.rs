@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::task::JoinHandle;
 
@@ -25,6 +25,8 @@ const HELD_UP: Duration = Duration::from_secs(8);
 const NO_ROOM: Duration = Duration::from_secs(120);
 /// How long the log may take to end after its driver.
 const LAST_WORDS: Duration = Duration::from_secs(10);
+/// How long what is deleted may take to end: a pod's grace period and a little more.
+const ENDING: Duration = Duration::from_secs(40);
 const APP_NAME: &str = "sparkoperator.k8s.io/app-name";
 const ROLE: &str = "spark-role";
 const SELECTOR: &str = "spark-app-selector";
@@ -36,6 +38,43 @@ pub(crate) struct Followed {
     pub(crate) name: String,
     /// The resource of the SparkApplication; none for a pod.
     pub(crate) application: Option<ApiResource>,
+}
+
+impl Followed {
+    /// Ends it, as far as it still runs. On a cluster that goes on after us, waits until nothing of it runs any more.
+    pub(crate) async fn end(&self, local: &Local) {
+        let client = &local.cluster.client;
+        self.delete(client).await;
+        if !local.stays() {
+            return;
+        }
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
+        let gone = async {
+            while pods.list(&ListParams::default()).await.is_ok_and(|all| all.iter().any(|p| is_driver(self, p))) {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        if tokio::time::timeout(ENDING, gone).await.is_err() {
+            tracing::debug!("{} still runs", self.name);
+        }
+    }
+
+    async fn delete(&self, client: &kube::Client) {
+        let how = DeleteParams::background();
+        let outcome = match &self.application {
+            Some(resource) => {
+                let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &self.namespace, resource);
+                api.delete(&self.name, &how).await.map(|_| ())
+            }
+            None => {
+                let api: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
+                api.delete(&self.name, &how).await.map(|_| ())
+            }
+        };
+        if let Err(error) = outcome {
+            tracing::debug!("delete {}: {error}", self.name);
+        }
+    }
 }
 
 pub(crate) struct Follower<'a> {
@@ -87,7 +126,7 @@ impl Follower<'_> {
             let ending = tokio::select! {
                 () = self.interrupt.comes() => {
                     self.view.state("interrupted, stopping the application");
-                    self.delete(followed).await;
+                    followed.end(self.local).await;
                     break Ending { exit: ExitStatus::Interrupted, failure: Some("interrupted".to_owned()) };
                 }
                 _ = ticks.tick() => self.held_up(&mut seen),
@@ -104,7 +143,7 @@ impl Follower<'_> {
         drop(news);
         self.finish_logs(&mut seen).await;
         if ending.exit == ExitStatus::NeverStarted {
-            self.delete(followed).await;
+            followed.end(self.local).await;
         }
         self.view.finish();
         if let Some(why) = &ending.failure {
@@ -189,7 +228,8 @@ impl Follower<'_> {
                 if let Some((_, old)) = seen.stages.take() {
                     old.abort();
                 }
-                seen.stages = Some((uid, tokio::spawn(stages::show(address, self.view.clone()))));
+                let port = story::ui_port(&pod);
+                seen.stages = Some((uid, tokio::spawn(stages::show(address, port, self.view.clone()))));
             }
         }
         let over = verdict::verdict(&pod, &story::main_container(&pod), gone);
@@ -236,24 +276,6 @@ impl Follower<'_> {
                     self.view.line("Warning: the driver's log did not end in time");
                 }
             }
-        }
-    }
-
-    async fn delete(&self, followed: &Followed) {
-        let client = self.local.cluster.client.clone();
-        let how = DeleteParams::background();
-        let outcome = match &followed.application {
-            Some(resource) => {
-                let api: Api<DynamicObject> = Api::namespaced_with(client, &followed.namespace, resource);
-                api.delete(&followed.name, &how).await.map(|_| ())
-            }
-            None => {
-                let api: Api<Pod> = Api::namespaced(client, &followed.namespace);
-                api.delete(&followed.name, &how).await.map(|_| ())
-            }
-        };
-        if let Err(error) = outcome {
-            tracing::debug!("delete {}: {error}", followed.name);
         }
     }
 }

@@ -35,6 +35,14 @@ pub(crate) struct Started {
 }
 
 impl Started {
+    /// Ends all of it and throws the copies of files away.
+    pub(crate) async fn end(&self, local: &Local) {
+        for followed in &self.followed {
+            followed.end(local).await;
+        }
+        self.clear();
+    }
+
     /// After a run: copies of files are of no more use.
     pub(crate) fn clear(&self) {
         self.shelf.clear();
@@ -88,24 +96,43 @@ pub(crate) async fn manifests(
     }
     // What others use comes first, in the order of the file; then what is run.
     documents.sort_by_key(|d| d.work() != Work::None);
-    let mut followed = Vec::new();
+    let mut started = Started { followed: Vec::new(), began, shelf };
     for document in &documents {
-        stop_if(interrupt)?;
-        let (resource, api) = resource(local, document).await?;
-        if document.work() != Work::None {
-            make_room(&api, document, view).await?;
-            if let Some(account) = account_of(document) {
-                service_account(local, document.namespace(), &account, view).await?;
+        match start(local, document, view, interrupt).await {
+            Ok(followed) => started.followed.extend(followed),
+            Err(error) => {
+                // What was started before must not go on alone.
+                started.end(local).await;
+                return Err(error);
             }
         }
-        apply(&api, document).await?;
-        if document.work() != Work::None {
-            let application = (document.work() == Work::SparkApplication).then_some(resource);
-            let (namespace, name) = (document.namespace().to_owned(), document.name().to_owned());
-            followed.push(Followed { namespace, name, application });
+    }
+    Ok(started)
+}
+
+/// Applies one object; gives what is to be followed, if it is work.
+async fn start(
+    local: &Local,
+    document: &Document,
+    view: &View,
+    interrupt: &Interrupt,
+) -> anyhow::Result<Option<Followed>> {
+    stop_if(interrupt)?;
+    let (resource, api) = resource(local, document).await?;
+    if document.work() != Work::None {
+        make_room(&api, document, view).await?;
+        if let Some(account) = account_of(document) {
+            service_account(local, document.namespace(), &account, view).await?;
         }
     }
-    Ok(Started { followed, began, shelf })
+    apply(&api, document).await?;
+    let application = match document.work() {
+        Work::SparkApplication => Some(resource),
+        Work::Pod => None,
+        Work::None => return Ok(None),
+    };
+    let (namespace, name) = (document.namespace().to_owned(), document.name().to_owned());
+    Ok(Some(Followed { namespace, name, application }))
 }
 
 fn stop_if(interrupt: &Interrupt) -> anyhow::Result<()> {
@@ -120,7 +147,11 @@ fn images_of(object: &Value, work: Work) -> Vec<String> {
             .into_iter()
             .filter_map(text)
             .collect(),
-        Work::Pod => spec["containers"].as_array().into_iter().flatten().filter_map(|c| text(&c["image"])).collect(),
+        Work::Pod => ["initContainers", "containers"]
+            .into_iter()
+            .flat_map(|field| spec[field].as_array().into_iter().flatten())
+            .filter_map(|c| text(&c["image"]))
+            .collect(),
         Work::None => Vec::new(),
     }
 }

@@ -11,7 +11,6 @@ use serde_json::Value;
 
 use crate::run::view::View;
 
-const PORT: u16 = 4040;
 const EVERY: Duration = Duration::from_millis(700);
 const ANSWER: Duration = Duration::from_secs(2);
 
@@ -51,10 +50,10 @@ impl Stage {
 }
 
 /// Shows the stages of the driver at an address until the task is dropped. A driver without a UI shows none.
-pub(crate) async fn show(address: String, view: View) {
+pub(crate) async fn show(address: String, port: u16, view: View) {
     let client: Client<HttpConnector, Body> = Client::builder(TokioExecutor::new()).build_http();
     let host = if address.contains(':') { format!("[{address}]") } else { address };
-    let base = format!("http://{host}:{PORT}/api/v1/applications");
+    let base = format!("http://{host}:{port}/api/v1/applications");
     let mut application: Option<String> = None;
     loop {
         tokio::time::sleep(EVERY).await;

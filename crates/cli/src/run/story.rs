@@ -48,6 +48,15 @@ pub(crate) fn main_container(pod: &Pod) -> String {
     found.map(|c| c.name.clone()).unwrap_or_default()
 }
 
+/// Where Spark's web interface listens in a driver.
+pub(crate) fn ui_port(pod: &Pod) -> u16 {
+    const USUAL: u16 = 4040;
+    let containers = pod.spec.iter().flat_map(|s| &s.containers);
+    let mut ports = containers.flat_map(|c| c.ports.iter().flatten());
+    let named = ports.find(|p| p.name.as_deref() == Some("spark-ui"));
+    named.and_then(|p| u16::try_from(p.container_port).ok()).unwrap_or(USUAL)
+}
+
 fn status<'a>(pod: &'a Pod, container: &str) -> Option<&'a ContainerStatus> {
     pod.status.as_ref()?.container_statuses.as_ref()?.iter().find(|s| s.name == container)
 }

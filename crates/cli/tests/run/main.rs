@@ -122,6 +122,8 @@ fn bad_input_is_said_before_anything_is_started() {
         (vec![broken.as_str()], "is not YAML"),
         (vec!["--class"], "--class"),
         (vec!["nowhere.py"], "there is no file"),
+        (vec!["--dry-run", "x.py"], "belong to `firesteel submit`"),
+        (vec!["--kill", "a:b"], "needs an application"),
     ] {
         let said = bed.run(&["run"], &arguments);
         assert_eq!(said.code, 2, "{arguments:?}: {said:?}");
@@ -257,6 +259,113 @@ fn a_script_of_this_machine_runs_and_its_exit_code_is_ours() {
     assert_eq!(said.code, 7, "{said:?}");
     assert!(said.out.contains("about to fail with 7"), "{said:?}");
     bed.assert_nothing_left();
+}
+
+fn pod(name: &str, namespace: &str, script: &str) -> String {
+    format!(
+        "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: '{namespace}'}}\nspec:\n  restartPolicy: Never\n  \
+         containers: [{{name: c, image: 'busybox:1', command: [sh, -c, '{script}'], \
+         env: [{{name: WORD, valueFrom: {{configMapKeyRef: {{name: words, key: word}}}}}}]}}]\n---\n"
+    )
+}
+
+const WORDS: &str =
+    "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: words, namespace: 'jobs'}\ndata: {word: flint}\n---\n";
+
+#[test]
+fn several_documents_run_in_a_namespace_that_was_missing_and_stdout_is_their_log_alone() {
+    let bed = Bed::new();
+    // The ConfigMap comes last in the file and is there first.
+    let text =
+        pod("one", "jobs", "echo one says $WORD; echo to stderr >&2") + &pod("two", "jobs", "echo two; exit 5") + WORDS;
+    let file = bed.write("several.yaml", &text);
+    let said = bed.run(&["run"], &[&file]);
+    assert_eq!(said.code, 5, "the exit code is that of the one that failed: {said:?}");
+    let mut lines: Vec<&str> = said.out.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["one says flint", "to stderr", "two"], "stdout is what the pods wrote: {said:?}");
+    assert!(said.err.contains("Created namespace jobs"), "{said:?}");
+    assert!(said.err.contains("Finished: driver after"), "a summary of the first: {said:?}");
+    assert!(said.err.contains("exit code 5"), "why the second failed: {said:?}");
+    bed.assert_nothing_left();
+}
+
+#[test]
+fn ctrl_c_ends_all_that_was_started_and_leaves_a_cluster_that_was_there() {
+    let bed = Bed::new();
+    assert_eq!(bed.run(&["local", "up"], &[]).code, 0);
+    let file = bed.write(
+        "long.yaml",
+        &(pod("one", "jobs", "echo started; sleep 1000") + &pod("two", "jobs", "sleep 1001") + WORDS),
+    );
+    let mut run =
+        bed.command(&["run"]).arg(&file).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("firesteel runs");
+    let mut first = String::new();
+    let mut out = std::io::BufReader::new(run.stdout.take().expect("stdout"));
+    std::io::BufRead::read_line(&mut out, &mut first).expect("a line");
+    assert_eq!(first, "started\n");
+    assert!(Command::new("kill").args(["-INT", &run.id().to_string()]).status().expect("kill").success());
+    let output = run.wait_with_output().expect("its end");
+    let words = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(130), "{words}");
+    let sleeping = || {
+        let lines = std::fs::read_dir("/proc")
+            .expect("proc")
+            .flatten()
+            .filter_map(|e| std::fs::read(e.path().join("cmdline")).ok());
+        lines.filter(|l| l == b"sleep\x001000\0" || l == b"sleep\x001001\0").count()
+    };
+    assert_eq!(sleeping(), 0, "both pods are gone when it returns: {words}");
+    let status = bed.run(&["local", "status"], &[]);
+    assert_eq!(status.code, 0, "the cluster was there before and still is: {status:?}");
+}
+
+#[test]
+fn keep_leaves_the_cluster_and_an_object_that_is_refused_leaves_nothing_running() {
+    let bed = Bed::new();
+    let file = bed.write("kept.yaml", &(pod("kept", "jobs", "echo done") + WORDS));
+    let said = bed.run(&["run"], &[&file, "--keep"]);
+    assert_eq!((said.code, said.out.as_str()), (0, "done\n"), "{said:?}");
+    let status = bed.run(&["local", "status"], &[]);
+    assert_eq!(status.code, 0, "{status:?}");
+    // The first pod would run for long; the second is no pod. Bad input, and the first is ended again.
+    let bad = "apiVersion: v1\nkind: Pod\nmetadata: {name: bad, namespace: 'jobs'}\nspec: {containers: []}\n";
+    let file = bed.write("half.yaml", &(pod("long", "jobs", "sleep 1002") + bad));
+    let said = bed.run(&["run"], &[&file]);
+    assert_eq!(said.code, 2, "{said:?}");
+    assert!(said.err.contains("half.yaml, document 2: "), "it says where: {said:?}");
+    let lines = std::fs::read_dir("/proc")
+        .expect("proc")
+        .flatten()
+        .filter_map(|e| std::fs::read(e.path().join("cmdline")).ok());
+    assert_eq!(lines.filter(|l| l == b"sleep\x001002\0").count(), 0, "nothing goes on: {said:?}");
+    // The same name again: the finished one makes room.
+    let file = bed.write("again.yaml", &pod("kept", "jobs", "echo again"));
+    let said = bed.run(&["run"], &[&file]);
+    assert_eq!((said.code, said.out.as_str()), (0, "again\n"), "{said:?}");
+    assert!(said.err.contains("Replacing the finished Pod kept"), "{said:?}");
+}
+
+#[test]
+fn on_a_terminal_there_is_one_line_that_changes_and_elsewhere_plain_lines() {
+    let bed = Bed::new();
+    assert_eq!(bed.run(&["local", "up"], &[]).code, 0);
+    let file = bed.write("pod.yaml", &(pod("seen", "jobs", "sleep 2; echo done") + WORDS));
+    let plain = bed.run(&["run"], &[&file]);
+    assert!(plain.err.contains("seen: running"), "{plain:?}");
+    assert!(!plain.err.contains('\x1b'), "no control characters: {plain:?}");
+    // A terminal of its own, by util-linux.
+    let program = format!("{} run --data-dir {} {file}", env!("CARGO_BIN_EXE_firesteel"), bed.data().display());
+    let script = Command::new("script").args(["-qefc", &program, "/dev/null"]).stdin(Stdio::null()).output();
+    let Ok(output) = script else {
+        eprintln!("SKIPPED, no terminal: there is no `script`");
+        return;
+    };
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{shown}");
+    assert!(shown.contains("\x1b["), "a line that is drawn again and again: {shown:?}");
+    assert!(shown.contains("done"), "{shown:?}");
+    assert!(shown.contains("Finished: driver after"), "{shown:?}");
 }
 
 #[test]

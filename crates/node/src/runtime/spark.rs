@@ -27,7 +27,13 @@ pub(crate) fn find_or_provision(
     make_once(&target, |partial| {
         let downloads = runtimes.join(format!(".spark-{version}.download"));
         let package = download(&downloads, version, progress)?;
-        unpack(&package, partial, version, progress)?;
+        if let Err(error) = unpack(&package, partial, version, progress) {
+            // A package that cannot be unpacked is fetched again the next time; a full disk is not its fault.
+            if matches!(error, RuntimeError::Provision(_)) {
+                let _ = fs::remove_dir_all(&downloads);
+            }
+            return Err(error);
+        }
         add_examples(partial, version)?;
         fs::remove_dir_all(&downloads).map_err(|e| RuntimeError::file(&downloads, e))
     })?;
@@ -174,7 +180,10 @@ impl<R: Read> Read for Counted<R> {
 }
 
 fn unpack(package: &Path, target: &Path, version: &str, progress: &OnProgress) -> Result<(), RuntimeError> {
-    let damaged = |e: io::Error| RuntimeError::Provision(format!("unpacking {}: {e}", package.display()));
+    let damaged = |e: io::Error| match e.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => RuntimeError::file(target, e),
+        _ => RuntimeError::Provision(format!("unpacking {}: {e}; it will be fetched again", package.display())),
+    };
     let file = File::open(package).map_err(|e| RuntimeError::file(package, e))?;
     let total = file.metadata().ok().map(|m| m.len());
     let seen = Arc::new(AtomicU64::new(0));
@@ -269,6 +278,67 @@ fn scala_version(home: &Path) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const VERSION: &str = "9.9.9";
+
+    /// A package with the least that a Spark has, where pip would have put it.
+    fn arrived(runtimes: &Path) -> PathBuf {
+        let dir = runtimes.join(format!(".spark-{VERSION}.download"));
+        fs::create_dir_all(&dir).expect("a directory");
+        let package = dir.join(format!("pyspark-{VERSION}.tar.gz"));
+        let out = flate2::write::GzEncoder::new(File::create(&package).expect("a file"), flate2::Compression::fast());
+        let mut tar = tar::Builder::new(out);
+        for name in ["deps/bin/spark-submit", "deps/jars/spark-core_2.13-9.9.9.jar", "pyspark/__init__.py", "setup.py"]
+        {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(1);
+            header.set_mode(0o644);
+            tar.append_data(&mut header, format!("pyspark-{VERSION}/{name}"), &b"x"[..]).expect("an entry");
+        }
+        tar.into_inner().expect("tar").finish().expect("gzip");
+        package
+    }
+
+    fn silent() -> OnProgress {
+        Arc::new(|_| {})
+    }
+
+    #[test]
+    fn what_was_fetched_before_an_interruption_is_used_and_two_that_start_at_once_share_the_work() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        arrived(dir.path());
+        // What the interrupted one had unpacked.
+        let partial = dir.path().join(format!(".spark-{VERSION}.partial"));
+        fs::create_dir_all(&partial).expect("a directory");
+        fs::write(partial.join("half"), "").expect("a file");
+        let both = std::thread::scope(|scope| {
+            let provision = || find_or_provision(dir.path(), VERSION, &silent()).expect("a runtime");
+            let two = [scope.spawn(provision), scope.spawn(provision)];
+            two.map(|thread| thread.join().expect("no panic"))
+        });
+        assert_eq!(both[0], both[1]);
+        assert!(both[0].join("bin/spark-submit").exists() && !both[0].join("half").exists());
+        assert!(both[0].join("examples/jars/spark-examples_2.13-9.9.9.jar").exists(), "with our example");
+        let left =
+            fs::read_dir(dir.path()).expect("runtimes").flatten().map(|e| e.file_name().into_string().expect("text"));
+        let left: Vec<String> = left.filter(|n| !n.ends_with(".lock")).collect();
+        assert_eq!(left, [format!("spark-{VERSION}")], "neither the package nor a part is left");
+    }
+
+    #[test]
+    fn a_damaged_package_is_said_and_not_used_again() {
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let package = arrived(dir.path());
+        let bytes = fs::read(&package).expect("bytes");
+        fs::write(&package, &bytes[..bytes.len() / 2]).expect("a part of it");
+        let error = find_or_provision(dir.path(), VERSION, &silent()).expect_err("damaged").to_string();
+        assert!(error.contains("pyspark-9.9.9.tar.gz") && error.contains("it will be fetched again"), "{error}");
+        assert!(!package.exists(), "it is gone");
+        assert!(!dir.path().join(format!("spark-{VERSION}")).exists(), "nothing half done");
+        // The next time is a new chance.
+        arrived(dir.path());
+        find_or_provision(dir.path(), VERSION, &silent()).expect("a runtime");
+    }
 
     #[test]
     fn files_of_the_package_land_where_a_distribution_has_them() {

@@ -1,0 +1,10 @@
+"""Tasks that take their time, so that there is progress to be shown."""
+import os
+import time
+
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+print("the word is", os.environ["WORD"], flush=True)
+spark.sparkContext.parallelize(range(8), 8).foreach(lambda _: time.sleep(2))
+spark.stop()
