@@ -5,7 +5,7 @@
   last one is answered; in turn, a fresh server each time, a few hundred uncounted pods first. The real server runs with its etcd alone
   (no controllers, no scheduler, no audit log), once with an etcd that syncs each write to disk as ours does, once with the etcd of testenv,
   which does not. The promise is held against the faster of the two.
-- Watches: pods are created, changed and deleted under many watches; the client compares what each watch was told with the revisions of
+- Watches: pods are created and changed under many watches; the client compares what each watch was told with the revisions of
   the answers: every change once, in order."""
 import argparse
 import json
