@@ -3,6 +3,7 @@
 
 mod account;
 pub(crate) mod expression;
+mod limits;
 mod policy;
 mod priority;
 mod quota;
@@ -65,8 +66,14 @@ pub(crate) fn mutate_create(state: &State, asked: &Asked, object: &mut Value) ->
             account::admit(state, object)?;
             priority::admit(state, object)?;
             tolerations(object);
+            limits::fill(state, object);
+            object["status"]["qosClass"] = crate::pods::qos_class(object).into();
         }
-        ("", "persistentvolumeclaims") => storage_class(state, object),
+        ("", "persistentvolumeclaims") => {
+            storage_class(state, object);
+            protect(object, "kubernetes.io/pvc-protection");
+        }
+        ("", "persistentvolumes") => protect(object, "kubernetes.io/pv-protection"),
         _ => {}
     }
     Ok(())
@@ -200,14 +207,17 @@ pub(crate) async fn validate(state: &Arc<State>, act: &Act<'_>, warnings: &mut V
         policy::validate(state, act, warnings)?;
         webhook::validate(state, act, warnings).await?;
     }
-    if act.operation == Operation::Create
-        && kind.is("", "pods")
-        && act.asked.target.subresource.is_empty()
-        && let Some(pod) = act.new
-    {
-        quota::admit(state, pod)?;
+    let (Operation::Create, "", Some(new)) = (act.operation, act.asked.target.subresource.as_str(), act.new) else {
+        return Ok(());
+    };
+    match (&*kind.group, &*kind.resource) {
+        ("", "pods") => {
+            limits::admit(state, new)?;
+            quota::admit(state, new)
+        }
+        ("", "persistentvolumeclaims") => limits::admit_claim(state, new),
+        _ => Ok(()),
     }
-    Ok(())
 }
 
 /// Pods stay five minutes on a node that is not ready or cannot be reached, unless they say otherwise.
@@ -225,6 +235,16 @@ fn tolerations(pod: &mut Value) {
         if !covered {
             list.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": SECONDS}));
         }
+    }
+}
+
+/// Keeps storage that is in use until a controller has seen that it no longer is.
+fn protect(object: &mut Value, finalizer: &str) {
+    let held = meta::of(object).entry("finalizers").or_insert_with(|| json!([]));
+    if let Some(held) = held.as_array_mut()
+        && !held.iter().any(|f| f == finalizer)
+    {
+        held.push(finalizer.into());
     }
 }
 

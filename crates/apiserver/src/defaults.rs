@@ -92,6 +92,16 @@ pub(crate) fn apply(kind: &Kind, object: &mut Value) {
                 set(map, "volumeBindingMode", "Immediate");
             }
         }
+        ("storage.k8s.io", "csidrivers") => {
+            let spec = meta::child(object, "spec");
+            set(spec, "attachRequired", true);
+            set(spec, "podInfoOnMount", false);
+            set(spec, "storageCapacity", false);
+            set(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
+            set(spec, "volumeLifecycleModes", json!(["Persistent"]));
+            set(spec, "requiresRepublish", false);
+            set(spec, "seLinuxMount", false);
+        }
         ("scheduling.k8s.io", "priorityclasses") => {
             if let Some(map) = object.as_object_mut() {
                 set(map, "preemptionPolicy", "PreemptLowerPriority");

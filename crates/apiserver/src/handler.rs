@@ -69,8 +69,12 @@ async fn dispatch(state: &Arc<State>, certificate: Option<&User>, request: Reque
     {
         return crate::subresource::serve(state, &asked, &mut parts, body).await;
     }
-    let mut reply = serve_objects(state, &asked, &mut parts, body).await?;
-    if asked.kind.is("", "endpoints") {
+    let served = serve_objects(state, &asked, &mut parts, body).await;
+    if !asked.kind.is("", "endpoints") {
+        return served;
+    }
+    let mut reply = served.unwrap_or_else(|failure| answer::failure(&failure));
+    {
         answer::warn(
             &mut reply,
             &["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()],

@@ -87,7 +87,9 @@ impl Quantity {
     }
 
     pub(crate) fn plus(self, other: Self) -> Self {
-        Self { nanos: self.nanos.saturating_add(other.nanos), form: self.form }
+        // Nothing has no form of its own.
+        let form = if self.nanos == 0 { other.form } else { self.form };
+        Self { nanos: self.nanos.saturating_add(other.nanos), form }
     }
 
     pub(crate) fn zero() -> Self {

@@ -29,7 +29,7 @@ impl Filter {
         let label_text = asked.query.get("labelSelector");
         let field_text = asked.query.get("fieldSelector");
         let labels = Labels::parse(label_text).map_err(Failure::bad_request)?;
-        let fields = Fields::parse(field_text).map_err(Failure::bad_request)?;
+        let fields = stored_fields(&asked.kind, Fields::parse(field_text).map_err(Failure::bad_request)?);
         for field in fields.names() {
             if !selectable(&asked.kind, field) {
                 let kind = &asked.kind;
@@ -135,6 +135,14 @@ pub(crate) fn get(state: &State, asked: &Asked) -> Outcome<Reply> {
         return Err(Failure::resource_version_too_large(wanted, state.store.revision()));
     }
     Ok(answer::object(&asked.kind, asked.accepted, 200, &stored))
+}
+
+/// Field names of `events.k8s.io` lead to those events are kept under.
+fn stored_fields(kind: &Kind, mut fields: Fields) -> Fields {
+    if &*kind.group == "events.k8s.io" {
+        fields.rename("regarding.", "involvedObject.");
+    }
+    fields
 }
 
 pub(crate) fn revision_parameter(asked: &Asked) -> Outcome<Option<u64>> {

@@ -131,6 +131,8 @@ impl Schema {
             "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1" | "io.k8s.apimachinery.pkg.runtime.RawExtension" => {
                 parsed.preserve = true;
                 parsed.ty = Type::Any;
+                // What it holds is owned as a whole.
+                parsed.atomic = name.ends_with("RawExtension");
             }
             _ => {}
         }

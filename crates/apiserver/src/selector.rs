@@ -264,6 +264,15 @@ impl Fields {
         self.0.iter().map(|t| t.field.as_str())
     }
 
+    /// Names fields that start so differently.
+    pub(crate) fn rename(&mut self, from: &str, to: &str) {
+        for term in &mut self.0 {
+            if let Some(rest) = term.field.strip_prefix(from) {
+                term.field = format!("{to}{rest}");
+            }
+        }
+    }
+
     /// The one object name this selector pins, if it does.
     pub(crate) fn exact_name(&self) -> Option<&str> {
         self.0.iter().find(|t| t.equal && t.field == "metadata.name").map(|t| t.value.as_str())

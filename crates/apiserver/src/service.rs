@@ -58,6 +58,19 @@ pub(crate) fn keep_addresses(old: &Value, next: &mut Value) {
             }
         }
     }
+    // Who no longer has node ports loses those it did not ask to keep.
+    if matches!(kind.as_str(), "ClusterIP" | "ExternalName") && matches!(old_kind, "NodePort" | "LoadBalancer") {
+        let before = old.pointer("/spec/ports").cloned().unwrap_or_default();
+        let spec = meta::child(next, "spec");
+        spec.remove("externalTrafficPolicy");
+        if spec.get("ports") == Some(&before) {
+            for port in spec.get_mut("ports").and_then(Value::as_array_mut).into_iter().flatten() {
+                if let Some(port) = port.as_object_mut() {
+                    port.remove("nodePort");
+                }
+            }
+        }
+    }
     // Node ports follow their port by name or number.
     if matches!(kind.as_str(), "NodePort" | "LoadBalancer") && matches!(old_kind, "NodePort" | "LoadBalancer") {
         let before = old.pointer("/spec/ports").and_then(Value::as_array).cloned().unwrap_or_default();
@@ -150,7 +163,7 @@ fn check_address(service: &Value, given: &str, others: &[std::sync::Arc<Value>])
     let number = u32::from(address);
     if !(BASE..BASE + SIZE).contains(&number) {
         return refuse(&format!(
-            "failed to allocate IP {given}: the provided network does not match the current range: provided IP is not in the valid range. The range of valid IPs is 10.96.0.0/16"
+            "failed to allocate IP {given}: the provided network does not match the current range"
         ));
     }
     if others.iter().any(|s| addresses_of(s).any(|a| a == given)) {

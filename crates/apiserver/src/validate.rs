@@ -1,9 +1,13 @@
 //! Validation of objects, in the real server's words.
 
 mod admission;
+mod cluster;
 mod core;
+mod limits;
 mod metadata;
+mod network;
 mod pod;
+mod storage;
 mod workload;
 
 use serde_json::Value;
@@ -61,10 +65,34 @@ fn check(kind: &Kind, object: &Value, old: Option<&Value>, causes: &mut Vec<Caus
             );
         }
         ("apps" | "batch", resource) => workload::check(resource, object, causes),
+        ("", "replicationcontrollers") => workload::check("replicationcontrollers", object, causes),
+        ("", "nodes") => cluster::node(object, causes),
+        ("", "persistentvolumes") => storage::volume(object, causes),
+        ("", "limitranges") => limits::limit_range(object, causes),
+        ("", "resourcequotas") => limits::quota(object, causes),
+        ("", "endpoints") => network::endpoints(object, causes),
+        ("", "events") => cluster::event(object, false, causes),
+        ("events.k8s.io", "events") => cluster::event(object, true, causes),
+        ("storage.k8s.io", "storageclasses") => storage::class(object, causes),
+        ("scheduling.k8s.io", "priorityclasses") => cluster::priority_class(object, causes),
+        ("node.k8s.io", "runtimeclasses") => cluster::runtime_class(object, causes),
+        ("policy", "poddisruptionbudgets") => cluster::budget(object, causes),
+        ("autoscaling", "horizontalpodautoscalers") => cluster::autoscaler(object, causes),
+        ("networking.k8s.io", "ingresses") => network::ingress(object, causes),
+        ("networking.k8s.io", "networkpolicies") => network::policy(object, causes),
+        // Addresses of a slice whose type changes are not looked at; that it changes is wrong enough.
+        ("discovery.k8s.io", "endpointslices") => {
+            if old.is_none_or(|old| old.get("addressType") == object.get("addressType")) {
+                network::slice(object, causes);
+            }
+        }
         ("", "services") => core::service(object, causes),
         ("", "configmaps") => core::data(object, &["data", "binaryData"], causes),
-        ("", "secrets") => core::data(object, &["data"], causes),
-        ("", "persistentvolumeclaims") => core::claim(object, causes),
+        ("", "secrets") => {
+            core::data(object, &["data"], causes);
+            cluster::secret(object, causes);
+        }
+        ("", "persistentvolumeclaims") => storage::claim(object, causes),
         ("rbac.authorization.k8s.io", "roles") => core::roles(object, false, causes),
         ("rbac.authorization.k8s.io", "clusterroles") => core::roles(object, true, causes),
         ("rbac.authorization.k8s.io", "rolebindings") => core::binding(object, false, causes),
@@ -90,6 +118,9 @@ pub(crate) fn update(_state: &State, kind: &Kind, subresource: &str, old: &Value
     let mut causes = metadata::check_update(old, next);
     causes.extend(metadata::check(kind, next));
     if !subresource.is_empty() && kind.custom.is_none() {
+        if kind.is("", "services") && subresource == "status" {
+            core::service_status(next, &mut causes);
+        }
         return causes;
     }
     check(kind, next, Some(old), &mut causes);
@@ -106,6 +137,16 @@ pub(crate) fn update(_state: &State, kind: &Kind, subresource: &str, old: &Value
             core::binding_update(old, next, &mut causes);
         }
         ("scheduling.k8s.io", "priorityclasses") => core::priority_class_update(old, next, &mut causes),
+        ("", "persistentvolumeclaims") => storage::claim_update(old, next, &mut causes),
+        ("", "persistentvolumes") => storage::volume_update(old, next, &mut causes),
+        ("storage.k8s.io", "storageclasses") => storage::class_update(old, next, &mut causes),
+        ("node.k8s.io", "runtimeclasses") => Differences { old, next }.immutable("/handler", "handler", &mut causes),
+        ("networking.k8s.io", "ingressclasses") => {
+            Differences { old, next }.immutable("/spec/controller", "spec.controller", &mut causes);
+        }
+        ("discovery.k8s.io", "endpointslices") => {
+            Differences { old, next }.immutable("/addressType", "addressType", &mut causes);
+        }
         _ => {}
     }
     causes

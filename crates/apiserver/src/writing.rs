@@ -1,5 +1,7 @@
 //! POST, PUT and PATCH: the road every write takes, whatever the kind: decode, default, admit, validate, store.
 
+mod body;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -9,7 +11,7 @@ use serde_json::Value;
 use crate::admission::{Act, Operation};
 use crate::answer::{self, Reply};
 use crate::decode::Complaints;
-use crate::kinds::{Kind, Kinds};
+use crate::kinds::Kind;
 use crate::managed;
 use crate::meta;
 use crate::patch::Patch;
@@ -17,6 +19,11 @@ use crate::request::{Asked, Strictness};
 use crate::state::State;
 use crate::status::{Cause, Failure, Outcome};
 use crate::store::Stored;
+use body::{
+    bump_generation, check_patched, decoded, inherit_managed_fields, keep_identity, place, sent, summary, unreadable,
+};
+
+pub(crate) use body::{check_type, parse_body};
 
 /// How often a write that lost a race is tried again before the client hears of it.
 const ATTEMPTS: usize = 32;
@@ -197,7 +204,9 @@ impl<'a> Writer<'a> {
         if causes.is_empty() {
             return Ok(());
         }
-        Err(Failure::invalid(&self.kind().group, &self.kind().kind, name, causes))
+        // Events are complained about in the words of the group they are kept in.
+        let group = if self.kind().is("events.k8s.io", "events") { "" } else { &self.kind().group };
+        Err(Failure::invalid(group, &self.kind().kind, name, causes))
     }
 
     pub(crate) async fn update(mut self, body: &Bytes) -> Outcome<Reply> {
@@ -447,227 +456,5 @@ impl<'a> Writer<'a> {
             }
         }
         Err(Failure::modified(&kind.group, &kind.resource, &target.name))
-    }
-}
-
-/// Parses a body by its media type.
-pub(crate) fn parse_body(asked: &Asked, body: &Bytes, complaints: &mut Complaints) -> Outcome<Value> {
-    let parsed = match asked.media_type.as_str() {
-        "" | "application/json" => crate::decode::json(body, complaints)
-            .map_err(|e| format!("couldn't get version/kind; json parse error: {e}")),
-        "application/yaml" => crate::decode::yaml(body, complaints),
-        "application/vnd.kubernetes.protobuf" => crate::protobuf::decode(body),
-        _ => {
-            return Err(Failure::unsupported_media_type(
-                "application/json, application/yaml, application/vnd.kubernetes.protobuf",
-            ));
-        }
-    };
-    let value = parsed.map_err(|why| {
-        Failure::bad_request(format!(
-            "the object provided is unrecognized (must be of type {}): {why} ({})",
-            asked.kind.kind,
-            summary(body)
-        ))
-    })?;
-    if value.is_object() {
-        return Ok(value);
-    }
-    let found = match value {
-        Value::Array(_) => "array",
-        Value::String(_) => "string",
-        Value::Number(_) => "number",
-        Value::Bool(_) => "bool",
-        _ => return Ok(serde_json::json!({})),
-    };
-    Err(Failure::bad_request(format!(
-        "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }} ({})",
-        asked.kind.kind,
-        summary(body)
-    )))
-}
-
-/// The start of a body as error messages show it.
-fn summary(body: &[u8]) -> String {
-    const LONGEST: usize = 30;
-    if body.is_empty() {
-        return "<empty>".into();
-    }
-    let hex = |bytes: &[u8]| bytes.iter().map(|b| format!("{b:02x}")).collect::<String>();
-    let shown = &body[..body.len().min(LONGEST)];
-    let text = if body[0] == b'{' { String::from_utf8_lossy(shown).into_owned() } else { hex(shown) };
-    if body.len() > LONGEST { format!("{text} ...") } else { text }
-}
-
-/// `apiVersion` and `kind` must be those of the path; built-in kinds may leave them out.
-pub(crate) fn check_type(kinds: &Kinds, kind: &Kind, mut object: Value) -> Outcome<Value> {
-    let version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
-    let found = object.get("kind").and_then(Value::as_str).unwrap_or_default();
-    let expected = kind.api_version();
-    let given = if version.is_empty() { expected.as_str() } else { version };
-    let named = if found.is_empty() { &*kind.kind } else { found };
-    if kind.custom.is_none() && (named != &*kind.kind || given != expected) {
-        let known = kinds.iter().find(|k| *k.kind == *named && k.api_version() == given);
-        let why = match known {
-            Some(other) => {
-                let package = |group: &str| match group.split('.').next() {
-                    Some("") | None => "core".to_owned(),
-                    Some(word) => word.to_owned(),
-                };
-                format!(
-                    "converting ({}.{named}) to ({}.{}): unknown conversion",
-                    other.version,
-                    package(&kind.group),
-                    kind.kind
-                )
-            }
-            None => {
-                format!("no kind {named:?} is registered for version {given:?} in scheme \"pkg/runtime/scheme.go:111\"")
-            }
-        };
-        return Err(Failure::bad_request(format!(
-            "{named} in version {:?} cannot be handled as a {}: {why}",
-            given.rsplit('/').next().unwrap_or_default(),
-            kind.kind
-        )));
-    }
-    if !found.is_empty() && found != &*kind.kind {
-        let cause = Cause::invalid("kind", &found.into(), &format!("must be {}", kind.kind));
-        return Err(Failure::invalid(&kind.group, found, meta::name(&object), &[cause]));
-    }
-    if !version.is_empty() && version != expected {
-        return Err(Failure::bad_request(format!(
-            "the API version in the data ({version}) does not match the expected API version ({expected})"
-        )));
-    }
-    object["apiVersion"] = expected.into();
-    object["kind"] = (*kind.kind).into();
-    Ok(object)
-}
-
-/// Decoding of what was sent: unknown fields removed, types checked. No defaults.
-fn sent(kind: &Kind, object: &mut Value, complaints: &mut Complaints, tidy: bool) -> Result<(), String> {
-    if let Some(custom) = &kind.custom {
-        custom.prune(object, complaints);
-        return Ok(());
-    }
-    let Some(schema) = kind.schema.and_then(crate::schema::built_in) else { return Ok(()) };
-    crate::decode::conform(schema, &kind.kind, object, complaints, tidy)
-}
-
-fn decoded(kind: &Kind, object: &mut Value, complaints: &mut Complaints) -> Result<(), String> {
-    sent(kind, object, complaints, true)?;
-    if let Some(custom) = &kind.custom {
-        custom.fill_defaults(object);
-    } else if let Some(schema) = kind.schema.and_then(crate::schema::built_in) {
-        crate::decode::fill(schema, object);
-    }
-    Ok(())
-}
-
-fn unreadable(kind: &Kind, why: &str) -> Box<Failure> {
-    Failure::bad_request(format!(
-        "{} in version {:?} cannot be handled as a {}: {why}",
-        kind.kind, &*kind.version, kind.kind
-    ))
-}
-
-/// The namespace of the path is the namespace of the object.
-fn place(kind: &Kind, namespace: &str, object: &mut Value) -> Outcome<()> {
-    let given = meta::namespace(object);
-    if !kind.namespaced {
-        if !given.is_empty() {
-            return Err(Failure::bad_request(
-                "the namespace of the provided object does not match the namespace sent on the request",
-            ));
-        }
-        meta::of(object).remove("namespace");
-        return Ok(());
-    }
-    if !given.is_empty() && given != namespace {
-        return Err(Failure::bad_request(
-            "the namespace of the provided object does not match the namespace sent on the request",
-        ));
-    }
-    meta::of(object).insert("namespace".into(), namespace.into());
-    Ok(())
-}
-
-fn check_patched(kinds: &Kinds, kind: &Kind, old: &Value, patched: Value) -> Outcome<Value> {
-    if !patched.is_object() {
-        return Err(Failure::bad_request("the patched object is not an object"));
-    }
-    let patched = check_type(kinds, kind, patched)?;
-    if meta::name(&patched) != meta::name(old) {
-        return Err(Failure::bad_request(format!(
-            "the name of the object ({}) does not match the name on the URL ({})",
-            meta::name(&patched),
-            meta::name(old)
-        )));
-    }
-    let mut patched = patched;
-    if meta::namespace(&patched).is_empty() && !meta::namespace(old).is_empty() {
-        meta::of(&mut patched).insert("namespace".into(), meta::namespace(old).into());
-    }
-    if meta::namespace(&patched) != meta::namespace(old) {
-        return Err(Failure::bad_request("the namespace of the object does not match the namespace on the URL"));
-    }
-    Ok(patched)
-}
-
-/// What no update may change, or only in certain ways.
-fn keep_identity(kind: &Kind, method: &Method, old: &Value, next: &mut Value) -> Outcome<()> {
-    let sent_uid = meta::uid(next);
-    if !sent_uid.is_empty() && sent_uid != meta::uid(old) {
-        if method != Method::PUT {
-            let cause = Cause::invalid("metadata.uid", &sent_uid.into(), "field is immutable");
-            return Err(Failure::invalid(&kind.group, &kind.kind, meta::name(old), &[cause.clone(), cause]));
-        }
-        return Err(Failure::conflict(
-            &kind.group,
-            &kind.resource,
-            meta::name(old),
-            &format!("Precondition failed: UID in precondition: {sent_uid}, UID in object meta: {}", meta::uid(old)),
-        ));
-    }
-    let metadata = meta::of(next);
-    for field in [
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-        "resourceVersion",
-        "selfLink",
-        "generateName",
-    ] {
-        match old.get("metadata").and_then(|m| m.get(field)) {
-            Some(value) => metadata.insert(field.into(), value.clone()),
-            None => metadata.remove(field),
-        };
-    }
-    Ok(())
-}
-
-/// A client that sends no managedFields means to leave them as they are; an empty list resets them.
-fn inherit_managed_fields(current: &Value, next: &mut Value) {
-    if next.pointer("/metadata/managedFields").is_none()
-        && let Some(fields) = current.pointer("/metadata/managedFields")
-    {
-        meta::of(next).insert("managedFields".into(), fields.clone());
-    }
-}
-
-fn bump_generation(kind: &Kind, old: &Value, next: &mut Value) {
-    if !kind.generation && kind.custom.is_none() {
-        return;
-    }
-    let status_apart = kind.status || kind.custom.is_none();
-    let (Some(before), Some(after)) = (old.as_object(), next.as_object()) else { return };
-    let relevant = |key: &String| key != "metadata" && !(status_apart && key == "status");
-    let changed = before.iter().filter(|(k, _)| relevant(k)).ne(after.iter().filter(|(k, _)| relevant(k)));
-    if changed {
-        let generation = meta::generation(old) + 1;
-        meta::of(next).insert("generation".into(), generation.into());
     }
 }

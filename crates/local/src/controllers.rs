@@ -6,6 +6,7 @@
 mod affairs;
 mod collector;
 mod deployments;
+mod disruptions;
 mod endpoints;
 mod events;
 mod inventory;
@@ -60,6 +61,7 @@ pub async fn start(settings: Settings) -> Controllers {
     stateful_sets::start(&world, &mut tasks);
     deployments::start(&world, &mut tasks);
     jobs::start(&world, &mut tasks);
+    disruptions::start(&world, &mut tasks);
     nodes::start(&world, &mut tasks);
     if let Some(ttl) = settings.events_ttl {
         events::start(&world, ttl, &mut tasks);

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, Endpoints, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service, ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
@@ -24,6 +25,7 @@ pub(crate) const ROOT_CA: &str = "kube-root-ca.crt";
 
 pub(crate) struct World {
     pub(crate) client: Client,
+    pub(crate) budgets: Watched<PodDisruptionBudget>,
     pub(crate) claims: Watched<PersistentVolumeClaim>,
     pub(crate) deployments: Watched<Deployment>,
     pub(crate) endpoints: Watched<Endpoints>,
@@ -46,6 +48,7 @@ pub(crate) struct World {
 /// Calls one macro with every field of [`World`] that is watched, its scope and its filter.
 macro_rules! kinds {
     ($each:ident, $all:ident) => {
+        $each!(budgets, $all());
         $each!(claims, $all());
         $each!(deployments, $all());
         $each!(endpoints, $all());
@@ -70,6 +73,7 @@ impl World {
     pub(crate) fn new(client: Client) -> Arc<Self> {
         Arc::new(World {
             client,
+            budgets: Watched::default(),
             claims: Watched::default(),
             deployments: Watched::default(),
             endpoints: Watched::default(),

@@ -30,6 +30,49 @@ fn add(usage: &mut Usage, name: &str, amount: Quantity) {
     *slot = slot.plus(amount);
 }
 
+/// What a whole pod asks for: its containers and the init containers that stay, or a single init container if that is
+/// more, and what running it costs.
+pub(super) fn total(pod: &Value, list: &str) -> Usage {
+    let of = |container: &Value| -> Vec<(String, Quantity)> {
+        let amounts = container.pointer(&format!("/resources/{list}")).and_then(Value::as_object);
+        let parsed = |(name, amount): (&String, &Value)| Some((name.clone(), Quantity::parse(amount.as_str()?).ok()?));
+        amounts.into_iter().flatten().filter_map(parsed).collect()
+    };
+    let containers = |field: &str| pod.pointer(field).and_then(Value::as_array).into_iter().flatten();
+    let (mut sum, mut staying, mut most) = (Usage::new(), Usage::new(), Usage::new());
+    for container in containers("/spec/containers") {
+        of(container).into_iter().for_each(|(name, amount)| add(&mut sum, &name, amount));
+    }
+    for container in containers("/spec/initContainers") {
+        let stays = meta::text(container, "/restartPolicy") == "Always";
+        for (name, amount) in of(container) {
+            let beside = staying.get(&name).copied().unwrap_or_else(Quantity::zero).plus(amount);
+            if stays {
+                add(&mut sum, &name, amount);
+                staying.insert(name.clone(), beside);
+            }
+            let slot = most.entry(name).or_insert_with(Quantity::zero);
+            if *slot < beside {
+                *slot = beside;
+            }
+        }
+    }
+    for (name, amount) in most {
+        let slot = sum.entry(name).or_insert_with(Quantity::zero);
+        if *slot < amount {
+            *slot = amount;
+        }
+    }
+    for (name, amount) in pod.pointer("/spec/overhead").and_then(Value::as_object).into_iter().flatten() {
+        if let (Some(amount), true) =
+            (amount.as_str().and_then(|a| Quantity::parse(a).ok()), list == "requests" || sum.contains_key(name))
+        {
+            add(&mut sum, name, amount);
+        }
+    }
+    sum
+}
+
 /// What a pod counts for.
 fn usage_of(pod: &Value) -> Usage {
     let mut usage = Usage::new();
@@ -37,28 +80,60 @@ fn usage_of(pod: &Value) -> Usage {
         add(&mut usage, "pods", one);
         add(&mut usage, "count/pods", one);
     }
-    for container in pod.pointer("/spec/containers").and_then(Value::as_array).into_iter().flatten() {
-        for (list, prefix) in [("requests", "requests."), ("limits", "limits.")] {
-            let amounts = container.pointer(&format!("/resources/{list}")).and_then(Value::as_object);
-            for (resource, amount) in amounts.into_iter().flatten() {
-                let Some(amount) = amount.as_str().and_then(|a| Quantity::parse(a).ok()) else { continue };
-                add(&mut usage, &format!("{prefix}{resource}"), amount);
-                if list == "requests" && matches!(resource.as_str(), "cpu" | "memory" | "ephemeral-storage") {
-                    add(&mut usage, resource, amount);
-                }
+    for (list, prefix) in [("requests", "requests."), ("limits", "limits.")] {
+        for (resource, amount) in total(pod, list) {
+            add(&mut usage, &format!("{prefix}{resource}"), amount);
+            if list == "requests" && matches!(resource.as_str(), "cpu" | "memory" | "ephemeral-storage") {
+                add(&mut usage, &resource, amount);
             }
         }
     }
     usage
 }
 
+/// Whether a quota counts a pod: all of its scopes must fit.
+fn counts(quota: &Value, pod: &Value) -> bool {
+    let scopes = quota.pointer("/spec/scopes").and_then(Value::as_array).into_iter().flatten();
+    let named = scopes.filter_map(Value::as_str).all(|scope| in_scope(scope, pod));
+    let terms = quota.pointer("/spec/scopeSelector/matchExpressions").and_then(Value::as_array).into_iter().flatten();
+    named
+        && terms.into_iter().all(|term| {
+            let scope = meta::text(term, "/scopeName");
+            if scope != "PriorityClass" {
+                return in_scope(scope, pod);
+            }
+            let class = meta::text(pod, "/spec/priorityClassName");
+            let listed = term.get("values").and_then(Value::as_array).into_iter().flatten().any(|v| v == class);
+            match meta::text(term, "/operator") {
+                "In" => listed,
+                "NotIn" => !listed,
+                "Exists" => !class.is_empty(),
+                _ => class.is_empty(),
+            }
+        })
+}
+
+fn in_scope(scope: &str, pod: &Value) -> bool {
+    let ends = pod.pointer("/spec/activeDeadlineSeconds").is_some();
+    let best_effort = crate::pods::qos_class(pod) == "BestEffort";
+    match scope {
+        "Terminating" => ends,
+        "NotTerminating" => !ends,
+        "BestEffort" => best_effort,
+        "NotBestEffort" => !best_effort,
+        "PriorityClass" => !meta::text(pod, "/spec/priorityClassName").is_empty(),
+        _ => true,
+    }
+}
+
 fn is_over(pod: &Value) -> bool {
     matches!(meta::text(pod, "/status/phase"), "Succeeded" | "Failed")
 }
 
-/// What all pods of a namespace that are not over count for.
-fn used(state: &State, namespace: &str) -> Usage {
-    let pods = state.store.list("pods", Some(namespace), None, usize::MAX, None, |pod| !is_over(&pod.value()));
+/// What all pods of a namespace that are not over count for with a quota.
+fn used(state: &State, namespace: &str, quota: &Value) -> Usage {
+    let counted = |pod: &Stored| !is_over(&pod.value()) && counts(quota, &pod.value());
+    let pods = state.store.list("pods", Some(namespace), None, usize::MAX, None, counted);
     let mut total = Usage::new();
     for (_, pod) in pods.map(|found| found.items).unwrap_or_default() {
         for (name, amount) in usage_of(&pod.value()) {
@@ -89,9 +164,13 @@ pub(super) fn admit(state: &State, pod: &Value) -> Outcome<()> {
     if quotas.is_empty() {
         return Ok(());
     }
-    let (wanted, before) = (usage_of(pod), used(state, namespace));
+    let wanted = usage_of(pod);
     for quota in quotas {
         let quota = quota.value();
+        if !counts(&quota, pod) {
+            continue;
+        }
+        let before = used(state, namespace, &quota);
         let name = meta::name(&quota);
         let limits = limits(&quota);
         let missing: Vec<String> =
@@ -136,9 +215,9 @@ pub(crate) async fn recount(state: &Arc<State>, namespace: &str) {
         return;
     }
     let Some(kind) = state.kinds.load().find("", "v1", "resourcequotas") else { return };
-    let now = used(state, namespace);
     for mut quota in quotas {
         loop {
+            let now = used(state, namespace, &quota.value());
             let hard = quota.value().pointer("/spec/hard").cloned().unwrap_or_else(|| json!({}));
             let counted: serde_json::Map<String, Value> = limits(&quota.value())
                 .into_iter()

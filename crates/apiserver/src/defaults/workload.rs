@@ -6,6 +6,9 @@ use super::{each, inner, set, set_text};
 use crate::meta;
 
 pub(super) fn apply(resource: &str, object: &mut Value) {
+    if resource == "controllerrevisions" {
+        return;
+    }
     let template_labels = object.pointer("/spec/template/metadata/labels").cloned();
     let labels = object.pointer("/metadata/labels").cloned();
     let mut generation_note = false;
@@ -19,6 +22,10 @@ pub(super) fn apply(resource: &str, object: &mut Value) {
         "replicasets" => set(spec, "replicas", 1),
         "replicationcontrollers" => {
             set(spec, "replicas", 1);
+            // Printed only if it says something.
+            if spec.get("minReadySeconds").is_some_and(|s| *s == 0) {
+                spec.remove("minReadySeconds");
+            }
             if let Some(found) = &template_labels {
                 set(spec, "selector", found.clone());
             }
@@ -139,7 +146,6 @@ pub(crate) fn job_labels(object: &mut Value) {
     ] {
         labels.insert(key.into(), value.as_str().into());
     }
-    if spec.get("selector").is_none_or(Value::is_null) {
-        spec.insert("selector".into(), json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}}));
-    }
+    let chosen = meta_child(meta_child(spec, "selector"), "matchLabels");
+    chosen.insert("batch.kubernetes.io/controller-uid".into(), uid.into());
 }

@@ -14,6 +14,9 @@ const DATA_LIMIT: usize = 1024 * 1024;
 
 pub(super) fn service(object: &Value, causes: &mut Vec<Cause>) {
     let spec = object.get("spec").unwrap_or(&Value::Null);
+    if !super::network::cluster_address(spec, causes) {
+        return;
+    }
     let kind = text(spec, "type");
     let ports = each(spec, "ports");
     if ports.is_empty() && text(spec, "clusterIP") != "None" && kind != "ExternalName" {
@@ -62,6 +65,17 @@ pub(super) fn service(object: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
+/// Only a load balancer has addresses outside the cluster.
+pub(super) fn service_status(object: &Value, causes: &mut Vec<Cause>) {
+    let given = object.pointer("/status/loadBalancer/ingress").and_then(Value::as_array).is_some_and(|l| !l.is_empty());
+    if given && meta::text(object, "/spec/type") != "LoadBalancer" {
+        causes.push(Cause::forbidden(
+            "status.loadBalancer.ingress",
+            "may only be used when `spec.type` is 'LoadBalancer'",
+        ));
+    }
+}
+
 pub(super) fn service_update(old: &Value, next: &Value, causes: &mut Vec<Cause>) {
     let kind = |o: &Value| meta::text(o, "/spec/type").to_owned();
     let (before, after) = (meta::text(old, "/spec/clusterIP"), meta::text(next, "/spec/clusterIP"));
@@ -81,9 +95,9 @@ pub(super) fn data(object: &Value, fields: &[&str], causes: &mut Vec<Cause>) {
             }
             if !seen.insert(key) {
                 causes.push(Cause::invalid(
-                    format!("{field}[{key}]"),
+                    format!("data[{key}]"),
                     &key.as_str().into(),
-                    "duplicate of key present in data",
+                    "duplicate of key present in binaryData",
                 ));
             }
             total += value.as_str().map_or(0, str::len);
@@ -106,29 +120,6 @@ pub(super) fn frozen(old: &Value, next: &Value, fields: &[&str], causes: &mut Ve
     for field in fields {
         if old.get(*field) != next.get(*field) {
             causes.push(Cause::forbidden(*field, WORDS));
-        }
-    }
-}
-
-pub(super) fn claim(object: &Value, causes: &mut Vec<Cause>) {
-    let spec = object.get("spec").unwrap_or(&Value::Null);
-    if each(spec, "accessModes").is_empty()
-        && spec.get("accessModes").and_then(Value::as_array).is_none_or(Vec::is_empty)
-    {
-        causes.push(Cause::required("spec.accessModes", "at least 1 access mode is required"));
-    }
-    for mode in spec.get("accessModes").and_then(Value::as_array).into_iter().flatten() {
-        const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
-        if !mode.as_str().is_some_and(|m| MODES.contains(&m)) {
-            causes.push(Cause::unsupported("spec.accessModes", mode, &MODES));
-        }
-    }
-    match spec.pointer("/resources/requests/storage").and_then(Value::as_str) {
-        None => causes.push(Cause::required("spec.resources[storage]", "")),
-        Some(shown) => {
-            if crate::quantity::Quantity::parse(shown).is_ok_and(|q| q <= crate::quantity::Quantity::zero()) {
-                causes.push(Cause::invalid("spec.resources[storage]", &shown.into(), "must be greater than zero"));
-            }
         }
     }
 }

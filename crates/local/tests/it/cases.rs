@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{
     ConfigMap, Endpoints, Namespace, PersistentVolume, PersistentVolumeClaim, Pod, Service, ServiceAccount,
 };
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -49,6 +50,9 @@ pub(crate) async fn all(client: &Client) {
         ("deployment", |c| a_deployment_rolls(c).boxed()),
         ("claims", |c| a_claim_gets_a_directory(c).boxed()),
         ("job", |c| a_job_counts_its_pods_once(c).boxed()),
+        ("job-fails", |c| a_job_fails_when_its_pods_do(c).boxed()),
+        ("budget", |c| a_budget_limits_evictions(c).boxed()),
+        ("set-claims", |c| a_stateful_set_gives_each_pod_its_claim(c).boxed()),
     ];
     let wanted = std::env::var("CASE").ok();
     let runs = list.iter().filter(|(name, _)| wanted.as_deref().is_none_or(|w| w == *name)).map(|(name, run)| {
@@ -429,4 +433,82 @@ async fn a_job_counts_its_pods_once(case: Case) {
     let pods = case.api::<Pod>().list(&ListParams::default().labels("job-name=job")).await.expect("pods").items;
     assert_eq!(pods.len(), 5);
     assert!(pods.iter().all(|p| p.finalizers().is_empty()));
+}
+
+async fn a_job_fails_when_its_pods_do(case: Case) {
+    let mut pod = template(json!({}));
+    pod["metadata"]["annotations"] = json!({"puppet/phase": "Failed"});
+    pod["spec"]["restartPolicy"] = json!("Never");
+    let spec = json!({"backoffLimit": 0, "ttlSecondsAfterFinished": 1, "template": pod});
+    case.create::<Job>(json!({"metadata": {"name": "job"}, "spec": spec})).await;
+    let failed = std::sync::atomic::AtomicBool::new(false);
+    case.until("failed, then gone", || async {
+        let Some(job) = case.api::<Job>().get_opt("job").await.expect("job") else { return true };
+        let conditions = job.status.and_then(|s| s.conditions).unwrap_or_default();
+        let over = conditions.iter().find(|c| c.type_ == "Failed" && c.status == "True");
+        if let Some(over) = over {
+            assert_eq!(over.reason.as_deref(), Some("BackoffLimitExceeded"));
+            failed.store(true, std::sync::atomic::Ordering::SeqCst);
+        }
+        false
+    })
+    .await;
+    assert!(failed.into_inner(), "it said why before it went");
+}
+
+async fn a_budget_limits_evictions(case: Case) {
+    let spec =
+        json!({"replicas": 2, "selector": {"matchLabels": {"app": "b"}}, "template": template(json!({"app": "b"}))});
+    case.create::<ReplicaSet>(json!({"metadata": {"name": "set"}, "spec": spec})).await;
+    let budget = json!({"minAvailable": 2, "selector": {"matchLabels": {"app": "b"}}});
+    case.create::<PodDisruptionBudget>(json!({"metadata": {"name": "budget"}, "spec": budget})).await;
+    let allowed = |want: i32, healthy: i32| {
+        let case = case.clone();
+        async move {
+            let status = case.api::<PodDisruptionBudget>().get("budget").await.expect("budget").status;
+            status.is_some_and(|s| s.disruptions_allowed == Some(want) && s.current_healthy == Some(healthy))
+        }
+    };
+    case.until("two healthy pods, none to spare", || allowed(0, 2)).await;
+    let victim = running(&case, "app=b").await.remove(0);
+    let refused = case.api::<Pod>().evict(&victim, &kube::api::EvictParams::default()).await;
+    let Err(kube::Error::Api(status)) = refused else { panic!("the eviction was not refused: {refused:?}") };
+    assert_eq!(status.code, 429);
+    assert_eq!(status.message, "Cannot evict pod as it would violate the pod's disruption budget.");
+    let scale = json!({"spec": {"replicas": 3}});
+    case.api::<ReplicaSet>().patch_scale("set", &PatchParams::default(), &Patch::Merge(&scale)).await.expect("scale");
+    case.until("one to spare", || allowed(1, 3)).await;
+    case.api::<Pod>().evict(&victim, &kube::api::EvictParams::default()).await.expect("evict");
+    case.until("replaced", || async {
+        let now = running(&case, "app=b").await;
+        now.len() == 3 && !now.contains(&victim)
+    })
+    .await;
+    case.until("one to spare again", || allowed(1, 3)).await;
+}
+
+async fn a_stateful_set_gives_each_pod_its_claim(case: Case) {
+    let claim = json!({"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}});
+    let spec = json!({
+        "replicas": 2, "podManagementPolicy": "Parallel", "serviceName": "s", "selector": {"matchLabels": {"app": "v"}},
+        "template": template(json!({"app": "v"})),
+        "volumeClaimTemplates": [{"metadata": {"name": "data"}, "spec": claim}],
+    });
+    case.create::<StatefulSet>(json!({"metadata": {"name": "set"}, "spec": spec})).await;
+    let ready = |want: i32| {
+        let case = case.clone();
+        async move {
+            let status = case.api::<StatefulSet>().get("set").await.expect("set").status.unwrap_or_default();
+            status.ready_replicas.unwrap_or(0) == want && status.replicas == want
+        }
+    };
+    case.until("two ready", || ready(2)).await;
+    for name in ["data-set-0", "data-set-1"] {
+        let claim = case.api::<PersistentVolumeClaim>().get(name).await.expect("claim");
+        assert_eq!(claim.status.and_then(|s| s.phase).as_deref(), Some("Bound"), "{name}");
+    }
+    let scale = json!({"spec": {"replicas": 1}});
+    case.api::<StatefulSet>().patch_scale("set", &PatchParams::default(), &Patch::Merge(&scale)).await.expect("scale");
+    case.until("one left", || ready(1)).await;
+    assert!(case.there::<PersistentVolumeClaim>("data-set-1").await, "claims outlive their pods");
 }
