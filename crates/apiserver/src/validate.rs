@@ -81,10 +81,10 @@ fn check(kind: &Kind, object: &Value, old: Option<&Value>, causes: &mut Vec<Caus
         ("networking.k8s.io", "ingresses") => network::ingress(object, causes),
         ("networking.k8s.io", "networkpolicies") => network::policy(object, causes),
         // Addresses of a slice whose type changes are not looked at; that it changes is wrong enough.
-        ("discovery.k8s.io", "endpointslices") => {
-            if old.is_none_or(|old| old.get("addressType") == object.get("addressType")) {
-                network::slice(object, causes);
-            }
+        ("discovery.k8s.io", "endpointslices")
+            if old.is_none_or(|old| old.get("addressType") == object.get("addressType")) =>
+        {
+            network::slice(object, causes);
         }
         ("", "services") => core::service(object, causes),
         ("", "configmaps") => core::data(object, &["data", "binaryData"], causes),
