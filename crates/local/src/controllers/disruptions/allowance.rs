@@ -126,7 +126,7 @@ mod tests {
         .unwrap()
     }
 
-    fn allowed(spec: Value, healthy: usize, sick: usize) -> (i32, i32, i32) {
+    fn allowed(spec: &Value, healthy: usize, sick: usize) -> (i32, i32, i32) {
         let mut budget = json!({"metadata": {"name": "b"}, "spec": spec});
         budget["spec"]["selector"] = json!({"matchLabels": {"app": "a"}});
         let budget: PodDisruptionBudget = serde_json::from_value(budget).unwrap();
@@ -145,12 +145,12 @@ mod tests {
 
     #[test]
     fn what_is_above_the_wanted_number_may_go() {
-        assert_eq!(allowed(json!({"minAvailable": 2}), 3, 0), (3, 2, 1));
-        assert_eq!(allowed(json!({"minAvailable": 2}), 2, 1), (3, 2, 0));
-        assert_eq!(allowed(json!({"minAvailable": "50%"}), 7, 0), (10, 5, 2));
-        assert_eq!(allowed(json!({"maxUnavailable": 3}), 8, 0), (10, 7, 1));
-        assert_eq!(allowed(json!({"maxUnavailable": "15%"}), 10, 0), (10, 8, 2));
-        assert_eq!(allowed(json!({"minAvailable": 0}), 0, 0), (0, 0, 0));
+        assert_eq!(allowed(&json!({"minAvailable": 2}), 3, 0), (3, 2, 1));
+        assert_eq!(allowed(&json!({"minAvailable": 2}), 2, 1), (3, 2, 0));
+        assert_eq!(allowed(&json!({"minAvailable": "50%"}), 7, 0), (10, 5, 2));
+        assert_eq!(allowed(&json!({"maxUnavailable": 3}), 8, 0), (10, 7, 1));
+        assert_eq!(allowed(&json!({"maxUnavailable": "15%"}), 10, 0), (10, 8, 2));
+        assert_eq!(allowed(&json!({"minAvailable": 0}), 0, 0), (0, 0, 0));
     }
 
     #[test]
