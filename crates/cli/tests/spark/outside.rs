@@ -122,8 +122,10 @@ fn an_evicted_executor_counts_against_nobody(bed: &Bed, version: &str) {
 }
 
 fn executors_that_keep_failing_end_it(bed: &Bed, version: &str) {
-    let conf =
-        [("spark.executor.extraJavaOptions", "-agentpath:/there/is/no/such/agent"), ("spark.executor.maxNumFailures", "2")];
+    let conf = [
+        ("spark.executor.extraJavaOptions", "-agentpath:/there/is/no/such/agent"),
+        ("spark.executor.maxNumFailures", "2"),
+    ];
     let said = said(submit(bed, version, "out-failing", &conf, &["--class", PI, JAR, "20"]));
     let log = bed.log("out-failing");
     assert_eq!(said.code, 11, "{}\n{log}", said.err);
