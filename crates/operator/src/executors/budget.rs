@@ -33,8 +33,17 @@ struct Inner {
     filled: Instant,
     /// No permit before then.
     closed_until: Option<Instant>,
-    asking: BTreeMap<AppKey, (u32, Instant)>,
+    asking: BTreeMap<AppKey, Asking>,
     turn: usize,
+}
+
+/// What an application asks for, and what it got in the last moments: who just got something comes after who did not.
+#[derive(Debug, Clone, Copy)]
+struct Asking {
+    wanted: u32,
+    at: Instant,
+    got: u32,
+    since: Instant,
 }
 
 impl Budget {
@@ -57,12 +66,16 @@ impl Budget {
     pub(super) fn take(&self, app: &AppKey, asked: u32, room: usize, now: Instant) -> (u32, Option<Duration>) {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.fill(now);
+        inner.asking.retain(|_, asking| now.duration_since(asking.at) < FORGOTTEN);
         if asked == 0 {
-            inner.asking.remove(app);
             return (0, None);
         }
-        inner.asking.insert(app.clone(), (asked, now));
-        inner.asking.retain(|_, (_, at)| now.duration_since(*at) < FORGOTTEN);
+        let fresh = Asking { wanted: asked, at: now, got: 0, since: now };
+        let own = inner.asking.entry(app.clone()).or_insert(fresh);
+        (own.wanted, own.at) = (asked, now);
+        for asking in inner.asking.values_mut().filter(|a| now.duration_since(a.since) >= FORGOTTEN) {
+            (asking.got, asking.since) = (0, now);
+        }
         if let Some(until) = inner.closed_until.filter(|until| *until > now) {
             return (0, Some(until.duration_since(now).max(AGAIN)));
         }
@@ -70,17 +83,19 @@ impl Budget {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "bounded by `fastest`")]
         let permits = inner.permits as u32;
         let slots = permits.min(u32::try_from(room).unwrap_or(u32::MAX));
-        let demands: Vec<u32> = inner.asking.values().map(|(asked, _)| *asked).collect();
+        let demands: Vec<u32> = inner.asking.values().map(|a| a.wanted.saturating_add(a.got)).collect();
+        let shared = inner.asking.values().fold(slots, |sum, a| sum.saturating_add(a.got));
         let index = inner.asking.keys().position(|key| key == app).unwrap_or_default();
         inner.turn = inner.turn.wrapping_add(1);
-        let given = fair::share(&demands, slots, inner.turn).get(index).copied().unwrap_or_default();
-        inner.permits -= f64::from(given);
-        if given == asked {
-            inner.asking.remove(app);
-            (given, None)
-        } else {
-            (given, Some(AGAIN))
+        let due = fair::share(&demands, shared, inner.turn).get(index).copied().unwrap_or_default();
+        let mut given = 0;
+        if let Some(own) = inner.asking.get_mut(app) {
+            given = due.saturating_sub(own.got).min(slots);
+            own.got = own.got.saturating_add(given);
+            own.wanted -= given.min(own.wanted);
         }
+        inner.permits -= f64::from(given);
+        (given, (given < asked).then_some(AGAIN))
     }
 
     /// The API server asked for less.
