@@ -701,12 +701,12 @@ fn is_false(ledger: &ExecutorLedgerStatus, kind: &str) -> bool {
 const NANOS: i128 = 1_000_000_000;
 
 /// A memory quantity in MiB, rounded up; 0 if it is none.
-fn mebibytes(text: &str) -> u64 {
+pub(crate) fn mebibytes(text: &str) -> u64 {
     whole(text, 1024 * 1024)
 }
 
 /// A quantity in units, rounded up; 0 if it is none.
-fn whole(text: &str, unit: i128) -> u64 {
+pub(crate) fn whole(text: &str, unit: i128) -> u64 {
     let Ok(quantity) = text.parse::<Quantity>() else { return 0 };
     let unit = unit * NANOS;
     u64::try_from((quantity.nanos() + unit - 1).div_euclid(unit)).unwrap_or_default()

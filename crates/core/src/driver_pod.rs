@@ -84,7 +84,7 @@ impl DriverPod {
             deleting: meta.deletion_timestamp.is_some(),
             ended: container.and_then(|c| c.state.as_ref()?.terminated.as_ref()).map(ended),
             failure: failure(&status),
-            waiting: waiting(pod),
+            waiting: waiting(&status),
             created: meta.creation_timestamp.as_ref().map(|t| t.0),
         }
     }
@@ -178,8 +178,7 @@ fn failure(status: &PodStatus) -> Option<Words> {
 }
 
 /// Why a pod does not run: the scheduler's words first, then what its containers wait for.
-fn waiting(pod: &Pod) -> Option<Words> {
-    let status = pod.status.as_ref()?;
+pub(crate) fn waiting(status: &PodStatus) -> Option<Words> {
     let unscheduled = status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled" && c.status == "False");
     if let Some(condition) = unscheduled {
         return Some(Words {

@@ -8,7 +8,7 @@ use firesteel_api::executors::{
 use firesteel_api::{ExecutorGrant, names};
 use firesteel_spark::driver::{self, DriverPlan, Object, PlanError};
 use firesteel_spark::executor::{self, ExecutorPlan};
-use firesteel_spark::value::{Quantity, memory_mib};
+use firesteel_spark::value::memory_mib;
 use firesteel_spark::{Submission, Surroundings, bridge};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -100,10 +100,8 @@ fn spec(
 /// What is granted: as many executors as the settings name, and as much as so many of the default profile take.
 fn maximum(submission: &Submission, plan: &ExecutorPlan) -> Result<Maximum, PlanError> {
     let executors = plan.allocation.maximum;
-    let cpu = plan.profile.cpu.parse::<Quantity>().map_or(0, |q| q.nanos().div_ceil_positive(1_000_000_000));
-    let cores = u64::from(plan.profile.cores).max(cpu).max(1);
-    let memory =
-        plan.profile.memory.parse::<Quantity>().map_or(0, |q| q.nanos().div_ceil_positive(1_000_000_000 * 1024 * 1024));
+    let cores = u64::from(plan.profile.cores).max(allocation::whole(&plan.profile.cpu, 1)).max(1);
+    let memory = allocation::mebibytes(&plan.profile.memory);
     let times = |each: u64| executors.map(|n| u64::from(n).saturating_mul(each));
     Ok(Maximum {
         executors,
@@ -120,16 +118,6 @@ fn maximum(submission: &Submission, plan: &ExecutorPlan) -> Result<Maximum, Plan
             None => times(memory),
         },
     })
-}
-
-trait DivCeil {
-    fn div_ceil_positive(self, by: i128) -> u64;
-}
-
-impl DivCeil for i128 {
-    fn div_ceil_positive(self, by: i128) -> u64 {
-        u64::try_from((self + by - 1).div_euclid(by)).unwrap_or_default()
-    }
 }
 
 fn whole(key: &str, text: &str) -> Result<u64, PlanError> {

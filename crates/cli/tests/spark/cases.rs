@@ -105,19 +105,22 @@ fn a_manifest_on_a_terminal(bed: &Bed, version: &str) {
     assert!(shown.contains("Finished: driver after"), "{shown}");
 }
 
+/// What `grow.py` is run with.
+pub(crate) const ONE_TO_FOUR: [(&str, &str); 7] = [
+    ("spark.dynamicAllocation.enabled", "true"),
+    ("spark.dynamicAllocation.shuffleTracking.enabled", "true"),
+    ("spark.dynamicAllocation.minExecutors", "1"),
+    ("spark.dynamicAllocation.initialExecutors", "1"),
+    ("spark.dynamicAllocation.maxExecutors", "4"),
+    ("spark.dynamicAllocation.executorIdleTimeout", "3s"),
+    ("spark.executor.instances", "1"),
+];
+
 fn dynamic_allocation(bed: &Bed, version: &str) {
     bed.write("grow.py", include_str!("grow.py"));
     let files = bed.files();
     let mut conf: Vec<(&str, &str)> = files.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    conf.extend([
-        ("spark.dynamicAllocation.enabled", "true"),
-        ("spark.dynamicAllocation.shuffleTracking.enabled", "true"),
-        ("spark.dynamicAllocation.minExecutors", "1"),
-        ("spark.dynamicAllocation.initialExecutors", "1"),
-        ("spark.dynamicAllocation.maxExecutors", "4"),
-        ("spark.dynamicAllocation.executorIdleTimeout", "3s"),
-        ("spark.executor.instances", "1"),
-    ]);
+    conf.extend(ONE_TO_FOUR);
     let said = said(bed.submit(version, "grow", &conf, &["local:///cases/grow.py"]));
     let log = bed.log("grow");
     assert_eq!(said.code, 0, "{}\n{log}", said.err);

@@ -10,7 +10,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::bed::{Bed, Said, processes, said};
-use crate::cases::{ALLOCATOR, Case, JAR, PI, PI_PY, assert_pi, case, exit_code, finished, registered};
+use crate::cases::{ALLOCATOR, Case, JAR, ONE_TO_FOUR, PI, PI_PY, assert_pi, case, exit_code, finished, registered};
 
 pub(crate) const CASES: [Case; 8] = [
     case("outside_pi_on_the_jvm", pi_on_the_jvm),
@@ -173,15 +173,7 @@ fn dynamic_allocation(bed: &Bed, version: &str) {
     bed.write("grow.py", include_str!("grow.py"));
     let files = bed.files();
     let mut conf: Vec<(&str, &str)> = files.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    conf.extend([
-        ("spark.dynamicAllocation.enabled", "true"),
-        ("spark.dynamicAllocation.shuffleTracking.enabled", "true"),
-        ("spark.dynamicAllocation.minExecutors", "1"),
-        ("spark.dynamicAllocation.initialExecutors", "1"),
-        ("spark.dynamicAllocation.maxExecutors", "4"),
-        ("spark.dynamicAllocation.executorIdleTimeout", "3s"),
-        ("spark.executor.instances", "1"),
-    ]);
+    conf.extend(ONE_TO_FOUR);
     let Said { code, err, .. } = said(submit(bed, version, "out-grow", &conf, &["local:///cases/grow.py"]));
     let log = bed.log("out-grow");
     assert_eq!(code, 0, "{err}\n{log}");

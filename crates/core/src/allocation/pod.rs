@@ -6,7 +6,7 @@ use firesteel_api::names;
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use crate::driver_pod::Words;
+use crate::driver_pod::{Words, waiting};
 
 /// An executor pod, as far as decisions depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -132,20 +132,4 @@ fn started(container: Option<&ContainerStatus>) -> Option<Timestamp> {
 
 fn is_scheduled(status: &PodStatus) -> bool {
     status.conditions.iter().flatten().any(|c| c.type_ == "PodScheduled" && c.status == "True")
-}
-
-/// What a pending pod waits for: the scheduler's words first, then those of its containers.
-fn waiting(status: &PodStatus) -> Option<Words> {
-    let unscheduled = status.conditions.iter().flatten().find(|c| c.type_ == "PodScheduled" && c.status == "False");
-    if let Some(condition) = unscheduled {
-        return Some(Words {
-            reason: condition.reason.clone().unwrap_or_else(|| "Unschedulable".to_owned()),
-            message: condition.message.clone().unwrap_or_default(),
-        });
-    }
-    let containers = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
-    containers
-        .filter_map(|c| c.state.as_ref()?.waiting.as_ref())
-        .filter_map(|w| Some(Words { reason: w.reason.clone()?, message: w.message.clone().unwrap_or_default() }))
-        .find(|w| !matches!(w.reason.as_str(), "ContainerCreating" | "PodInitializing"))
 }
