@@ -6,16 +6,19 @@
 
 #![allow(clippy::unwrap_used, reason = "a capture that is not what it should be fails the test right there")]
 
+#[path = "golden/disk.rs"]
+mod disk;
 #[path = "golden/normalize.rs"]
 mod normalize;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use firesteel_spark::surroundings::{Files, Ids, Surroundings};
+use firesteel_spark::surroundings::{Ids, Surroundings};
 use firesteel_spark::{args, driver, submission};
 use serde_json::Value;
+
+use disk::Disk;
 
 /// Cases in which we do something else on purpose: (case, what and why).
 const DIFFERENCES: &[(&str, &str)] = &[(
@@ -26,26 +29,6 @@ const DIFFERENCES: &[(&str, &str)] = &[(
 /// Cases only an API server with certain objects in it refuses: the plan itself is good.
 const REFUSED_BY_CLUSTER_STATE: &[&str] =
     &["e03-pod-exists", "e04-namespace-missing", "e05a-bad-token", "e05b-forbidden", "e05c-sa-missing", "e12-quota"];
-
-struct Disk;
-
-impl Files for Disk {
-    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
-        std::fs::read(firesteel_spark::surroundings::local_path(path))
-    }
-
-    fn list(&self, dir: &str) -> io::Result<Vec<(String, u64)>> {
-        let mut files = Vec::new();
-        for entry in std::fs::read_dir(dir)? {
-            let entry = entry?;
-            let metadata = entry.metadata()?;
-            if metadata.is_file() {
-                files.push((entry.file_name().to_string_lossy().into_owned(), metadata.len()));
-            }
-        }
-        Ok(files)
-    }
-}
 
 fn golden_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")

@@ -6,37 +6,20 @@
 
 #![allow(clippy::unwrap_used, reason = "a capture that is not what it should be fails the test right there")]
 
+#[path = "golden/disk.rs"]
+mod disk;
 #[path = "golden/normalize.rs"]
 mod normalize;
 
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 
 use firesteel_spark::executor::{self, ExecutorPlan, Strategy};
-use firesteel_spark::surroundings::{Files, Ids, Surroundings};
+use firesteel_spark::surroundings::{Ids, Surroundings};
 use firesteel_spark::{args, driver, submission};
 use serde_json::{Value, json};
 
-struct Disk;
-
-impl Files for Disk {
-    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
-        std::fs::read(firesteel_spark::surroundings::local_path(path))
-    }
-
-    fn list(&self, dir: &str) -> io::Result<Vec<(String, u64)>> {
-        let mut files = Vec::new();
-        for entry in std::fs::read_dir(dir)? {
-            let entry = entry?;
-            let metadata = entry.metadata()?;
-            if metadata.is_file() {
-                files.push((entry.file_name().to_string_lossy().into_owned(), metadata.len()));
-            }
-        }
-        Ok(files)
-    }
-}
+use disk::Disk;
 
 fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")
