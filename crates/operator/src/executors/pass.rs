@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use firesteel_api::executors::{ExecutorGrantStatus, ExecutorLedgerStatus};
 use firesteel_api::{ExecutorGrant, names};
-use firesteel_core::allocation::{self, Decision, Driver, Memory, Sight, nodes};
+use firesteel_core::allocation::{self, Decision, Driver, Memory, Note, Sight, nodes};
 use firesteel_core::driver_pod::DriverPod;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::jiff::Timestamp;
@@ -116,7 +116,7 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
     state.floor = state.floor.max(decision.ledger.reserved_through);
 
     write_ledger(grant, allocator, &mut state, &decision.ledger).await?;
-    tell(allocator, grant, pods.driver.as_ref(), &decision).await;
+    tell(allocator, grant, pods.driver.as_ref(), &decision.notes).await;
     let claims = claims(grant, allocator, &mut state, &pods, &decision).await?;
     writes::remove(&allocator.client, &key.0, &decision).await?;
     if let Some(driver) = pods.driver.as_ref().filter(|_| !made.is_empty()) {
@@ -218,7 +218,7 @@ fn driver(grant: &ExecutorGrant, pods: &AppPods, ledger: &mut ExecutorLedgerStat
 }
 
 /// Publishes what people should hear of, on the driver pod.
-async fn tell(allocator: &Allocator, grant: &ExecutorGrant, driver: Option<&DriverPod>, decision: &Decision) {
+async fn tell(allocator: &Allocator, grant: &ExecutorGrant, driver: Option<&DriverPod>, notes: &[Note]) {
     let regarding = ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Pod".to_owned()),
@@ -227,7 +227,7 @@ async fn tell(allocator: &Allocator, grant: &ExecutorGrant, driver: Option<&Driv
         uid: driver.map(|d| d.uid.clone()),
         ..ObjectReference::default()
     };
-    for note in &decision.notes {
+    for note in notes {
         if note.warning {
             tracing::warn!(reason = note.reason, "{}", note.text);
         } else {
@@ -336,24 +336,10 @@ async fn refused(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>, id: u64
     if fresh {
         tracing::warn!(reason, executor = id, "{why}");
         let until = now + k8s_openapi::jiff::SignedDuration::try_from(wait).unwrap_or_default();
+        let note = Note { warning: true, reason, text: why.clone() };
         state.hold = Some(Hold { until, reason, why, row: row + 1 });
-        let note = allocation::Note {
-            warning: true,
-            reason,
-            text: state.hold.as_ref().map(|h| h.why.clone()).unwrap_or_default(),
-        };
-        let ledger = state.ledger.as_ref().map(|(l, _)| l.clone()).unwrap_or_default();
         drop(state);
-        let decision = Decision {
-            ledger,
-            remove: Vec::new(),
-            retire: Vec::new(),
-            missing: Vec::new(),
-            notes: vec![note],
-            wake: None,
-            over: false,
-        };
-        tell(allocator, grant, None, &decision).await;
+        tell(allocator, grant, None, &[note]).await;
     }
     allocator.poke(App::new(&grant.name_any()).within(&grant.namespace().unwrap_or_default()));
 }
