@@ -574,7 +574,8 @@ impl<'a> Draft<'a> {
             let flying = self.flying(profile);
             let target = wanted.get(*profile).copied().unwrap_or_default() as usize;
             let too_many = (pods.len() + flying).saturating_sub(target);
-            pods.retain(|p| matches!(p.state, State::Pending { .. }));
+            // One that came to the driver runs, even if its pod's status does not say so yet.
+            pods.retain(|p| matches!(p.state, State::Pending { .. }) && !self.registered.contains(&p.id));
             // Those furthest from running go first.
             pods.sort_by_key(|p| (matches!(p.state, State::Pending { scheduled: true, .. }), std::cmp::Reverse(p.id)));
             excess.extend(pods.iter().take(too_many).copied());
