@@ -112,7 +112,7 @@ async fn create_or_find(
     if same && found.metadata.deletion_timestamp.is_none() {
         return Ok(Made::Done);
     }
-    delete(api, &name, found.metadata.uid.clone()).await.during(what)?;
+    delete(api, &name, found.metadata.uid.clone(), false).await.during(what)?;
     Ok(Made::InTheWay)
 }
 
@@ -149,7 +149,7 @@ async fn create_driver(
         );
         return Ok(Made::Refused(why));
     }
-    delete(&api, &name, Some(found.uid)).await.during(what)?;
+    delete(&api, &name, Some(found.uid), false).await.during(what)?;
     Ok(Made::InTheWay)
 }
 
@@ -222,12 +222,13 @@ fn resource(object: &Object) -> ApiResource {
     }
 }
 
-/// Deletes an object if it still is the one with this uid. Gone already is fine.
-async fn delete<K>(api: &Api<K>, name: &str, uid: Option<String>) -> Result<(), kube::Error>
+/// Deletes an object if it still is the one with this uid. Gone already is fine. `at_once` leaves a pod no time to end.
+pub(crate) async fn delete<K>(api: &Api<K>, name: &str, uid: Option<String>, at_once: bool) -> Result<(), kube::Error>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
 {
     let params = DeleteParams {
+        grace_period_seconds: at_once.then_some(0),
         preconditions: Some(Preconditions { uid, resource_version: None }),
         ..DeleteParams::background()
     };
@@ -241,7 +242,7 @@ where
 /// Deletes a driver pod by name and uid.
 pub async fn delete_driver(client: &Client, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    delete(&api, name, Some(uid.to_owned())).await.during(|| format!("delete pod {name}"))
+    delete(&api, name, Some(uid.to_owned()), false).await.during(|| format!("delete pod {name}"))
 }
 
 /// Deletes executors and objects of every submission of an application but one.
@@ -295,7 +296,7 @@ where
 /// Deletes an application whose time to live is over, if it is unchanged.
 pub async fn delete_application(client: &Client, app: &SparkApplication) -> Result<(), Error> {
     let api: Api<SparkApplication> = Api::namespaced(client.clone(), &app.namespace().unwrap_or_default());
-    delete(&api, &app.name_any(), app.uid()).await.during(|| "delete the application".to_owned())
+    delete(&api, &app.name_any(), app.uid(), false).await.during(|| "delete the application".to_owned())
 }
 
 /// Writes a status over the one it was decided on. `false` if there was nothing to write.

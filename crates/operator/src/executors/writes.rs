@@ -11,13 +11,13 @@ use firesteel_spark::executor::{self, Profile};
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
 use serde_json::json;
 
 use super::pass::selector;
 use crate::error::{Class, During, Error, class, words};
-use crate::writes::merge_patch;
+use crate::writes::{delete, merge_patch};
 
 /// Requests of one pass that go on at the same time.
 const PARALLEL: usize = 16;
@@ -108,23 +108,6 @@ pub(super) async fn remove(client: &Client, namespace: &str, decision: &Decision
 
 async fn remove_pod(api: Api<Pod>, Removal { name, uid, at_once }: Removal) -> Result<(), Error> {
     delete(&api, &name, Some(uid), at_once).await.during(|| format!("delete pod {name}"))
-}
-
-/// Deletes an object if it still is the one with this uid. Gone already is fine.
-async fn delete<K>(api: &Api<K>, name: &str, uid: Option<String>, at_once: bool) -> Result<(), kube::Error>
-where
-    K: Clone + serde::de::DeserializeOwned + std::fmt::Debug,
-{
-    let params = DeleteParams {
-        grace_period_seconds: at_once.then_some(0),
-        preconditions: Some(Preconditions { uid, resource_version: None }),
-        ..DeleteParams::background()
-    };
-    match api.delete(name, &params).await {
-        Ok(_) => Ok(()),
-        Err(error) if matches!(class(&error), Class::Missing | Class::Conflict | Class::Exists) => Ok(()),
-        Err(error) => Err(error),
-    }
 }
 
 /// The claims of an application that exist.
