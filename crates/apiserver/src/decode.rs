@@ -15,7 +15,7 @@ pub(crate) type Complaints = Vec<String>;
 /// Parses JSON; fields given twice are reported, the last one wins.
 pub(crate) fn json(bytes: &[u8], complaints: &mut Complaints) -> Result<Value, String> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = Node { path: String::new(), complaints }
+    let value = Node { path: Path::Root, complaints }
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value))
         .map_err(|error| json_complaint(bytes, &error))?;
@@ -46,8 +46,27 @@ fn json_complaint(bytes: &[u8], error: &serde_json::Error) -> String {
     }
 }
 
+/// Where something stands. Only complaints need it as text, so it is a chain on the stack until then.
+#[derive(Clone, Copy)]
+enum Path<'a> {
+    Root,
+    Field(&'a Path<'a>, &'a str),
+    Index(&'a Path<'a>, usize),
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Root => Ok(()),
+            Self::Field(Self::Root, name) => f.write_str(name),
+            Self::Field(parent, name) => write!(f, "{parent}.{name}"),
+            Self::Index(parent, index) => write!(f, "{parent}[{index}]"),
+        }
+    }
+}
+
 struct Node<'a> {
-    path: String,
+    path: Path<'a>,
     complaints: &'a mut Complaints,
 }
 
@@ -101,7 +120,7 @@ impl<'de> Visitor<'de> for Node<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut out = Vec::new();
         loop {
-            let path = format!("{}[{}]", self.path, out.len());
+            let path = Path::Index(&self.path, out.len());
             match list.next_element_seed(Node { path, complaints: &mut *self.complaints })? {
                 Some(value) => out.push(value),
                 None => return Ok(Value::Array(out)),
@@ -112,9 +131,9 @@ impl<'de> Visitor<'de> for Node<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut out = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            let path = join(&self.path, &key);
+            let path = Path::Field(&self.path, &key);
             if out.contains_key(&key) {
-                let complaint = format!("duplicate field {}", crate::status::go_quote(&path));
+                let complaint = format!("duplicate field {}", crate::status::go_quote(&path.to_string()));
                 if !self.complaints.contains(&complaint) {
                     self.complaints.push(complaint);
                 }
@@ -124,10 +143,6 @@ impl<'de> Visitor<'de> for Node<'_> {
         }
         Ok(Value::Object(out))
     }
-}
-
-fn join(path: &str, field: &str) -> String {
-    if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
 }
 
 /// Makes `value` what Go's decoding into the type would have left: unknown fields gone (and complained about), nulls and
@@ -141,7 +156,7 @@ pub(crate) fn conform(
     complaints: &mut Complaints,
     tidy: bool,
 ) -> Result<(), String> {
-    Conform { complaints, tidy }.object(schema.target(), value, "", "", kind)
+    Conform { complaints, tidy }.object(schema.target(), value, &Path::Root, &Path::Root, kind)
 }
 
 /// Fills in what Go prints although nobody set it: fields that are structs or plain values, and the few defaults that
@@ -204,8 +219,8 @@ impl Conform<'_> {
         &mut self,
         schema: &Schema,
         value: &mut Value,
-        path: &str,
-        place: &str,
+        path: &Path<'_>,
+        place: &Path<'_>,
         owner: &str,
     ) -> Result<(), String> {
         let Value::Object(map) = value else { return Ok(()) };
@@ -215,13 +230,13 @@ impl Conform<'_> {
         let mut unknown = Vec::new();
         for (name, field) in map.iter_mut() {
             let Some(field_schema) = schema.field(name) else {
-                self.complaints.push(format!("unknown field {}", crate::status::go_quote(&join(path, name))));
+                let path = Path::Field(path, name).to_string();
+                self.complaints.push(format!("unknown field {}", crate::status::go_quote(&path)));
                 unknown.push(name.clone());
                 continue;
             };
-            let at = join(path, name);
-            let shown = if schema.fields.contains_key(name) { join(place, name) } else { place.to_owned() };
-            self.value(field_schema, field, &at, &shown, owner)?;
+            let shown = if schema.fields.contains_key(name) { Path::Field(place, name) } else { *place };
+            self.value(field_schema, field, &Path::Field(path, name), &shown, owner)?;
         }
         for name in unknown {
             map.remove(&name);
@@ -250,8 +265,8 @@ impl Conform<'_> {
         &mut self,
         schema: &Schema,
         value: &mut Value,
-        path: &str,
-        place: &str,
+        path: &Path<'_>,
+        place: &Path<'_>,
         owner: &str,
     ) -> Result<(), String> {
         let target = schema.target();
@@ -275,7 +290,7 @@ impl Conform<'_> {
                 let Value::Array(list) = value else { return Err(wrong(found(value))) };
                 if let Some(items) = target.items.as_deref() {
                     for (index, item) in list.iter_mut().enumerate() {
-                        self.value(items, item, &format!("{path}[{index}]"), place, owner)?;
+                        self.value(items, item, &Path::Index(path, index), place, owner)?;
                         if item.is_null() && items.target().ty == Type::Object {
                             *item = Value::Object(Map::new());
                         }

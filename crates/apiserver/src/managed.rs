@@ -118,8 +118,9 @@ fn write(object: &mut Value, mut entries: Vec<Entry>) {
             let operation = if entry.operation == Operation::Apply { "Apply" } else { "Update" };
             let mut made = json!({
                 "manager": entry.manager, "operation": operation, "apiVersion": entry.version, "fieldsType": "FieldsV1",
-                "fieldsV1": entry.set.to_fields(),
             });
+            // The largest part; `json!` would copy it.
+            made["fieldsV1"] = entry.set.to_fields();
             if let Some(time) = entry.time {
                 made["time"] = time.into();
             }
@@ -179,7 +180,11 @@ pub(crate) fn record(kind: &Kind, old: Option<&Value>, new: &mut Value, manager:
     if let (Some(status), Some(map)) = (status, new.as_object_mut()) {
         map.insert("status".into(), status);
     }
-    let changed = difference.added.union(&difference.modified);
+    let mut changed = difference.added;
+    changed.add(difference.modified);
+    for entry in &mut entries {
+        entry.set = entry.set.difference(&difference.removed);
+    }
     let own = Entry {
         manager: manager.to_owned(),
         operation: Operation::Update,
@@ -187,18 +192,16 @@ pub(crate) fn record(kind: &Kind, old: Option<&Value>, new: &mut Value, manager:
         subresource: subresource.to_owned(),
         // The real server's scale handler writes none.
         time: (subresource != "scale").then(meta::now),
-        set: stripped(changed.clone()),
+        set: Set::default(),
     };
-    for entry in &mut entries {
-        entry.set = entry.set.difference(&difference.removed);
-        if !entry.same_manager(&own) {
-            entry.set = entry.set.difference(&changed);
-        }
+    for entry in entries.iter_mut().filter(|entry| !entry.same_manager(&own)) {
+        entry.set = entry.set.difference(&changed);
     }
+    let own = Entry { set: stripped(changed), ..own };
     if !own.set.is_empty() {
         match entries.iter_mut().find(|e| e.same_manager(&own)) {
             Some(entry) => {
-                entry.set = entry.set.union(&own.set);
+                entry.set.add(own.set);
                 entry.time = own.time;
             }
             None => entries.push(own),

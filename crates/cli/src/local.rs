@@ -146,14 +146,7 @@ fn serve(mut home: Home, port: Option<u16>) -> anyhow::Result<ExitStatus> {
 }
 
 fn log_to_stderr() {
-    if std::env::var_os("RUST_LOG").is_none() {
-        let filter = "firesteel=info,firesteel_local=info,firesteel_apiserver=info,warn";
-        let filter = tracing_subscriber::EnvFilter::new(filter);
-        let ansi = std::io::IsTerminal::is_terminal(&std::io::stderr());
-        let _ =
-            tracing_subscriber::fmt().with_env_filter(filter).with_ansi(ansi).with_writer(std::io::stderr).try_init();
-    }
-    crate::logging::start(false);
+    crate::logging::serve("firesteel=info,firesteel_local=info,firesteel_apiserver=info,warn", false);
 }
 
 fn logs(home: &Home, component: &str, follow: bool, printer: Printer) -> anyhow::Result<ExitStatus> {

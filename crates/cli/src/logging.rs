@@ -1,18 +1,36 @@
-//! What the program says about itself while it works, on stderr: `RUST_LOG`, else `--verbose`, else nothing but what the
-//! verb prints.
+//! What the program says about itself while it works, on stderr. Colours only where a person looks.
 
-use std::io;
+use std::io::{self, IsTerminal};
 
 use tracing_subscriber::EnvFilter;
 
-/// Starts logging. Without a wish for it nothing is set up at all: that keeps start-up short and a refusal one line.
+/// For verbs that end: `RUST_LOG`, else `--verbose`, else nothing but what the verb prints. Without a wish for it nothing is
+/// set up at all: that keeps start-up short and a refusal one line.
 pub(crate) fn start(verbose: bool) {
-    let wish = match std::env::var("RUST_LOG") {
-        Ok(wish) if !wish.trim().is_empty() => wish,
-        _ if verbose => "firesteel=debug,firesteel_spark=debug,kube_client=info,object_store=info,warn".to_owned(),
-        _ => return,
-    };
-    let filter = EnvFilter::builder().parse_lossy(wish);
+    match wish() {
+        Some(wish) => install(&wish, false),
+        None if verbose => {
+            install("firesteel=debug,firesteel_spark=debug,kube_client=info,object_store=info,warn", false)
+        }
+        None => {}
+    }
+}
+
+/// For verbs that serve: `RUST_LOG`, else `usual`.
+pub(crate) fn serve(usual: &str, json: bool) {
+    install(wish().as_deref().unwrap_or(usual), json);
+}
+
+fn wish() -> Option<String> {
+    std::env::var("RUST_LOG").ok().filter(|wish| !wish.trim().is_empty())
+}
+
+fn install(filter: &str, json: bool) {
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::builder().parse_lossy(filter))
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .with_target(false);
     // Only the first one counts: a verb that has set up its own logging keeps it.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).with_target(false).try_init();
+    let _ = if json { builder.json().try_init() } else { builder.try_init() };
 }

@@ -8,7 +8,6 @@ use anyhow::Context as _;
 use firesteel_node::runtime::Progress;
 use firesteel_node::{AgentOptions, Capacity, OnStop};
 use tokio_util::sync::CancellationToken;
-use tracing_subscriber::EnvFilter;
 
 use crate::ExitStatus;
 use crate::exit::BadInput;
@@ -42,7 +41,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
-    start_logging();
+    crate::logging::serve("firesteel_node=info,firesteel=info,warn", false);
     let labels = args.labels.iter().map(|l| label(l)).collect::<Result<BTreeMap<_, _>, _>>()?;
     let program = std::env::current_exe().context("find this program's own file")?;
     let data_dir = std::path::absolute(&args.data_dir).context("find the data directory")?;
@@ -109,18 +108,6 @@ fn stop_on_signal(stop: CancellationToken) -> anyhow::Result<()> {
         stop.cancel();
     });
     Ok(())
-}
-
-fn start_logging() {
-    let wish = std::env::var("RUST_LOG")
-        .ok()
-        .filter(|w| !w.trim().is_empty())
-        .unwrap_or_else(|| "firesteel_node=info,firesteel=info,warn".to_owned());
-    let _ = tracing_subscriber::fmt()
-        .with_env_filter(EnvFilter::builder().parse_lossy(wish))
-        .with_writer(std::io::stderr)
-        .with_target(false)
-        .try_init();
 }
 
 /// Logs every tenth of the way: the agent has no terminal.

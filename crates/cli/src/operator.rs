@@ -5,7 +5,6 @@
 
 mod flags;
 
-use std::io::IsTerminal as _;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
@@ -92,7 +91,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
-    start_logging(args.log_json);
+    crate::logging::serve("info,kube_client=warn,kube_runtime=error", args.log_json);
     for line in args.retired.lines() {
         eprintln!("firesteel: {line}");
     }
@@ -105,18 +104,6 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
         firesteel_operator::run(client, options, until).await
     })?;
     Ok(ExitStatus::Success)
-}
-
-fn start_logging(json: bool) {
-    let filter = tracing_subscriber::EnvFilter::try_from_default_env()
-        .unwrap_or_else(|_| "info,kube_client=warn,kube_runtime=error".into());
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal())
-        .with_target(false);
-    // Only the first one counts.
-    let _ = if json { builder.json().try_init() } else { builder.try_init() };
 }
 
 async fn client(kubeconfig: Option<PathBuf>) -> anyhow::Result<kube::Client> {

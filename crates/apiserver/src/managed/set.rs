@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Step {
@@ -17,11 +17,12 @@ pub(super) enum Step {
 
 impl Step {
     fn encode(&self) -> String {
-        match self {
-            Self::Field(name) => format!("f:{name}"),
-            Self::Key(keys) => format!("k:{keys}"),
-            Self::Value(value) => format!("v:{value}"),
-        }
+        let (kind, rest) = match self {
+            Self::Field(name) => ("f:", name),
+            Self::Key(keys) => ("k:", keys),
+            Self::Value(value) => ("v:", value),
+        };
+        [kind, rest].concat()
     }
 
     fn decode(text: &str) -> Option<Self> {
@@ -102,17 +103,22 @@ impl Set {
 
     pub(super) fn union(&self, other: &Self) -> Self {
         let mut out = self.clone();
-        out.add(other);
+        out.add(other.clone());
         out
     }
 
-    fn add(&mut self, other: &Self) {
-        self.members.extend(other.members.iter().cloned());
-        for (step, child) in &other.children {
-            match self.children.get_mut(step) {
+    /// Takes in another set.
+    pub(super) fn add(&mut self, other: Self) {
+        if self.members.is_empty() && self.children.is_empty() {
+            *self = other;
+            return;
+        }
+        self.members.extend(other.members);
+        for (step, child) in other.children {
+            match self.children.get_mut(&step) {
                 Some(own) => own.add(child),
                 None => {
-                    self.children.insert(step.clone(), child.clone());
+                    self.children.insert(step, child);
                 }
             }
         }
@@ -173,12 +179,12 @@ impl Set {
     pub(super) fn to_fields(&self) -> Value {
         let mut map = Map::new();
         for step in &self.members {
-            map.insert(step.encode(), json!({}));
+            map.insert(step.encode(), Value::Object(Map::new()));
         }
         for (step, child) in &self.children {
             let mut inner = child.to_fields();
             if self.members.contains(step) {
-                inner["."] = json!({});
+                inner["."] = Value::Object(Map::new());
             }
             map.insert(step.encode(), inner);
         }
@@ -210,6 +216,8 @@ pub(super) fn shown(path: &[Step]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]

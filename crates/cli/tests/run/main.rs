@@ -3,6 +3,8 @@
 //! The cases with Spark need its runtime, which is downloaded once into the cache. Where that is impossible they say that
 //! they are skipped.
 
+mod verbs;
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
@@ -147,14 +149,6 @@ fn a_cluster_comes_up_once_and_goes_down_whole() {
     assert_eq!(status["phase"], "ready", "{status}");
     let kubeconfig = bed.run(&["local", "kubeconfig"], &[]);
     assert!(kubeconfig.out.contains("certificate-authority-data"), "complete in itself");
-    // A second cluster beside it.
-    let other = tempfile::tempdir().expect("a directory");
-    let beside = |verb: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_firesteel"));
-        command.args(["local", verb, "--data-dir"]).arg(other.path().join("other")).output().expect("firesteel runs")
-    };
-    assert!(beside("up").status.success());
-    assert!(beside("down").status.success());
     // Its port is taken as long as it runs.
     let port = status["port"].to_string();
     let third = tempfile::tempdir().expect("a directory");
