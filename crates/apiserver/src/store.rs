@@ -20,6 +20,8 @@ pub(crate) use crate::stored::Stored;
 pub(crate) const HISTORY: usize = 16_384;
 const ALWAYS_KEPT: usize = 1024;
 const KEPT_FOR: Duration = Duration::from_secs(300);
+/// Bytes that the past of one resource may take, whatever its number of changes.
+const HISTORY_BYTES: usize = 64 << 20;
 /// Objects of each resource, the ones written last, that are kept as trees beside their text.
 const KEPT_AS_TREES: usize = 256;
 
@@ -37,9 +39,19 @@ pub(crate) struct Change {
     at: Instant,
 }
 
+impl Change {
+    /// Bytes that are kept only because the change is: what is there now is kept anyway.
+    fn weight(&self) -> usize {
+        let removed = if self.removed { self.now.text().len() } else { 0 };
+        removed + self.before.as_ref().map_or(0, |before| before.text().len())
+    }
+}
+
 struct Table {
     objects: BTreeMap<Key, Arc<Stored>>,
     log: VecDeque<Arc<Change>>,
+    /// The weight of all changes in the log.
+    log_bytes: usize,
     /// The objects that are kept as trees.
     trees: VecDeque<Arc<Stored>>,
     /// Changes at or below this revision are no longer in the log.
@@ -52,6 +64,7 @@ impl Table {
         Self {
             objects: BTreeMap::new(),
             log: VecDeque::new(),
+            log_bytes: 0,
             trees: VecDeque::new(),
             floor,
             wake: watch::channel(0).0,
@@ -393,14 +406,52 @@ fn publish(inner: &mut Inner, change: StagedChange) -> Arc<Stored> {
     }
     slot.keep_tree(&now);
     let at = Instant::now();
-    slot.log.push_back(Arc::new(Change { revision: now.revision, key, before, now: now.clone(), removed, at }));
+    let change = Arc::new(Change { revision: now.revision, key, before, now: now.clone(), removed, at });
+    slot.log_bytes += change.weight();
+    slot.log.push_back(change);
     while slot.log.len() > history
+        || slot.log_bytes > HISTORY_BYTES
         || (slot.log.len() > ALWAYS_KEPT && slot.log.front().is_some_and(|c| at.duration_since(c.at) > KEPT_FOR))
     {
-        if let Some(dropped) = slot.log.pop_front() {
-            slot.floor = dropped.revision;
-        }
+        let Some(dropped) = slot.log.pop_front() else { break };
+        slot.log_bytes -= dropped.weight();
+        slot.floor = dropped.revision;
     }
     slot.wake.send_replace(now.revision);
     now
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_past_is_bounded_in_bytes_too() {
+        let store = Store::in_memory(HISTORY);
+        let write = |action, expected| {
+            let mut inner = store.write();
+            let key: Key = ("default".into(), "large".into());
+            let write = Write { table: "configmaps".into(), key, expected, action };
+            let change = stage(&inner, &Staged::default(), write, inner.revision + 1).expect("accepted");
+            publish(&mut inner, change).revision
+        };
+        let large = json!({"metadata": {"name": "large"}, "data": {"a": "x".repeat(1 << 20)}});
+        let first = write(Action::Put(large.clone()), None);
+        let mut last = first;
+        for _ in 0..90 {
+            last = write(Action::Put(large.clone()), Some(last));
+        }
+        let inner = store.read();
+        let table = &inner.tables["configmaps"];
+        assert!(table.log_bytes <= HISTORY_BYTES && table.log.len() < 70, "{} changes", table.log.len());
+        drop(inner);
+        assert!(store.changes_after("configmaps", first, 1000).is_err(), "told to list again");
+        assert_eq!(store.changes_after("configmaps", last - 10, 1000).expect("the recent past").0.len(), 10);
+        write(Action::Remove(None), Some(last));
+        let inner = store.read();
+        let sum: usize = inner.tables["configmaps"].log.iter().map(|change| change.weight()).sum();
+        assert_eq!(sum, inner.tables["configmaps"].log_bytes);
+    }
 }
