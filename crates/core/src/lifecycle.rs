@@ -99,9 +99,12 @@ pub enum Effect {
     DeleteApplication,
 }
 
-/// Kinds of what stands around a driver.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What stands around a driver: the objects of its page by name, others by kind. To find some by kind the API server
+/// looks through all of the namespace.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exposed {
+    pub web_service: Option<String>,
+    pub web_ingress: Option<String>,
     pub services: bool,
     pub ingresses: bool,
     pub budget: bool,
@@ -109,15 +112,18 @@ pub struct Exposed {
 
 impl Exposed {
     /// Whatever there may be, also from an earlier specification.
-    pub const ALL: Exposed = Exposed { services: true, ingresses: true, budget: true };
+    pub const ALL: Exposed =
+        Exposed { web_service: None, web_ingress: None, services: true, ingresses: true, budget: true };
 
     /// What the current run has, by its status and specification.
     fn of(app: &App<'_>) -> Self {
         let (info, spec) = (&app.status.driver_info, app.subject.spec);
         let more = !spec.driver_ingress_options.is_empty();
         Exposed {
-            services: more || info.web_ui_service_name.is_some(),
-            ingresses: more || info.web_ui_ingress_name.is_some(),
+            web_service: info.web_ui_service_name.clone(),
+            web_ingress: info.web_ui_ingress_name.clone(),
+            services: more,
+            ingresses: more,
             budget: spec.driver_pod_disruption_budget == Some(true),
         }
     }

@@ -4,13 +4,17 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use firesteel_api::SparkApplication;
 use kube::Client;
-use kube::runtime::events::Recorder;
+use kube::core::DeserializeGuard;
+use kube::runtime::reflector::Store;
+use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::pods::{AppKey, PodIndex};
 use crate::tell::News;
+use crate::turns::Turns;
 
 /// The first wait after a failed pass; it doubles from there.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
@@ -19,9 +23,14 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 pub struct Context {
     pub client: Client,
     pub options: Options,
+    /// Applications, as they are known now.
+    pub apps: Store<DeserializeGuard<SparkApplication>>,
     pub pods: Arc<PodIndex>,
     pub news: News,
     pub metrics: Arc<Metrics>,
+    pub turns: Arc<Turns>,
+    /// The operator ends: nothing new is begun.
+    pub ending: CancellationToken,
     /// Versions of applications that this operator itself has replaced: a cache that still shows one lags behind.
     replaced: Mutex<HashMap<AppKey, String>>,
     failures: Mutex<HashMap<AppKey, u32>>,
@@ -31,12 +40,23 @@ impl Context {
     pub fn new(
         client: Client,
         options: Options,
-        pods: Arc<PodIndex>,
-        recorder: &Recorder,
+        apps: Store<DeserializeGuard<SparkApplication>>,
         metrics: Arc<Metrics>,
+        turns: Arc<Turns>,
+        ending: CancellationToken,
     ) -> Self {
-        let news = News::start(recorder);
-        Context { client, options, pods, news, metrics, replaced: Mutex::default(), failures: Mutex::default() }
+        Context {
+            news: News::start(&client, &turns),
+            client,
+            options,
+            apps,
+            pods: Arc::default(),
+            metrics,
+            turns,
+            ending,
+            replaced: Mutex::default(),
+            failures: Mutex::default(),
+        }
     }
 
     /// Remembers that `version` of an application is no longer the current one.

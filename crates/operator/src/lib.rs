@@ -4,7 +4,7 @@
 //! - [`reconcile`] is the one loop: it gathers what [`observe`] sees, asks for a decision, and has [`writes`] carry it out;
 //! - [`executors`] allocates executors for drivers that have no right on pods;
 //! - [`pods`] keeps what is needed of pods, [`leader`] makes sure only one operator acts, [`serve`] answers probes and
-//!   [`metrics`], [`pace`] keeps the API server from being asked too much.
+//!   [`metrics`], [`turns`] says who comes first, [`pace`] keeps the API server from being asked too much.
 //!
 //! No decision is made here, and nothing but `writes` changes the cluster (the leader's lease and events aside).
 
@@ -22,6 +22,7 @@ pub mod pods;
 pub mod reconcile;
 pub mod serve;
 pub mod tell;
+pub mod turns;
 pub mod writes;
 
 pub use operator::run;

@@ -9,8 +9,8 @@ use firesteel_api::names;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::DeserializeGuard;
-use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::store::Writer;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{Controller, WatchStreamExt, controller, reflector, watcher as watch};
 use kube::{Api, Client, Resource, ResourceExt};
@@ -22,13 +22,10 @@ use tokio_util::sync::CancellationToken;
 use crate::context::Context;
 use crate::metrics::Metrics;
 use crate::options::Options;
-use crate::pods::PodIndex;
 use crate::reconcile::{again, reconcile};
 use crate::serve::{self, Ready};
+use crate::turns::Turns;
 use crate::{executors, leader};
-
-/// Who events come from.
-const REPORTER: &str = "spark-application-controller";
 
 type App = DeserializeGuard<SparkApplication>;
 
@@ -86,16 +83,17 @@ async fn work(
         false => options.namespaces.iter().cloned().map(Some).collect(),
     };
     let _stop = until.clone().drop_guard();
+    let turns = Turns::new(options.workers);
     let mut scopes = JoinSet::new();
     let mut synced = Vec::new();
     for namespace in namespaces {
-        let pods = Arc::new(PodIndex::default());
-        synced.push(pods.clone());
-        let recorder = Recorder::new(client.clone(), REPORTER.into());
-        let ctx = Arc::new(Context::new(client.clone(), options.clone(), pods, &recorder, metrics.clone()));
+        let (reader, writer) = reflector::store();
+        let (turns, ending) = (turns.clone(), until.clone());
+        let ctx = Arc::new(Context::new(client.clone(), options.clone(), reader, metrics.clone(), turns, ending));
+        synced.push(ctx.pods.clone());
         let executors = options.executors.clone();
         scopes.spawn(executors::look_after(client.clone(), executors, namespace.clone(), until.clone()));
-        scopes.spawn(look_after(ctx, namespace, until.clone()));
+        scopes.spawn(look_after(ctx, writer, namespace));
     }
     scopes.spawn(async move {
         for pods in synced {
@@ -111,7 +109,7 @@ async fn work(
 }
 
 /// Looks after one namespace, or all.
-async fn look_after(ctx: Arc<Context>, namespace: Option<String>, until: CancellationToken) {
+async fn look_after(ctx: Arc<Context>, writer: Writer<App>, namespace: Option<String>) {
     let (apps, pods): (Api<App>, Api<Pod>) = match &namespace {
         Some(namespace) => {
             (Api::namespaced(ctx.client.clone(), namespace), Api::namespaced(ctx.client.clone(), namespace))
@@ -134,7 +132,6 @@ async fn look_after(ctx: Arc<Context>, namespace: Option<String>, until: Cancell
             }
         }
     };
-    let (reader, writer) = reflector::store();
     let forgetting = ctx.clone();
     // What a new list no longer has was deleted while nobody watched.
     let mut listed = HashSet::new();
@@ -155,10 +152,11 @@ async fn look_after(ctx: Arc<Context>, namespace: Option<String>, until: Cancell
         .touched_objects();
     let controller = async {
         ctx.pods.synced().await;
-        Controller::for_stream(stream, reader)
-            .with_config(controller::Config::default().concurrency(ctx.options.workers))
+        // How many are worked on at the same time, and which, is decided by turns.
+        Controller::for_stream(stream, ctx.apps.clone())
+            .with_config(controller::Config::default().concurrency(0))
             .reconcile_on(UnboundedReceiverStream::new(triggers))
-            .graceful_shutdown_on(until.clone().cancelled_owned())
+            .graceful_shutdown_on(ctx.ending.clone().cancelled_owned())
             .run(reconcile, |app, error, ctx| again(&app, error, &ctx), ctx.clone())
             .for_each(|_| std::future::ready(()))
             .await;
@@ -167,6 +165,7 @@ async fn look_after(ctx: Arc<Context>, namespace: Option<String>, until: Cancell
         () = controller => {}
         () = follow_pods => {}
         // The controller ends by itself when it is told to; this is for one that has not started yet.
-        () = async { until.cancelled().await; tokio::time::sleep(std::time::Duration::from_secs(30)).await } => {}
+        () = async { ctx.ending.cancelled().await; tokio::time::sleep(std::time::Duration::from_secs(30)).await } => {}
     }
+    ctx.news.publish_rest().await;
 }

@@ -7,24 +7,63 @@ use firesteel_api::{SparkApplication, SparkApplicationStatus, defaults, validate
 use firesteel_core::conf::Subject;
 use firesteel_core::identity;
 use firesteel_core::lifecycle::{self, App, Decision, Effect, Submission};
+use firesteel_core::phase::Phase;
 use firesteel_core::run::{self, Attempt};
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
+use kube::runtime::reflector::ObjectRef;
 use tracing::Instrument;
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::turns::Kind;
 use crate::{malformed, observe, tell, writes};
 
 /// A pass that takes longer is given up and tried again.
 const LONGEST_PASS: Duration = Duration::from_secs(60);
-/// How soon to look again when a cache shows what this operator has already replaced.
+/// How soon to look again at an application that someone else changed.
 const LAG: Duration = Duration::from_millis(100);
+/// The same when a cache shows what this operator has already replaced. As a rule the news comes before.
+const REPLACED: Duration = Duration::from_secs(1);
 
-/// Looks at one application.
+/// Looks at one application, when it is its turn.
 pub async fn reconcile(app: Arc<DeserializeGuard<SparkApplication>>, ctx: Arc<Context>) -> Result<Action, Error> {
+    let object = ObjectRef::from_obj(app.as_ref());
+    let kind = if starts(&app) { Kind::Start } else { Kind::Follow };
+    drop(app);
+    let _turn = tokio::select! {
+        turn = ctx.turns.take(kind) => turn,
+        () = ctx.ending.cancelled() => return Ok(Action::await_change()),
+    };
+    // It may have waited for long: what counts is what is known now.
+    let Some(app) = ctx.apps.get(&object) else { return Ok(Action::await_change()) };
+    // Many may wait; only those whose turn it is take the room of a pass.
+    Box::pin(look(app, ctx)).await
+}
+
+/// Whether an application is to get a driver next.
+fn starts(app: &DeserializeGuard<SparkApplication>) -> bool {
+    let Ok(app) = &app.0 else { return false };
+    let unset = SparkApplicationStatus::default();
+    match Phase::read(app.status.as_ref().unwrap_or(&unset), Timestamp::UNIX_EPOCH) {
+        Phase::New | Phase::PendingRerun | Phase::Resuming => app.metadata.deletion_timestamp.is_none(),
+        Phase::Submitted { .. }
+        | Phase::Running
+        | Phase::Succeeding
+        | Phase::Failing { .. }
+        | Phase::Completed { .. }
+        | Phase::Failed { .. }
+        | Phase::SubmissionFailed { .. }
+        | Phase::Invalidating
+        | Phase::Suspending
+        | Phase::Suspended
+        | Phase::Unknown => false,
+    }
+}
+
+async fn look(app: Arc<DeserializeGuard<SparkApplication>>, ctx: Arc<Context>) -> Result<Action, Error> {
     let (namespace, name) = key(&app);
     let span = tracing::info_span!("application", namespace, name);
     async {
@@ -65,7 +104,7 @@ async fn pass(app: &SparkApplication, ctx: &Context) -> Result<Action, Error> {
     let (namespace, name) = (app.namespace().unwrap_or_default(), app.name_any());
     let version = app.resource_version().unwrap_or_default();
     if ctx.is_replaced(&(namespace.clone(), name.clone()), &version) {
-        return Ok(Action::requeue(LAG));
+        return Ok(Action::requeue(REPLACED));
     }
     let now = Timestamp::now();
     let spec = defaults::defaulted(&app.spec);
@@ -134,7 +173,7 @@ async fn act(
             Effect::DeleteStrays { keep } => {
                 writes::delete_strays(&ctx.client, namespace, name, keep.as_deref()).await?;
             }
-            Effect::DeleteExposure(kinds) => writes::delete_exposure(&ctx.client, namespace, name, kinds).await?,
+            Effect::DeleteExposure(exposed) => writes::delete_exposure(&ctx.client, namespace, name, &exposed).await?,
             Effect::DeleteApplication => writes::delete_application(&ctx.client, app).await?,
             Effect::Submit { attempt } => {
                 let outcome = submit(app, ctx, wanted, attempt).await?;

@@ -9,6 +9,7 @@ use firesteel_core::driver_pod::{DriverPod, Owner};
 use firesteel_core::lifecycle::{Created, Exposed, Submission};
 use firesteel_core::run::Run;
 use firesteel_spark::driver::Object;
+use futures::future::join_all;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
@@ -29,20 +30,6 @@ pub const FIELD_MANAGER: &str = "firesteel";
 /// Creates everything of one attempt, the pod last, or finds it there.
 pub async fn create_run(client: &Client, app_name: &str, app_uid: &str, run: &Run) -> Result<Submission, Error> {
     let namespace = run.pod.metadata.namespace.clone().unwrap_or_default();
-    for object in &run.objects {
-        match create_object(client, &namespace, app_uid, object).await? {
-            Made::Done => {}
-            Made::InTheWay => return Ok(Submission::InTheWay),
-            Made::Refused(why) => return Ok(Submission::Refused(why)),
-        }
-    }
-    if let Some(grant) = &run.grant {
-        match create_grant(client, &namespace, app_uid, grant).await? {
-            Made::Done => {}
-            Made::InTheWay => return Ok(Submission::InTheWay),
-            Made::Refused(why) => return Ok(Submission::Refused(why)),
-        }
-    }
     let mut created = Created {
         pod_name: run.pod.metadata.name.clone().unwrap_or_default(),
         app_id: run.app_id.clone(),
@@ -53,7 +40,23 @@ pub async fn create_run(client: &Client, app_name: &str, app_uid: &str, run: &Ru
         lost: run.lost.clone(),
         web_address: None,
     };
-    expose(client, &namespace, run, &mut created).await?;
+    // None of these needs another; the pod needs all of them.
+    let objects = join_all(run.objects.iter().map(|object| create_object(client, &namespace, app_uid, object)));
+    let grant = async {
+        match &run.grant {
+            Some(grant) => create_grant(client, &namespace, app_uid, grant).await,
+            None => Ok(Made::Done),
+        }
+    };
+    let (objects, grant, exposed) = futures::join!(objects, grant, expose(client, &namespace, run, &mut created));
+    for made in objects.into_iter().chain([grant]) {
+        match made? {
+            Made::Done => {}
+            Made::InTheWay => return Ok(Submission::InTheWay),
+            Made::Refused(why) => return Ok(Submission::Refused(why)),
+        }
+    }
+    exposed?;
     match create_driver(client, &namespace, app_name, app_uid, run).await? {
         Made::Done => Ok(Submission::Created(Box::new(created))),
         Made::InTheWay => Ok(Submission::InTheWay),
@@ -169,6 +172,7 @@ async fn expose(client: &Client, namespace: &str, run: &Run, created: &mut Creat
             Err(error) => {
                 let field = if is_web { "spec.sparkUIOptions" } else { "spec.driverIngressOptions" };
                 created.lost.push(missed(field, "service", &name, error)?);
+                created.web_service.take_if(|_| is_web);
             }
         }
     }
@@ -178,6 +182,7 @@ async fn expose(client: &Client, namespace: &str, run: &Run, created: &mut Creat
             let is_web = created.web_ingress.as_deref() == Some(name.as_str());
             let field = if is_web { "spec.sparkUIOptions" } else { "spec.driverIngressOptions" };
             created.lost.push(missed(field, "ingress", &name, error)?);
+            created.web_ingress.take_if(|_| is_web);
         }
     }
     if let Some(budget) = &run.exposure.budget
@@ -262,8 +267,16 @@ pub async fn delete_strays(client: &Client, namespace: &str, app: &str, keep: Op
 }
 
 /// Deletes what stands around an application's driver while it runs.
-pub async fn delete_exposure(client: &Client, namespace: &str, app: &str, kinds: Exposed) -> Result<(), Error> {
+pub async fn delete_exposure(client: &Client, namespace: &str, app: &str, kinds: &Exposed) -> Result<(), Error> {
     let selector = format!("{}={app},{}=driver", names::LABEL_APP_NAME, names::LABEL_EXPOSES);
+    if let Some(name) = &kinds.web_service {
+        let api: Api<Service> = Api::namespaced(client.clone(), namespace);
+        delete(&api, name, None, false).await.during(|| format!("delete service {name}"))?;
+    }
+    if let Some(name) = &kinds.web_ingress {
+        let api: Api<Ingress> = Api::namespaced(client.clone(), namespace);
+        delete(&api, name, None, false).await.during(|| format!("delete ingress {name}"))?;
+    }
     if kinds.services {
         delete_all::<Service>(client, namespace, &selector).await?;
     }

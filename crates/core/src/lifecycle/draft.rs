@@ -256,10 +256,10 @@ impl<'a> Draft<'a> {
         let pod = match &seen.driver {
             Seen::Present(pod) if pod.submission_id.as_deref() == current => pod,
             // A pod of that name that is not the one of this attempt: this attempt's is gone.
-            Seen::Present(_) => return self.miss_driver(submitted, None, true, limits),
+            Seen::Present(_) => return self.miss_driver(submitted, None, true, seen, limits),
             Seen::Absent { last, confirmed } => {
                 let last = last.as_ref().filter(|l| l.submission_id.as_deref() == current);
-                return self.miss_driver(submitted, last, *confirmed, limits);
+                return self.miss_driver(submitted, last, *confirmed, seen, limits);
             }
         };
         conditions::driver_present(&mut self.status, true, self.app.generation, self.now);
@@ -267,7 +267,7 @@ impl<'a> Draft<'a> {
             self.status.spark_application_id = Some(id.clone());
         }
         if let Some(outcome) = pod.outcome() {
-            return self.conclude(pod, outcome, seen.log.as_deref());
+            return self.conclude(pod, outcome, seen, limits);
         }
         let name = &pod.name;
         match pod.phase {
@@ -324,10 +324,17 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn miss_driver(&mut self, submitted: Timestamp, last: Option<&DriverPod>, confirmed: bool, limits: &Limits) {
+    fn miss_driver(
+        &mut self,
+        submitted: Timestamp,
+        last: Option<&DriverPod>,
+        confirmed: bool,
+        seen: &Observation,
+        limits: &Limits,
+    ) {
         // It was seen to end before it was removed: that is what counts.
         if let Some((last, outcome)) = last.and_then(|l| Some((l, l.outcome()?))) {
-            return self.conclude(last, outcome, None);
+            return self.conclude(last, outcome, seen, limits);
         }
         conditions::driver_present(&mut self.status, false, self.app.generation, self.now);
         let missing = conditions::since(&self.status.conditions, CONDITION_DRIVER_PRESENT, "False").unwrap_or(self.now);
@@ -345,17 +352,21 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn conclude(&mut self, pod: &DriverPod, outcome: Outcome, log: Option<&str>) {
+    fn conclude(&mut self, pod: &DriverPod, outcome: Outcome, seen: &Observation, limits: &Limits) {
         let at = pod.ended.as_ref().and_then(|e| e.at).unwrap_or(self.now);
         match outcome {
             Outcome::Succeeded => {
                 self.event(false, "SparkDriverCompleted", format!("driver {} completed", pod.name));
                 self.status.termination_time = Some(Time(at));
                 self.enter(Phase::Succeeding, "");
+                // What only passes is not worth a write of its own; its time is kept.
+                if !restart::after_success(self.app.subject.spec) {
+                    self.after_success(seen, limits);
+                }
             }
             Outcome::Failed => {
                 self.event(true, "SparkDriverFailed", format!("driver {} failed", pod.name));
-                self.fail(at, &diagnosis::driver_failure(pod, log));
+                self.fail(at, &diagnosis::driver_failure(pod, seen.log.as_deref()));
             }
         }
     }

@@ -1,85 +1,63 @@
-//! The operator dies at every write in turn. Whoever starts next finishes the job: the application ends as if nothing had
-//! happened, with exactly one driver pod per attempt.
+//! The operator dies at every write in turn, in each of several stories. Whoever starts next finishes the job: the story
+//! ends as if nothing had happened, with exactly one driver pod per attempt and nothing left over.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::pin::Pin;
 
+use firesteel_api::SparkApplicationStatus;
 use firesteel_testenv::TestEnv;
 use futures::StreamExt;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::api::ListParams;
-use kube::runtime::{WatchStreamExt, watcher};
-use kube::{Api, ResourceExt};
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 
-use crate::fixture::{Fixture, block_on, container, now, start};
+use crate::fixture::{Fixture, PATIENCE, block_on, start, state};
 use crate::killer::{self, Point};
+use crate::kubelet::{Drivers, Fate, first_fails, first_runs_on, play};
 
-/// More writes than the story has; the test sees when they are through.
-const MOST_WRITES: usize = 60;
-const AT_ONCE: usize = 4;
+/// More writes than any story has; a test sees when they are through.
+const MOST_WRITES: usize = 120;
+/// Deaths that are told about at the same time.
+const AT_ONCE: usize = 8;
 
-/// Plays the kubelet: the first attempt fails, the second succeeds. Notes every driver pod there ever was, by
-/// name and attempt.
-pub(crate) async fn play(pods: Api<Pod>, seen: Arc<Mutex<BTreeMap<String, Vec<String>>>>) {
-    let mut events = watcher(pods.clone(), watcher::Config::default()).default_backoff().applied_objects().boxed();
-    while let Some(event) = events.next().await {
-        let Ok(pod) = event else { continue };
-        let attempt = pod.annotations().get("firesteel.dev/attempt").cloned().unwrap_or_default();
-        let key = format!("{} {attempt}", pod.name_any());
-        let uid = pod.uid().unwrap_or_default();
-        {
-            let mut seen = seen.lock().unwrap();
-            let uids = seen.entry(key).or_default();
-            if uids.contains(&uid) {
-                continue;
-            }
-            uids.push(uid);
-        }
-        let (phase, code) = if attempt == "1" { ("Failed", 1) } else { ("Succeeded", 0) };
-        let pods = pods.clone();
-        tokio::spawn(async move {
-            let ended = json!({"terminated": {"exitCode": code, "reason": "x", "finishedAt": now()}});
-            let running = json!({"phase": "Running", "containerStatuses": [container(&json!({"running": {}}))]});
-            let finished = json!({"phase": phase, "containerStatuses": [container(&ended)]});
-            for status in [running, finished] {
-                let patch = kube::api::Patch::Merge(json!({"status": status}));
-                let _ = pods.patch_status(&pod.name_any(), &kube::api::PatchParams::default(), &patch).await;
-                tokio::time::sleep(Duration::from_millis(300)).await;
-            }
-        });
-    }
+type Telling<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+
+/// What happens around an application, and how it must end whoever dies meanwhile.
+#[derive(Clone, Copy)]
+struct Story {
+    name: &'static str,
+    fate: fn(&str) -> Fate,
+    /// Told from the first line to the end; it asserts what must hold then.
+    tell: for<'a> fn(&'a Fixture) -> Telling<'a>,
+    /// Drivers there must have been.
+    drivers: &'static [&'static str],
+    /// What a story has at the least: a test that sees fewer writes sees nothing.
+    writes: usize,
 }
 
-/// Tells the story with a death at `point`. False if the story was over before.
-async fn survives(point: Point) -> bool {
+/// Tells a story with a death at `point`. False if the story was over before.
+async fn survives(story: Story, point: Point) -> bool {
     let env = TestEnv::get().unwrap();
-    let config = config(env).await;
-    let (client, death) = killer::client(config, point);
-    let f = Fixture::with(&format!("crash{}{}", point.write, if point.after { "a" } else { "b" }), client).await;
-    let seen = Arc::new(Mutex::new(BTreeMap::new()));
-    let kubelet = tokio::spawn(play(f.pods.clone(), seen.clone()));
-    let policy = json!({"type": "OnFailure", "onFailureRetries": 1, "onFailureRetryInterval": 1});
-    f.create("pi", &json!({"restartPolicy": policy})).await;
-    let died = tokio::select! {
-        () = death.token.cancelled() => true,
-        _ = f.wait_state("pi", "COMPLETED") => false,
-    };
-    let _next = died.then(|| start(f.client.clone(), f.namespace.name()));
-    let app = f.wait_state("pi", "COMPLETED").await;
+    let (client, death) = killer::client(config(env).await, point);
+    let prefix = format!("{}{}{}", story.name, point.write, if point.after { "a" } else { "b" });
+    let f = Fixture::with(&prefix, client).await;
+    let seen = Drivers::default();
+    let kubelet = tokio::spawn(play(f.pods.clone(), story.fate, seen.clone()));
+    let successor = tokio::spawn({
+        let (token, client, namespace) = (death.token.clone(), f.client.clone(), f.namespace.name().to_owned());
+        async move {
+            token.cancelled().await;
+            let _next = start(client, &namespace);
+            std::future::pending::<()>().await;
+        }
+    });
+    (story.tell)(&f).await;
+    successor.abort();
     kubelet.abort();
-
-    let status = app.status.unwrap();
-    let what = format!("{point:?}");
-    assert_eq!((status.execution_attempts, status.attempt), (2, Some(2)), "{what}");
     let seen = seen.lock().unwrap().clone();
-    assert_eq!(seen.keys().collect::<Vec<_>>(), ["pi-driver 1", "pi-driver 2"], "{what}");
-    assert!(seen.values().all(|uids| uids.len() == 1), "{what}: {seen:?}");
-    let maps: Api<ConfigMap> = Api::namespaced(f.client.clone(), f.namespace.name());
-    let labelled = ListParams::default().labels("sparkoperator.k8s.io/app-name=pi");
-    assert_eq!(maps.list(&labelled).await.unwrap().items.len(), 2, "{what}: something is left over");
-    died
+    assert_eq!(seen.keys().collect::<Vec<_>>(), story.drivers, "{} {point:?}", story.name);
+    assert!(seen.values().all(|uids| uids.len() == 1), "{} {point:?}: {seen:?}", story.name);
+    death.token.is_cancelled()
 }
 
 pub(crate) async fn config(env: &TestEnv) -> kube::Config {
@@ -87,20 +65,167 @@ pub(crate) async fn config(env: &TestEnv) -> kube::Config {
     kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default()).await.unwrap()
 }
 
-#[test]
-fn d1_an_operator_that_dies_at_any_write_leaves_nothing_double_and_nothing_stuck() {
-    block_on(async {
+/// Tells a story with a death at every write. With `both`, each write is told twice: once it does not reach the API
+/// server, once its answer does not come back. To the cluster the latter equals a death before the write that follows.
+fn die_everywhere(story: Story, both: bool) {
+    block_on(async move {
         let Some(env) = TestEnv::get() else { return };
         crate::fixture::install(&env.client().await).await;
-        let points = (0..MOST_WRITES).flat_map(|write| [false, true].map(|after| Point { write, after }));
+        let ways: &[bool] = if both { &[false, true] } else { &[false] };
+        let mut points = Vec::new();
+        for write in 0..MOST_WRITES {
+            points.extend(ways.iter().map(|after| Point { write, after: *after }));
+        }
         let mut died = 0;
-        let mut running = futures::stream::iter(points).map(survives).buffered(AT_ONCE);
+        let mut running = futures::stream::iter(points).map(|point| survives(story, point)).buffered(AT_ONCE);
         while let Some(dead) = running.next().await {
             if !dead {
                 break;
             }
             died += 1;
         }
-        assert!(died >= 20, "only {died} deaths: the story has more writes than that");
+        let expected = story.writes * ways.len();
+        assert!(died >= expected, "{}: only {died} deaths: the story has more writes than that", story.name);
+        assert!(died < MOST_WRITES * ways.len(), "{}: the story has no end", story.name);
     });
+}
+
+async fn status(f: &Fixture) -> SparkApplicationStatus {
+    f.apps.get("pi").await.unwrap().status.unwrap()
+}
+
+/// Asserts that so many ConfigMaps and Services of the application are there.
+async fn assert_left(f: &Fixture, maps: usize, services: usize) {
+    let labelled = ListParams::default().labels("sparkoperator.k8s.io/app-name=pi");
+    let api: Api<ConfigMap> = Api::namespaced(f.client.clone(), f.namespace.name());
+    let found = api.list(&labelled).await.unwrap().items.len();
+    assert_eq!(found, maps, "ConfigMaps in {}", f.namespace.name());
+    let api: Api<Service> = Api::namespaced(f.client.clone(), f.namespace.name());
+    let found = api.list(&labelled).await.unwrap().items.len();
+    assert_eq!(found, services, "Services in {}", f.namespace.name());
+}
+
+/// Waits until the application and everything of it is gone.
+async fn wait_gone(f: &Fixture) {
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    let maps: Api<ConfigMap> = Api::namespaced(f.client.clone(), f.namespace.name());
+    let services: Api<Service> = Api::namespaced(f.client.clone(), f.namespace.name());
+    let labelled = ListParams::default().labels("sparkoperator.k8s.io/app-name=pi");
+    loop {
+        let app = f.apps.get_opt("pi").await.unwrap();
+        let pods = f.pods.list(&ListParams::default()).await.unwrap().items;
+        let maps = maps.list(&labelled).await.unwrap().items;
+        let services = services.list(&labelled).await.unwrap().items;
+        if app.is_none() && pods.is_empty() && maps.is_empty() && services.is_empty() {
+            return;
+        }
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "left in {}: {app:?} {pods:?} {maps:?} {services:?}",
+            f.namespace.name()
+        );
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+    }
+}
+
+#[test]
+fn d1_an_operator_that_dies_at_any_write_leaves_nothing_double_and_nothing_stuck() {
+    fn tell(f: &Fixture) -> Telling<'_> {
+        Box::pin(async move {
+            let policy = json!({"type": "OnFailure", "onFailureRetries": 1, "onFailureRetryInterval": 1});
+            f.create("pi", &json!({"restartPolicy": policy})).await;
+            f.wait_state("pi", "COMPLETED").await;
+            let status = status(f).await;
+            assert_eq!((status.execution_attempts, status.attempt), (2, Some(2)));
+            assert_left(f, 2, 1).await;
+        })
+    }
+    let drivers = &["pi-driver 1", "pi-driver 2"];
+    die_everywhere(Story { name: "retry", fate: first_fails, tell, drivers, writes: 20 }, true);
+}
+
+#[test]
+fn d1_an_operator_that_dies_while_it_suspends_and_resumes_runs_each_attempt_once() {
+    fn tell(f: &Fixture) -> Telling<'_> {
+        Box::pin(async move {
+            f.create("pi", &json!({})).await;
+            f.wait_state("pi", "RUNNING").await;
+            f.edit("pi", &json!({"suspend": true})).await;
+            f.wait_state("pi", "SUSPENDED").await;
+            assert!(f.pods.get_opt("pi-driver").await.unwrap().is_none());
+            assert_left(f, 0, 0).await;
+            f.edit("pi", &json!({"suspend": false})).await;
+            f.wait_state("pi", "COMPLETED").await;
+            assert_eq!(status(f).await.attempt, Some(2));
+            assert_left(f, 2, 1).await;
+        })
+    }
+    let drivers = &["pi-driver 1", "pi-driver 2"];
+    die_everywhere(Story { name: "pause", fate: first_runs_on, tell, drivers, writes: 25 }, false);
+}
+
+#[test]
+fn d1_an_operator_that_dies_over_an_edit_runs_the_new_specification_once() {
+    fn tell(f: &Fixture) -> Telling<'_> {
+        Box::pin(async move {
+            f.create("pi", &json!({})).await;
+            f.wait_state("pi", "RUNNING").await;
+            f.edit("pi", &json!({"arguments": ["other"]})).await;
+            let app = f.wait("pi", "run again", |app| state(app) == "COMPLETED").await;
+            let status = app.status.unwrap();
+            assert_eq!((status.attempt, status.execution_attempts), (Some(2), 1), "a new budget");
+            assert!(status.state_times.contains_key("INVALIDATING"));
+            let pod = f.pods.get("pi-driver").await.unwrap();
+            assert!(pod.spec.unwrap().containers[0].args.as_ref().unwrap().contains(&"other".to_owned()));
+            assert_left(f, 2, 1).await;
+        })
+    }
+    let drivers = &["pi-driver 1", "pi-driver 2"];
+    die_everywhere(Story { name: "edit", fate: first_runs_on, tell, drivers, writes: 20 }, false);
+}
+
+#[test]
+fn d1_an_operator_that_dies_over_refused_submissions_counts_each_and_cleans_up() {
+    fn tell(f: &Fixture) -> Telling<'_> {
+        Box::pin(async move {
+            let policy =
+                json!({"type": "OnFailure", "onSubmissionFailureRetries": 1, "onSubmissionFailureRetryInterval": 1});
+            f.create("pi", &json!({"restartPolicy": policy, "driver": {"serviceAccount": "nobody"}})).await;
+            f.wait_state("pi", "FAILED").await;
+            let status = status(f).await;
+            assert_eq!((status.submission_attempts, status.execution_attempts), (2, 0));
+            assert_left(f, 0, 0).await;
+        })
+    }
+    die_everywhere(Story { name: "refused", fate: first_fails, tell, drivers: &[], writes: 15 }, false);
+}
+
+#[test]
+fn d1_an_operator_that_dies_over_the_end_leaves_no_executor_and_no_object_behind() {
+    fn tell(f: &Fixture) -> Telling<'_> {
+        Box::pin(async move {
+            let policy = json!({"type": "OnFailure", "onFailureRetries": 1, "onFailureRetryInterval": 3});
+            f.create("pi", &json!({"restartPolicy": policy, "timeToLiveSeconds": 2})).await;
+            let first =
+                f.wait("pi", "submitted", |app| app.status.as_ref().is_some_and(|s| s.attempt == Some(1))).await;
+            // Its driver dies and leaves it behind, without an owner that would take it along.
+            f.executor(&first, 1, "Running").await;
+            wait_gone(f).await;
+        })
+    }
+    let drivers = &["pi-driver 1", "pi-driver 2"];
+    die_everywhere(Story { name: "ttl", fate: first_fails, tell, drivers, writes: 20 }, false);
+}
+
+#[test]
+fn d1_an_operator_that_dies_over_a_deletion_brings_nothing_back() {
+    fn tell(f: &Fixture) -> Telling<'_> {
+        Box::pin(async move {
+            f.create("pi", &json!({})).await;
+            f.wait_state("pi", "RUNNING").await;
+            f.apps.delete("pi", &DeleteParams::background()).await.unwrap();
+            wait_gone(f).await;
+        })
+    }
+    die_everywhere(Story { name: "gone", fate: first_runs_on, tell, drivers: &["pi-driver 1"], writes: 6 }, false);
 }

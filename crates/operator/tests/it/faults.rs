@@ -1,14 +1,12 @@
 //! An API server that refuses, loses answers, cuts watches short and goes away: the operator goes on and catches up.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use firesteel_testenv::TestEnv;
 use serde_json::json;
 
-use crate::crash::play;
 use crate::fixture::{Fixture, block_on, install};
+use crate::kubelet::{Drivers, first_fails, play};
 use crate::proxy::Proxy;
 
 const APPLICATIONS: usize = 6;
@@ -21,8 +19,8 @@ fn an_operator_goes_on_whatever_its_api_server_does() {
         install(&client).await;
         let proxy = Proxy::start(client, 20_261_115).await;
         let f = Fixture::with("faults", proxy.client()).await;
-        let seen = Arc::new(Mutex::new(BTreeMap::new()));
-        let kubelet = tokio::spawn(play(f.pods.clone(), seen.clone()));
+        let seen = Drivers::default();
+        let kubelet = tokio::spawn(play(f.pods.clone(), first_fails, seen.clone()));
         let policy = json!({"type": "OnFailure", "onFailureRetries": 1, "onFailureRetryInterval": 1,
             "onSubmissionFailureRetries": 3, "onSubmissionFailureRetryInterval": 1});
         for i in 0..APPLICATIONS {

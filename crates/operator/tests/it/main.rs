@@ -11,6 +11,7 @@ mod executors;
 mod faults;
 mod fixture;
 mod killer;
+mod kubelet;
 mod leaders;
 mod proxy;
 mod size;
