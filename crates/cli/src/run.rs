@@ -11,6 +11,7 @@ mod images;
 mod logs;
 mod manifests;
 mod prepare;
+mod quick;
 mod stages;
 mod story;
 mod view;
@@ -31,6 +32,9 @@ pub(crate) struct Args {
     /// Leave the local cluster running, and what was run on it
     #[arg(long)]
     keep: bool,
+    /// Do not prepare quicker starts, which a first run on a terminal does
+    #[arg(long)]
+    no_quick_starts: bool,
     /// Where the local cluster keeps everything [default: $XDG_DATA_HOME/firesteel]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<PathBuf>,
@@ -70,27 +74,42 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<ExitStatus> {
     let outcome = runtime.block_on(async {
         let interrupt = Interrupt::listen()?;
         let mut local = Local::up(home, args.keep, &view).await?;
-        let outcome = carry_out(&local, wish, args.keep, &view, &interrupt).await;
+        let how = How { keep: args.keep, quick_starts: !args.no_quick_starts };
+        let outcome = carry_out(&local, wish, how, &view, &interrupt).await;
         view.finish();
         local.down(&view).await?;
-        outcome
+        let (exit, quickening) = outcome?;
+        // Whoever has to mend something first does not wait for it.
+        if let Some(quickening) = quickening.filter(|_| exit == ExitStatus::Success) {
+            view.finish();
+            quickening.finish(&view, &interrupt).await;
+        }
+        Ok(exit)
     });
     view.finish();
     runtime.shutdown_background();
     outcome
 }
 
+/// What the person wants of the run itself.
+#[derive(Clone, Copy)]
+struct How {
+    keep: bool,
+    quick_starts: bool,
+}
+
 async fn carry_out(
     local: &Local,
     wish: Wish,
-    keep: bool,
+    how: How,
     view: &View,
     interrupt: &Interrupt,
-) -> anyhow::Result<ExitStatus> {
+) -> anyhow::Result<(ExitStatus, Option<quick::Quickening>)> {
     let started = match wish {
         Wish::Manifests(documents) => prepare::manifests(local, documents, view, interrupt).await?,
         Wish::Submission(wanted) => prepare::submission(local, *wanted, view, interrupt).await?,
     };
+    let quickening = if how.quick_starts { quick::Quickening::begin(&started.images, view).await } else { None };
     let mut worst = ExitStatus::Success;
     for (at, followed) in started.followed.iter().enumerate() {
         let follower = follow::Follower { local, view, interrupt, began: started.began };
@@ -111,8 +130,8 @@ async fn carry_out(
             break;
         }
     }
-    if !keep {
+    if !how.keep {
         started.clear();
     }
-    Ok(worst)
+    Ok((worst, quickening))
 }

@@ -9,6 +9,7 @@ mod forward;
 mod hooks;
 mod leftovers;
 pub(crate) mod link;
+mod neighbours;
 mod node;
 mod pod;
 mod pressure;
@@ -152,17 +153,23 @@ impl Names {
     }
 
     pub(crate) fn set_endpoint(&self, uid: &str, endpoint: Option<Endpoint>) {
-        let mut all = lock(&self.endpoints);
-        let before = all.get(uid).cloned();
+        // One lock at a time: others take both in the opposite order.
+        let before = lock(&self.endpoints).get(uid).cloned();
         if before == endpoint {
             return;
         }
+        let both: Vec<Endpoint> = before.into_iter().chain(endpoint.clone()).collect();
         match endpoint {
-            Some(endpoint) => all.insert(uid.to_owned(), endpoint),
-            None => all.remove(uid),
+            Some(endpoint) => lock(&self.endpoints).insert(uid.to_owned(), endpoint),
+            None => lock(&self.endpoints).remove(uid),
         };
-        drop(all);
-        self.changed.send_modify(|n| *n += 1);
+        // Most pods are behind no Service; then nobody needs to look again. A Service that comes from here on says so itself.
+        let services = lock(&self.services);
+        let concerns = both.iter().any(|e| services.values().any(|s| e.is_chosen_by(s)));
+        drop(services);
+        if concerns {
+            self.changed.send_modify(|n| *n += 1);
+        }
     }
 
     /// The addresses of Services, when they are known.
@@ -256,6 +263,7 @@ pub async fn run(config: Config, options: AgentOptions, stop: CancellationToken)
     tasks.spawn(kubelet.serve(Arc::clone(&shared), stop.clone()));
     tasks.spawn(watch_services(Arc::clone(&shared)));
     tasks.spawn(services::route(Arc::clone(&shared)));
+    tasks.spawn(neighbours::watch(Arc::clone(&shared)));
     let mut workers = JoinSet::new();
     watch_pods(&shared, &mut workers, &stop).await;
     tasks.abort_all();

@@ -23,6 +23,21 @@ pub(crate) struct Endpoint {
 }
 
 impl Endpoint {
+    /// A pod at an address.
+    pub(crate) fn of(pod: &Pod, address: String, ready: bool) -> Self {
+        let all = pod.spec.iter().flat_map(|s| s.containers.iter().chain(s.init_containers.iter().flatten()));
+        let ports = all.flat_map(|c| c.ports.iter().flatten());
+        Self {
+            namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+            address,
+            labels: pod.metadata.labels.clone().unwrap_or_default(),
+            hostname: hostname(pod),
+            subdomain: pod.spec.as_ref().and_then(|s| s.subdomain.clone()),
+            ready,
+            ports: ports.filter_map(|p| Some((p.name.clone()?, u16::try_from(p.container_port).ok()?))).collect(),
+        }
+    }
+
     /// Whether a Service leads to this pod.
     pub(crate) fn is_chosen_by(&self, service: &Service) -> bool {
         let selector = service.spec.as_ref().and_then(|s| s.selector.as_ref()).filter(|s| !s.is_empty());

@@ -17,7 +17,7 @@ pub(crate) enum Source {
 /// Why a reference means nothing here.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
-    #[error("couldn't parse image name \"{0}\": invalid reference format")]
+    #[error("couldn't parse image name \"{0}\": invalid reference format{hint}", hint = lower_case_hint(.0))]
     Invalid(String),
     #[error(
         "image \"{0}\" is not known on this machine, where images are directories; tell which one it is with: firesteel local image add {0} DIR"
@@ -25,6 +25,19 @@ pub enum ImageError {
     Unknown(String),
     #[error("image \"{0}\" names no Spark version; use a tag such as apache/spark:4.1.4")]
     NoVersion(String),
+}
+
+/// What a kubelet adds when it is only the case of the letters.
+fn lower_case_hint(reference: &str) -> String {
+    let lower = reference.to_lowercase();
+    match (Reference::parse(&lower), Reference::parse(reference)) {
+        (Some(_), None) => {
+            let name = Reference::split(reference).0;
+            let name = if name.contains('/') { name.to_owned() } else { format!("library/{name}") };
+            format!(": repository name ({name}) must be lowercase")
+        }
+        _ => String::new(),
+    }
 }
 
 /// A reference in its parts, with Docker's defaults filled in.
@@ -35,14 +48,18 @@ struct Reference {
 }
 
 impl Reference {
-    fn parse(text: &str) -> Option<Self> {
-        let text = text.trim();
+    /// Name and tag.
+    fn split(text: &str) -> (&str, &str) {
         let without_digest = text.split('@').next().unwrap_or_default();
-        let (name, tag) = match without_digest.rsplit_once(':') {
+        match without_digest.rsplit_once(':') {
             // A colon before a slash belongs to the port of a registry.
             Some((name, tag)) if !tag.contains('/') => (name, tag),
             _ => (without_digest, "latest"),
-        };
+        }
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let (name, tag) = Self::split(text.trim());
         let legal = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "._-/:".contains(c);
         if name.is_empty() || tag.is_empty() || !name.chars().all(legal) || name.starts_with('/') || name.ends_with('/')
         {
@@ -111,6 +128,15 @@ mod tests {
         assert!(error.to_string().ends_with("firesteel local image add registry.local:5000/team/app:1 DIR"), "{error}");
         assert_eq!(resolve("apache/spark", &BTreeMap::new()), Err(ImageError::NoVersion("apache/spark".to_owned())));
         assert_eq!(resolve("Not A Name", &BTreeMap::new()), Err(ImageError::Invalid("Not A Name".to_owned())));
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_said_with_the_words_of_a_kubelet() {
+        let said = |name: &str| resolve(name, &BTreeMap::new()).expect_err("invalid").to_string();
+        assert_eq!(said("no such name"), "couldn't parse image name \"no such name\": invalid reference format");
+        let hint = "couldn't parse image name \"team/App:1\": invalid reference format: repository name (team/App) must be lowercase";
+        assert_eq!(said("team/App:1"), hint);
+        assert!(said("App").ends_with("repository name (library/App) must be lowercase"));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use serde::{Deserialize, Serialize};
 
 use crate::launch::{ContainerState, Exit, ExitCause, PodRecord};
+use crate::names::reason;
 
 pub(crate) mod status;
 
@@ -59,7 +60,31 @@ impl Order {
 pub(crate) enum ImageState {
     Pulling,
     Ready { id: String },
-    Failed { message: String, backing_off: bool },
+    Failed { why: NoImage, message: String },
+}
+
+/// Why there is no image, as a kubelet tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum NoImage {
+    /// The reference is none.
+    InvalidName,
+    /// It is not here, and the pod forbids to get it.
+    NeverPull,
+    /// Getting it failed.
+    NotPulled,
+    /// The same, not for the first time.
+    BackingOff,
+}
+
+impl NoImage {
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            NoImage::InvalidName => reason::INVALID_IMAGE_NAME,
+            NoImage::NeverPull => reason::ERR_IMAGE_NEVER_PULL,
+            NoImage::NotPulled => reason::ERR_IMAGE_PULL,
+            NoImage::BackingOff => reason::IMAGE_PULL_BACK_OFF,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -21,6 +21,8 @@ pub(crate) mod reason {
     pub(crate) const POD_INITIALIZING: &str = "PodInitializing";
     pub(crate) const CONFIG_ERROR: &str = "CreateContainerConfigError";
     pub(crate) const ERR_IMAGE_PULL: &str = "ErrImagePull";
+    pub(crate) const ERR_IMAGE_NEVER_PULL: &str = "ErrImageNeverPull";
+    pub(crate) const INVALID_IMAGE_NAME: &str = "InvalidImageName";
     pub(crate) const IMAGE_PULL_BACK_OFF: &str = "ImagePullBackOff";
     pub(crate) const CRASH_LOOP: &str = "CrashLoopBackOff";
     pub(crate) const UNKNOWN: &str = "ContainerStatusUnknown";

@@ -103,6 +103,14 @@ impl Runtimes {
         quick::find_or_make(&runtimes, &format!("spark-{version}"), &home, &java, &self.progress)
     }
 
+    /// Whether there is nothing that [`Self::quicken`] could do for an image that is here.
+    pub fn is_quick(&self, reference: &str) -> Result<bool, RuntimeError> {
+        let Source::Spark { version } = image::resolve(reference, &self.mappings().read()?)? else { return Ok(true) };
+        let runtimes = self.dir()?;
+        let java = java::find_or_install(&runtimes, &self.progress)?;
+        Ok(quick::find(&runtimes, &format!("spark-{version}"), &java).is_some())
+    }
+
     /// The directory that holds Spark of an image (a `SPARK_HOME`), made on first use, if the image has Spark. Blocks.
     pub fn spark_home(&self, reference: &str) -> Result<Option<PathBuf>, RuntimeError> {
         Ok(match self.resolve(reference)?.root {
@@ -135,6 +143,16 @@ impl Runtimes {
             }
             Source::Mapped(dir) => self.mapped_image(reference, &dir),
         }
+    }
+
+    /// The same for an image that must not be fetched: one that is not here is an error.
+    pub(crate) fn resolve_present(&self, reference: &str) -> Result<Image, RuntimeError> {
+        if let Source::Spark { version } = image::resolve(reference, &self.mappings().read()?)?
+            && !self.dir()?.join(format!("spark-{version}")).is_dir()
+        {
+            return Err(RuntimeError::Provision(format!("Spark {version} is not on this machine")));
+        }
+        self.resolve(reference)
     }
 
     fn mapped_image(&self, reference: &str, dir: &Path) -> Result<Image, RuntimeError> {

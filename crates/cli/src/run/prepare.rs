@@ -29,6 +29,8 @@ const VANISHING: std::time::Duration = std::time::Duration::from_secs(60);
 /// What was started.
 pub(crate) struct Started {
     pub(crate) followed: Vec<Followed>,
+    /// The images of its pods.
+    pub(crate) images: Vec<String>,
     /// When the work began: after downloads, which happen once.
     pub(crate) began: Instant,
     shelf: Shelf,
@@ -59,7 +61,8 @@ pub(crate) async fn submission(
     view: &View,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Started> {
-    images::provide(wanted.images(), view, interrupt).await;
+    let images = wanted.images();
+    images::provide(images.clone(), view, interrupt).await;
     let began = Instant::now();
     let mut shelf = new_shelf(local);
     stop_if(interrupt)?;
@@ -72,7 +75,7 @@ pub(crate) async fn submission(
     let pod =
         Creation::new(&local.cluster, &plan, interrupt)?.with_grant(grant.as_ref()).run(crate::output::Printer).await?;
     let followed = Followed { namespace: plan.namespace.clone(), name: pod.name_any(), application: None };
-    Ok(Started { followed: vec![followed], began, shelf })
+    Ok(Started { followed: vec![followed], images, began, shelf })
 }
 
 pub(crate) async fn manifests(
@@ -87,7 +90,8 @@ pub(crate) async fn manifests(
             .with_context(|| document.place.clone())?;
     }
     let wanted: BTreeSet<String> = documents.iter().flat_map(|d| images_of(&d.object, d.work())).collect();
-    images::provide(wanted.into_iter().collect(), view, interrupt).await;
+    let images: Vec<String> = wanted.into_iter().collect();
+    images::provide(images.clone(), view, interrupt).await;
     let began = Instant::now();
     let given: BTreeSet<&str> = documents.iter().filter(|d| d.kind() == "Namespace").map(Document::name).collect();
     let needed: BTreeSet<&str> = documents.iter().map(Document::namespace).collect();
@@ -96,7 +100,7 @@ pub(crate) async fn manifests(
     }
     // What others use comes first, in the order of the file; then what is run.
     documents.sort_by_key(|d| d.work() != Work::None);
-    let mut started = Started { followed: Vec::new(), began, shelf };
+    let mut started = Started { followed: Vec::new(), images, began, shelf };
     for document in &documents {
         match start(local, document, view, interrupt).await {
             Ok(followed) => started.followed.extend(followed),

@@ -35,6 +35,11 @@ impl View {
         View { inner: Arc::new(Inner { live, said: Mutex::default(), told_stages: Mutex::default() }) }
     }
 
+    /// Whether somebody watches.
+    pub(crate) fn is_live(&self) -> bool {
+        self.inner.live.is_some()
+    }
+
     /// What is going on right now.
     pub(crate) fn state(&self, text: &str) {
         match &self.inner.live {

@@ -18,7 +18,7 @@ use super::link::{Link, record_without_shim};
 use super::probe::Finding;
 use super::sources::{Change, Listening};
 use crate::launch::{Command, PodDir, PodRecord};
-use crate::lifecycle::{self, Action, Health, ImageState, Order, Situation, Step};
+use crate::lifecycle::{self, Action, Health, ImageState, NoImage, Order, Situation, Step};
 use crate::runtime::Image;
 use crate::volumes::{self, Supplies};
 
@@ -47,7 +47,7 @@ enum Note {
     },
     Pulled {
         container: String,
-        result: Result<Box<Image>, String>,
+        result: Result<Box<Image>, (NoImage, String)>,
         took: Duration,
     },
     /// The preStop hook is through: what is left of the grace time.
@@ -309,9 +309,7 @@ impl PodWorker {
     /// One look at everything. Gives the time of the next one, should nothing happen.
     async fn turn(&mut self) -> Instant {
         let deleting = self.pod.metadata.deletion_timestamp.is_some();
-        let phase = self.pod.status.as_ref().and_then(|s| s.phase.as_deref());
-        let ended = matches!(phase, Some("Succeeded" | "Failed"));
-        if ended && self.record.containers.is_empty() {
+        if self.has_ended() && self.record.containers.is_empty() {
             // Ended before this agent's time: there is nothing left to know about it.
             self.over = true;
             self.tell_over();
@@ -320,7 +318,7 @@ impl PodWorker {
             }
             return far();
         }
-        if !deleting && !ended && self.order.is_none() {
+        if self.is_wanted() {
             self.pull_images();
             if self.prepared && self.shown.is_some() && self.shown != self.to_show() {
                 self.refresh_at = Some(Instant::now());
@@ -362,6 +360,17 @@ impl PodWorker {
         self.next_look(&step)
     }
 
+    /// The API server knows that it has ended.
+    fn has_ended(&self) -> bool {
+        let phase = self.pod.status.as_ref().and_then(|s| s.phase.as_deref());
+        matches!(phase, Some("Succeeded" | "Failed"))
+    }
+
+    /// Whether it is to run, so that what it needs is got and kept up to date.
+    fn is_wanted(&self) -> bool {
+        self.pod.metadata.deletion_timestamp.is_none() && !self.has_ended() && self.order.is_none()
+    }
+
     fn situation(&self) -> Situation<'_> {
         Situation {
             pod: &self.pod,
@@ -392,11 +401,9 @@ impl PodWorker {
             .map(|(_, d)| d.until)
             .min();
         let config = self.config_delay.filter(|_| !self.config_errors.is_empty()).map(|d| d.until);
-        [wake, preparing, pulls, config, self.refresh_at, self.write_again]
-            .into_iter()
-            .flatten()
-            .min()
-            .unwrap_or_else(far)
+        // Nothing of this is done for a pod that is over, so there is nothing to wake up for.
+        let needs = [preparing, pulls, config, self.refresh_at].into_iter().flatten().min();
+        [wake, needs.filter(|_| self.is_wanted()), self.write_again].into_iter().flatten().min().unwrap_or_else(far)
     }
 
     async fn take(&mut self, note: Note) {

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::{ImageState, Outcome, Role, Situation, Step, containers, restart_at};
+use super::{ImageState, NoImage, Outcome, Role, Situation, Step, containers, restart_at};
 use crate::launch::{ContainerState, Exit};
 use crate::names::reason;
 
@@ -143,16 +143,15 @@ fn waiting_to_start(s: &Situation<'_>, role: Role, container: &Container, initia
     if role == Role::Main && !initialised {
         return waiting(reason::POD_INITIALIZING, None);
     }
-    if let Some(ImageState::Failed { message, backing_off }) = s.images.get(&container.name) {
-        return if *backing_off {
-            let image = container.image.clone().unwrap_or_default();
-            waiting(
-                reason::IMAGE_PULL_BACK_OFF,
-                Some(format!("Back-off pulling image \"{image}\": ErrImagePull: {message}")),
-            )
-        } else {
-            waiting(reason::ERR_IMAGE_PULL, Some(message.clone()))
+    if let Some(ImageState::Failed { why, message }) = s.images.get(&container.name) {
+        let message = match why {
+            NoImage::BackingOff => {
+                let image = container.image.clone().unwrap_or_default();
+                format!("Back-off pulling image \"{image}\": ErrImagePull: {message}")
+            }
+            NoImage::InvalidName | NoImage::NeverPull | NoImage::NotPulled => message.clone(),
         };
+        return waiting(why.reason(), Some(message));
     }
     if let Some(message) = s.config_errors.get(&container.name) {
         return waiting(reason::CONFIG_ERROR, Some(message.clone()));

@@ -214,7 +214,7 @@ fn a_pod_past_its_deadline_is_stopped_and_failed() {
 #[test]
 fn nothing_starts_without_its_image_or_configuration() {
     let mut world = World::new(serde_json::json!({"containers": [{"name": "x", "image": "no/such"}, {"name": "y"}]}));
-    world.images.insert("x".to_owned(), ImageState::Failed { message: "unknown".to_owned(), backing_off: true });
+    world.images.insert("x".to_owned(), ImageState::Failed { why: NoImage::BackingOff, message: "unknown".to_owned() });
     world.config_errors.insert("y".to_owned(), "secret \"s\" not found".to_owned());
     assert_eq!(world.step().actions, []);
     let containers = world.status().container_statuses.expect("statuses");

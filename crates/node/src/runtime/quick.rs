@@ -5,7 +5,8 @@
 //! made in the layout of a pod (`/opt/spark`, `/opt/java/openjdk`), and the entry point puts Spark's jars first, one by one
 //! and in the order of the archive; it does so only when no file of the configuration could be hidden by that. The JVM itself
 //! ignores an archive that does not fit. Nothing of this is a condition: whatever goes wrong here, Spark starts as it
-//! always did, only slower. Making an archive costs more than a few starts gain, so only `firesteel local image pull` does it.
+//! always did, only slower. Making an archive costs a minute of a processor, more than a few starts gain, so it is never done where
+//! somebody waits for a pod: `firesteel local image pull` does it, and `firesteel run` beside and after a person's first run.
 
 use std::fs;
 use std::io::Read as _;

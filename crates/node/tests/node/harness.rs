@@ -79,13 +79,7 @@ impl World {
         let client = Client::try_from(config).expect("a client");
         let node = format!("node-{id}");
         if cache.is_none() {
-            // Not for pods of others on a shared cluster: ours name their node themselves.
-            let closed = json!({"metadata": {"name": node}, "spec": {"unschedulable": true}});
-            let nodes: Api<Node> = Api::all(client.clone());
-            nodes
-                .create(&PostParams::default(), &serde_json::from_value(closed).expect("a node"))
-                .await
-                .expect("a node");
+            close(&client, &node).await;
         }
         let data_dir = scratch.path().join("data");
         let cache = cache.unwrap_or_else(|| scratch.path().join("cache"));
@@ -107,6 +101,30 @@ impl World {
         };
         world.start_agent().await;
         Some(world)
+    }
+
+    /// Another node of the same cluster, with an agent and a directory of its own.
+    pub(crate) async fn another_node(&self) -> Self {
+        let scratch = tempfile::tempdir().expect("temporary directory");
+        let node = format!("{}-2", self.node);
+        close(&self.client, &node).await;
+        let mut other = Self {
+            client: self.client.clone(),
+            namespace: self.namespace.clone(),
+            node,
+            data_dir: scratch.path().join("data"),
+            real: self.real,
+            kubeconfig: self.kubeconfig.clone(),
+            end_pods: false,
+            cache: scratch.path().join("cache"),
+            user: self.user,
+            agent: None,
+            server: None,
+            _namespace: None,
+            _scratch: scratch,
+        };
+        other.start_agent().await;
+        other
     }
 
     pub(crate) async fn start_agent(&mut self) {
@@ -326,9 +344,23 @@ impl World {
 }
 
 impl Drop for World {
+    /// A case that failed must not leave its pods running. In a thread of its own: this one may be inside a runtime.
     fn drop(&mut self) {
         self.kill_agent();
+        let data_dir = self.data_dir.clone();
+        let ended = std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+            runtime.block_on(firesteel_node::end_all_pods(&data_dir, Duration::from_secs(1)));
+        });
+        let _ = ended.join();
     }
+}
+
+/// Makes a node that is not for pods of others on a shared cluster: ours name their node themselves.
+async fn close(client: &Client, node: &str) {
+    let closed = json!({"metadata": {"name": node}, "spec": {"unschedulable": true}});
+    let nodes: Api<Node> = Api::all(client.clone());
+    nodes.create(&PostParams::default(), &serde_json::from_value(closed).expect("a node")).await.expect("a node");
 }
 
 /// Command lines that name a directory.

@@ -26,6 +26,29 @@ pub(crate) async fn an_agent_that_dies_loses_nothing(mut world: World) {
     world.finish().await;
 }
 
+/// Pods that have ended, before the agent's time or in it, cost nothing.
+pub(crate) async fn an_agent_with_nothing_to_do_does_nothing(mut world: World) {
+    world.run("before", sh("true")).await;
+    world.ended("before").await;
+    world.kill_agent();
+    world.start_agent().await;
+    world.run("after", sh("exit 3")).await;
+    world.ended("after").await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let pid = world.agent_pid().unwrap();
+    let ticks = || -> u64 {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+        let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
+        fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
+    };
+    let first = ticks();
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let used = ticks() - first;
+    // Hundredths of a second, as everywhere on Linux: a tenth of what one busy task would use.
+    assert!(used < 50, "{used} ticks of processor time in five seconds");
+    world.finish().await;
+}
+
 pub(crate) async fn nothing_of_the_host_is_visible(world: World) {
     let data = world.data_dir.display().to_string();
     let script = format!(

@@ -60,12 +60,14 @@ cases!(
         probes_ask_over_the_network;
     machine:
         an_agent_that_dies_loses_nothing,
+        an_agent_with_nothing_to_do_does_nothing,
         a_full_disk_ends_only_who_filled_it,
         nothing_of_the_host_is_visible,
         an_image_can_be_a_root_file_system,
         a_service_account_reaches_the_api_server;
     network:
         a_service_name_leads_to_its_pods,
+        a_service_leads_to_pods_of_another_node,
         a_service_leads_to_the_target_port;
     refusals:
         a_pod_waits_for_its_config_map,

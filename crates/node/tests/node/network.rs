@@ -26,6 +26,49 @@ pub(crate) async fn a_service_name_leads_to_its_pods(world: World) {
     world.finish().await;
 }
 
+/// Two nodes on this machine: what is on the one is found from the other, headless or with an address, and no more once it is gone.
+pub(crate) async fn a_service_leads_to_pods_of_another_node(world: World) {
+    let other = world.another_node().await;
+    for (name, address) in [("direct", json!("None")), ("front", json!(null))] {
+        let spec = json!({"clusterIP": address, "selector": {"app": "z"}, "ports": [{"port": 8000}]});
+        world.create::<Service>(json!({"metadata": {"name": name}, "spec": spec})).await;
+    }
+    let mut spec = sh("mkdir -p /w && cd /w && hostname > x && exec python3 -m http.server --bind $IP 8000");
+    spec["containers"][0]["env"] = json!([{"name": "IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}}]);
+    other.run_labelled("there", json!({"app": "z"}), spec).await;
+    other.running("there").await;
+    let ask = r#"
+import socket, time, urllib.request
+for host in ("direct", "front"):
+    for _ in range(200):
+        try:
+            print(host, urllib.request.urlopen("http://%s:8000/x" % host, timeout=5).read().decode().strip(), flush=True)
+            break
+        except OSError:
+            time.sleep(0.1)
+for _ in range(200):
+    try:
+        socket.gethostbyname("direct")
+        time.sleep(0.1)
+    except OSError:
+        print("gone")
+        break
+"#;
+    world.run("asker", json!({"containers": [{"name": "c", "command": ["python3", "-c", ask]}]})).await;
+    let asker = world.running("asker").await;
+    for _ in 0..300 {
+        if world.log(&asker, "c").await.contains("front") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    other.delete("there").await;
+    let pod = world.ended("asker").await;
+    assert_eq!(world.log(&pod, "c").await, "direct there\nfront there\ngone\n");
+    other.finish().await;
+    world.finish().await;
+}
+
 /// A Service whose port is not that of its pods, by name and by variable; nobody answers when no pod is ready.
 pub(crate) async fn a_service_leads_to_the_target_port(world: World) {
     world.create::<Service>(json!({"metadata": {"name": "front"}, "spec": {"selector": {"app": "y"}, "ports": [{"name": "web", "port": 8080, "targetPort": "http"}]}})).await;

@@ -123,6 +123,23 @@ pub(crate) async fn what_is_missing_is_named(world: World) {
             failed(&format!("couldn't find key z in ConfigMap {namespace}/m")),
         ),
         (
+            "no-image-name",
+            with("image", json!("No Such/Name")),
+            "InvalidImageName",
+            "InspectFailed Failed to apply default image tag \"No Such/Name\": couldn't parse image name".to_owned(),
+        ),
+        (
+            "no-image-here",
+            {
+                let mut spec = with("image", json!("apache/spark:0.0.1"));
+                spec["containers"][0]["imagePullPolicy"] = json!("Never");
+                spec
+            },
+            "ErrImageNeverPull",
+            "ErrImageNeverPull Container image \"apache/spark:0.0.1\" is not present with pull policy of Never"
+                .to_owned(),
+        ),
+        (
             "root",
             with("securityContext", json!({"runAsNonRoot": true, "runAsUser": 0})),
             "CreateContainerConfigError",

@@ -8,27 +8,36 @@ use std::time::Duration;
 
 use firesteel_node::runtime::Runtimes;
 use firesteel_testenv::TestEnv;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::ResourceExt as _;
-use kube::api::ListParams;
+use kube::api::{Api, ListParams};
+use serde_json::json;
 
 use crate::harness::{Cluster, World, exit, phase};
 
 const IMAGE: &str = "apache/spark:4.1.4";
+/// The first release whose executors a Deployment can hold.
+const WITH_DEPLOYMENTS: &str = "apache/spark:4.2.1";
 
 /// Starts an application in cluster mode; gives the process of the client.
 async fn submit(world: &World, name: &str, arguments: &[&str]) -> std::process::Child {
+    submit_with(IMAGE, world, name, arguments).await
+}
+
+async fn submit_with(image: &'static str, world: &World, name: &str, arguments: &[&str]) -> std::process::Child {
     let cache = std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache/firesteel")).expect("HOME");
     let (home, java) = tokio::task::spawn_blocking(move || {
         let runtimes = Runtimes::new(cache, Arc::new(|_| {}));
-        (runtimes.spark_home(IMAGE).expect("Spark").expect("a home"), runtimes.java_home().expect("Java"))
+        (runtimes.spark_home(image).expect("Spark").expect("a home"), runtimes.java_home().expect("Java"))
     })
     .await
     .expect("provisioning");
     let env = TestEnv::get().expect("a cluster");
     let conf = [
         ("spark.kubernetes.namespace", world.namespace.as_str()),
-        ("spark.kubernetes.container.image", IMAGE),
+        ("spark.kubernetes.container.image", image),
         ("spark.kubernetes.authenticate.driver.serviceAccountName", "spark"),
         ("spark.kubernetes.node.selector.kubernetes.io/hostname", world.node.as_str()),
         ("spark.kubernetes.driver.request.cores", "0.1"),
@@ -163,6 +172,42 @@ async fn spark_gives_the_exit_code_of_a_python_driver() {
     let log = world.log(&pod, "spark-kubernetes-driver").await;
     assert_eq!((phase(&pod), exit(&pod).0), ("Failed", 3), "{log}");
     assert!(log.contains("counted 1000"), "{log}");
+    let _ = client.wait();
+    world.finish().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Spark and a minute"]
+async fn spark_gets_its_executors_from_a_deployment() {
+    let Some(world) = World::with_runtimes(Cluster::Real).await else { return };
+    // More than drivers usually may.
+    let rules = json!([{"apiGroups": ["apps"], "resources": ["deployments", "deployments/scale"], "verbs": ["*"]}]);
+    world.create::<Role>(json!({"metadata": {"name": "deploys"}, "rules": rules})).await;
+    let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "deploys"});
+    let who = json!([{"kind": "ServiceAccount", "name": "spark", "namespace": world.namespace}]);
+    world.create::<RoleBinding>(json!({"metadata": {"name": "deploys"}, "roleRef": role, "subjects": who})).await;
+    let deployment = "spark.kubernetes.allocation.pods.allocator=deployment";
+    let jar = "local:///opt/spark/examples/jars/spark-examples.jar";
+    let arguments = ["--conf", deployment, "--class", "org.apache.spark.examples.SparkPi", jar, "40"];
+    let mut client = submit_with(WITH_DEPLOYMENTS, &world, "deploys", &arguments).await;
+    let deployments: Api<Deployment> = Api::namespaced(world.client.clone(), &world.namespace);
+    let mut seen = None;
+    for _ in 0..1500 {
+        seen = deployments.list(&ListParams::default()).await.expect("deployments").items.pop();
+        let driver = world.pods().get_opt("deploys").await.expect("pods");
+        if seen.is_some() || driver.is_some_and(|p| matches!(phase(&p), "Succeeded" | "Failed")) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    let pod = patient_end(&world, "deploys").await;
+    let log = world.log(&pod, "spark-kubernetes-driver").await;
+    assert_eq!(phase(&pod), "Succeeded", "{log}");
+    assert!(log.contains("Pi is roughly 3.1"), "{log}");
+    let spec = seen.expect("a Deployment").spec;
+    // A host name is in lower case; what stands for the number of the executor is in no other field.
+    let hostname = spec.template.spec.and_then(|s| s.hostname).unwrap_or_default();
+    assert!(hostname.ends_with("-exec-execid"), "{hostname}");
     let _ = client.wait();
     world.finish().await;
 }

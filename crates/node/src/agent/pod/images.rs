@@ -7,15 +7,21 @@ use tokio::time::Instant;
 use super::{Delay, Note, PULL_RETRY, PodWorker, SLOW_PULL};
 use crate::agent::apart;
 use crate::agent::events::Kind;
-use crate::lifecycle::{ImageState, containers};
-use crate::runtime::Image;
+use crate::image::ImageError;
+use crate::lifecycle::{ImageState, NoImage, containers};
+use crate::runtime::{Image, RuntimeError, Runtimes};
 
 impl PodWorker {
     pub(super) fn pull_images(&mut self) {
         let Some(spec) = self.pod.spec.as_ref() else { return };
-        let wanted: Vec<(String, String)> =
-            containers(spec).into_iter().map(|(_, c)| (c.name.clone(), c.image.clone().unwrap_or_default())).collect();
-        for (container, reference) in wanted {
+        let wanted: Vec<(String, String, bool)> = containers(spec)
+            .into_iter()
+            .map(|(_, c)| {
+                let never = c.image_pull_policy.as_deref() == Some("Never");
+                (c.name.clone(), c.image.clone().unwrap_or_default(), never)
+            })
+            .collect();
+        for (container, reference, never) in wanted {
             let again = match self.images.get(&container) {
                 None => true,
                 Some(ImageState::Failed { .. }) => self.pull_delays.get(&container).is_some_and(Delay::is_over),
@@ -27,7 +33,7 @@ impl PodWorker {
             self.images.insert(container.clone(), ImageState::Pulling);
             let (runtimes, notes, begun) = (self.shared.runtimes.clone(), self.notes.0.clone(), Instant::now());
             tokio::spawn(async move {
-                let mut resolving = Box::pin(apart(move || runtimes.resolve(&reference)));
+                let mut resolving = Box::pin(apart(move || find(&runtimes, &reference, never)));
                 let result = match tokio::time::timeout(SLOW_PULL, &mut resolving).await {
                     Ok(result) => result,
                     Err(_) => {
@@ -36,9 +42,8 @@ impl PodWorker {
                     }
                 };
                 let result = match result {
-                    Ok(Ok(image)) => Ok(Box::new(image)),
-                    Ok(Err(error)) => Err(error.to_string()),
-                    Err(error) => Err(error.to_string()),
+                    Ok(found) => found,
+                    Err(error) => Err((NoImage::NotPulled, error.to_string())),
                 };
                 let _ = notes.send(Note::Pulled { container, result, took: begun.elapsed() }).await;
             });
@@ -52,7 +57,7 @@ impl PodWorker {
             .unwrap_or_default()
     }
 
-    pub(super) fn pulled(&mut self, container: &str, result: Result<Box<Image>, String>, took: Duration) {
+    pub(super) fn pulled(&mut self, container: &str, result: Result<Box<Image>, (NoImage, String)>, took: Duration) {
         let reference = self.image_of(container);
         let recorder = &self.shared.recorder;
         match result {
@@ -70,30 +75,45 @@ impl PodWorker {
                 self.ready_images.insert(container.to_owned(), *image);
                 self.pull_delays.remove(container);
             }
-            Err(message) => {
+            Err((why, message)) => {
                 let previous = self.pull_delays.get(container).copied();
-                recorder.record(
-                    &self.pod,
-                    Some(container),
-                    Kind::Warning,
-                    "Failed",
-                    format!("Failed to pull image \"{reference}\": {message}"),
-                );
-                recorder.record(&self.pod, Some(container), Kind::Warning, "Failed", "Error: ErrImagePull");
-                if previous.is_some() {
-                    recorder.record(
-                        &self.pod,
-                        Some(container),
-                        Kind::Normal,
-                        "BackOff",
-                        format!("Back-off pulling image \"{reference}\""),
-                    );
+                let say = |kind, reason, message: String| {
+                    recorder.record(&self.pod, Some(container), kind, reason, message);
+                };
+                match why {
+                    NoImage::InvalidName => say(Kind::Warning, "InspectFailed", message.clone()),
+                    NoImage::NeverPull => say(Kind::Warning, why.reason(), message.clone()),
+                    NoImage::NotPulled | NoImage::BackingOff => {
+                        say(Kind::Warning, "Failed", format!("Failed to pull image \"{reference}\": {message}"));
+                    }
                 }
+                say(Kind::Warning, "Failed", format!("Error: {}", why.reason()));
                 // The first failure is shown as such, later ones as waiting.
-                self.images
-                    .insert(container.to_owned(), ImageState::Failed { message, backing_off: previous.is_some() });
+                let why = match (why, previous) {
+                    (NoImage::NotPulled, Some(_)) => {
+                        say(Kind::Normal, "BackOff", format!("Back-off pulling image \"{reference}\""));
+                        NoImage::BackingOff
+                    }
+                    (why, _) => why,
+                };
+                self.images.insert(container.to_owned(), ImageState::Failed { why, message });
                 self.pull_delays.insert(container.to_owned(), Delay::after(previous, PULL_RETRY.0, PULL_RETRY.1));
             }
         }
     }
+}
+
+/// The image behind a reference, or why there is none. Blocks.
+fn find(runtimes: &Runtimes, reference: &str, never_pull: bool) -> Result<Box<Image>, (NoImage, String)> {
+    let refused = |error: RuntimeError| match error {
+        RuntimeError::Image(ImageError::Invalid(_)) => {
+            (NoImage::InvalidName, format!("Failed to apply default image tag \"{reference}\": {error}"))
+        }
+        _ if never_pull => {
+            (NoImage::NeverPull, format!("Container image \"{reference}\" is not present with pull policy of Never"))
+        }
+        _ => (NoImage::NotPulled, error.to_string()),
+    };
+    let image = if never_pull { runtimes.resolve_present(reference) } else { runtimes.resolve(reference) };
+    image.map(Box::new).map_err(refused)
 }

@@ -1,9 +1,7 @@
 //! What a pod needs before its containers start: a directory, an address, volumes, names.
 
-use std::collections::BTreeMap;
 use std::fs;
 
-use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
@@ -127,22 +125,9 @@ impl PodWorker {
 
     /// Tells others where this pod is, as long as it lives.
     pub(super) fn name(&self, step: &Step) {
-        let endpoint =
-            self.address.filter(|_| self.prepared && !step.outcome.is_final()).map(|address| hosts::Endpoint {
-                namespace: self.pod.namespace().unwrap_or_default(),
-                address: address.to_string(),
-                labels: self.pod.labels().clone(),
-                hostname: hosts::hostname(&self.pod),
-                subdomain: self.pod.spec.as_ref().and_then(|s| s.subdomain.clone()),
-                ready: self.is_ready(),
-                ports: ports_by_name(&self.pod),
-            });
+        let lives = self.prepared && !step.outcome.is_final();
+        let address = self.address.filter(|_| lives).map(|a| a.to_string());
+        let endpoint = address.map(|address| hosts::Endpoint::of(&self.pod, address, self.is_ready()));
         self.shared.names.set_endpoint(&self.uid, endpoint);
     }
-}
-
-fn ports_by_name(pod: &Pod) -> BTreeMap<String, u16> {
-    let all = pod.spec.iter().flat_map(|s| s.containers.iter().chain(s.init_containers.iter().flatten()));
-    let ports = all.flat_map(|c| c.ports.iter().flatten());
-    ports.filter_map(|p| Some((p.name.clone()?, u16::try_from(p.container_port).ok()?))).collect()
 }
