@@ -362,6 +362,49 @@ fn on_a_terminal_there_is_one_line_that_changes_and_elsewhere_plain_lines() {
     assert!(shown.contains("Finished: driver after"), "{shown:?}");
 }
 
+/// In a cache of its own that has Spark and no archive.
+#[test]
+#[ignore = "tests/real: takes minutes"]
+fn a_first_run_on_a_terminal_makes_later_starts_quicker_and_a_script_does_not() {
+    if !spark() {
+        return;
+    }
+    let bed = Bed::new();
+    let home = PathBuf::from(std::env::var_os("HOME").expect("HOME"));
+    let own = std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home.join(".cache"), PathBuf::from);
+    let cache = bed.directory.path().join("cache");
+    let runtimes = cache.join("firesteel/runtimes");
+    std::fs::create_dir_all(&runtimes).expect("a directory");
+    let copied = Command::new("cp").arg("-a").arg(own.join("firesteel/runtimes/spark-4.1.4")).arg(&runtimes).status();
+    assert!(copied.expect("cp").success());
+    let archive = || {
+        let entries = std::fs::read_dir(&runtimes).expect("runtimes").flatten();
+        entries.into_iter().any(|e| e.path().join("classes.jsa").is_file())
+    };
+    let script = bed.write("hello.py", "print('hello')\n");
+    assert_eq!(bed.run(&["local", "up"], &[]).code, 0);
+    let plain = bed.command(&["run"]).arg(&script).env("XDG_CACHE_HOME", &cache).output().expect("firesteel runs");
+    assert!(plain.status.success() && !archive(), "{}", String::from_utf8_lossy(&plain.stderr));
+    let on_a_terminal = || {
+        let line = format!("{} run --data-dir {} {script}", env!("CARGO_BIN_EXE_firesteel"), bed.data().display());
+        let mut command = Command::new("script");
+        command.args(["-qefc", &line, "/dev/null"]).env("XDG_CACHE_HOME", &cache).stdin(Stdio::null()).output()
+    };
+    let Ok(first) = on_a_terminal() else {
+        eprintln!("SKIPPED, no terminal: there is no `script`");
+        return;
+    };
+    let shown = String::from_utf8_lossy(&first.stdout).into_owned();
+    assert!(first.status.success() && shown.contains("hello"), "{shown}");
+    assert!(shown.contains("Later starts are quicker now"), "{shown}");
+    assert!(archive(), "{shown}");
+    let second = on_a_terminal().expect("script");
+    let shown = String::from_utf8_lossy(&second.stdout).into_owned();
+    assert!(second.status.success() && shown.contains("hello") && !shown.contains("later starts"), "{shown}");
+    assert_eq!(bed.run(&["local", "down"], &[]).code, 0);
+    bed.assert_nothing_left();
+}
+
 #[test]
 fn an_image_nobody_knows_never_starts() {
     let bed = Bed::new();

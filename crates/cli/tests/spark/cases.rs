@@ -92,7 +92,7 @@ fn a_manifest_on_a_terminal(bed: &Bed, version: &str) {
     let namespace = format!("shown-{}", version.replace('.', "-"));
     let manifest = include_str!("shown.yaml").replace("{version}", version).replace("{namespace}", &namespace);
     let manifest = bed.write("shown.yaml", &manifest);
-    let Some(said) = bed.run_on_a_terminal(&[manifest.to_str().unwrap()]) else {
+    let Some(said) = bed.run_on_a_terminal(&["--no-quick-starts", manifest.to_str().unwrap()]) else {
         eprintln!("SKIPPED, no terminal: there is no `script`");
         return;
     };
