@@ -1,18 +1,39 @@
-//! Pod creates per second: a number of connections, each sending its next create when the last one is answered.
+//! Pod creates per second: a number of connections, each sending its next create when the last one is answered. The pods are
+//! made up here, or read from a file.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use serde_json::{Value, json};
 
 use crate::connection::Server;
 use crate::objects::{PODS, Pod};
 
+/// Creates so many pods like a Spark executor's.
 pub(crate) async fn run(server: &Server, prefix: &str, pods: usize, workers: usize) -> Result<Value> {
+    let (template, prefix) = (Pod::template(), prefix.to_owned());
+    send(server, PODS, pods, workers, move |number| template.named(&format!("{prefix}-exec-{number}"))).await
+}
+
+/// Creates the pods of a file, one JSON text on each line, in a namespace.
+pub(crate) async fn replay(server: &Server, namespace: &str, file: &str, workers: usize) -> Result<Value> {
+    let text = std::fs::read_to_string(file).with_context(|| format!("read {file}"))?;
+    let bodies: Vec<String> = text.lines().map(str::to_owned).collect();
+    let path = format!("/api/v1/namespaces/{namespace}/pods");
+    send(server, &path, bodies.len(), workers, move |number| bodies[number].clone()).await
+}
+
+async fn send(
+    server: &Server,
+    path: &str,
+    pods: usize,
+    workers: usize,
+    body: impl Fn(usize) -> String + Send + Sync + 'static,
+) -> Result<Value> {
     let next = Arc::new(AtomicUsize::new(0));
-    let template = Arc::new(Pod::template());
+    let body = Arc::new(body);
     let mut connections = Vec::new();
     for _ in 0..workers {
         connections.push(server.connect().await?);
@@ -21,7 +42,7 @@ pub(crate) async fn run(server: &Server, prefix: &str, pods: usize, workers: usi
     let tasks: Vec<_> = connections
         .into_iter()
         .map(|mut connection| {
-            let (next, template, prefix) = (next.clone(), template.clone(), prefix.to_owned());
+            let (next, body, path) = (next.clone(), body.clone(), path.to_owned());
             tokio::spawn(async move {
                 let mut took = Vec::new();
                 loop {
@@ -29,9 +50,9 @@ pub(crate) async fn run(server: &Server, prefix: &str, pods: usize, workers: usi
                     if number >= pods {
                         return Ok::<_, anyhow::Error>(took);
                     }
-                    let body = template.named(&format!("{prefix}-exec-{number}"));
+                    let body = body(number);
                     let sent = Instant::now();
-                    connection.request("POST", PODS, "application/json", &body).await?.expect(&[201])?;
+                    connection.request("POST", &path, "application/json", &body).await?.expect(&[201])?;
                     took.push(sent.elapsed());
                 }
             })

@@ -1,12 +1,13 @@
-//! Load for any Kubernetes API server, for `bench/local`: as little client as possible, so that what is measured is the server.
+//! Load for any Kubernetes API server, for `bench/local` and `bench/executors`: as little client as possible, so that what is measured is the server.
 //!
 //! ```text
 //! load create --kubeconfig K [--pods 2000] [--workers 32] [--prefix created]  creates pods; how many a second
 //! load watch  --kubeconfig K [--watches 100] [--events 10000] [--workers 16]
 //!                                                                         changes pods under many watches; every watch must be
 //!                                                                         told every change once and in order
+//! load replay --kubeconfig K --file F [--namespace default] [--workers 32]     creates the pods of a file, one JSON text on each line
 //! ```
-//! Both work in the namespace `default`, whose service account `default` they create if it is missing, and print one JSON object.
+//! The first two work in the namespace `default`, whose service account `default` they create if it is missing. Each prints one JSON object.
 
 mod connection;
 mod create;
@@ -21,7 +22,7 @@ use connection::Server;
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let verb = arguments.next().context("say what to do: create or watch")?;
+    let verb = arguments.next().context("say what to do: create, replay or watch")?;
     let options = Options::parse(arguments)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(async {
@@ -36,7 +37,11 @@ fn main() -> Result<()> {
                 let (watches, events) = (options.number("watches", 100)?, options.number("events", 10_000)?);
                 watch::run(&server, watches, events, options.number("workers", 16)?).await
             }
-            other => bail!("unknown verb {other}: create and watch are known"),
+            "replay" => {
+                let namespace = options.text("namespace").unwrap_or_else(|_| "default".to_owned());
+                create::replay(&server, &namespace, &options.text("file")?, options.number("workers", 32)?).await
+            }
+            other => bail!("unknown verb {other}: create, replay and watch are known"),
         }
     })?;
     println!("{result}");

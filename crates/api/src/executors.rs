@@ -133,15 +133,21 @@ pub struct ClaimTemplate {
 }
 
 /// The most that all executors of an application may have together. Absent: no limit.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Maximum {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executors: Option<u32>,
+    /// How many executors may ever be made, lost ones included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetime: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<u64>,
     #[serde(default, rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u64>,
+    /// Named resources such as `nvidia.com/gpu`; of those that are not in it there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<BTreeMap<String, u64>>,
 }
 
 /// How many executors may fail by the application's fault.

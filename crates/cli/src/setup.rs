@@ -6,6 +6,7 @@
 
 use std::path::PathBuf;
 
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -37,6 +38,9 @@ pub(crate) struct Args {
     /// Only what spark.kubernetes.allocation.pods.allocator=firesteel needs: no right on pods at all
     #[arg(long, conflicts_with = "statefulset")]
     executors_outside: bool,
+    /// Also the admission policy, for the whole cluster, that keeps drivers of one account from each other's executors
+    #[arg(long, requires = "executors_outside")]
+    admission_policy: bool,
     /// Apply it to the cluster instead of printing it
     #[arg(long)]
     apply: bool,
@@ -112,6 +116,9 @@ fn objects(args: &Args) -> anyhow::Result<Vec<Value>> {
         role_ref,
         subjects: Some(vec![subject]),
     })?);
+    if args.admission_policy {
+        objects.extend(firesteel_api::policy::manifests());
+    }
     Ok(objects)
 }
 
@@ -197,6 +204,8 @@ fn resource(kind: &str) -> ApiResource {
         "ServiceAccount" => ApiResource::erase::<ServiceAccount>(&()),
         "Role" => ApiResource::erase::<Role>(&()),
         "RoleBinding" => ApiResource::erase::<RoleBinding>(&()),
+        "ValidatingAdmissionPolicy" => ApiResource::erase::<ValidatingAdmissionPolicy>(&()),
+        "ValidatingAdmissionPolicyBinding" => ApiResource::erase::<ValidatingAdmissionPolicyBinding>(&()),
         other => ApiResource::from_gvk(&GroupVersionKind::gvk(&Role::group(&()), "v1", other)),
     }
 }

@@ -518,7 +518,8 @@ impl<'a> Draft<'a> {
 
     /// What is wanted, within the maxima.
     fn clamp(&mut self) -> BTreeMap<String, u32> {
-        let most = self.sight.grant.maximum;
+        let most = &self.sight.grant.maximum;
+        let mut named = most.resources.clone();
         let mut executors = most.executors.unwrap_or(u32::MAX);
         let (mut cores, mut memory) = (most.cores.unwrap_or(u64::MAX), most.memory_mib.unwrap_or(u64::MAX));
         let mut wanted = BTreeMap::new();
@@ -533,7 +534,16 @@ impl<'a> Draft<'a> {
                 wanted.insert(profile.clone(), 0);
                 continue;
             }
-            let fit = (cores / each_cores).min(memory / each_memory);
+            let each_named: Vec<(&String, u64)> = demand
+                .resources
+                .iter()
+                .map(|(name, amount)| (name, whole(amount, 1)))
+                .filter(|(_, n)| *n > 0)
+                .collect();
+            let of_named = named.iter().flat_map(|left| {
+                each_named.iter().map(|(name, each)| left.get(*name).copied().unwrap_or_default() / *each)
+            });
+            let fit = of_named.fold((cores / each_cores).min(memory / each_memory), u64::min);
             let given = demand.wanted.min(executors).min(u32::try_from(fit).unwrap_or(u32::MAX));
             if given < demand.wanted {
                 cut.push(format!("{} executors of profile {profile} wanted, {given} granted", demand.wanted));
@@ -541,12 +551,17 @@ impl<'a> Draft<'a> {
             executors -= given;
             cores -= u64::from(given) * each_cores;
             memory -= u64::from(given) * each_memory;
+            for (name, each) in each_named {
+                if let Some(left) = named.as_mut().and_then(|left| left.get_mut(name)) {
+                    *left -= u64::from(given) * each;
+                }
+            }
             wanted.insert(profile.clone(), given);
         }
         let before = is_false(self.sight.ledger, CONDITION_WITHIN_MAXIMUM);
         let message = format!(
-            "{}; raise spark.dynamicAllocation.maxExecutors, spark.firesteel.executors.maxCores or \
-             spark.firesteel.executors.maxMemory at submission",
+            "{}; raise spark.dynamicAllocation.maxExecutors, spark.firesteel.executors.maxCores, \
+             spark.firesteel.executors.maxMemory or spark.firesteel.executors.maxResources at submission",
             cut.join(", ")
         );
         let ledger = &mut self.decision.ledger;
@@ -588,17 +603,43 @@ impl<'a> Draft<'a> {
             && self.decision.ledger.verdict.is_none();
         let not_before = self.decision.ledger.failures.not_before.as_ref().map(|t| t.0);
         let held = not_before.filter(|at| *at > self.sight.now);
+        let mut left = self.left();
         for (profile, count) in wanted {
             let have = self.count_live(profile) + self.flying(profile);
-            let missing = (*count as usize).saturating_sub(have);
+            let missing = u32::try_from((*count as usize).saturating_sub(have)).unwrap_or(u32::MAX);
             if missing == 0 || !ready {
                 continue;
             }
+            let given = missing.min(left);
+            left -= given;
             match held {
                 Some(at) => self.wake(at),
-                None => self.decision.missing.push((profile.clone(), u32::try_from(missing).unwrap_or(u32::MAX))),
+                None if given > 0 => self.decision.missing.push((profile.clone(), given)),
+                None => self.used_up(),
             }
         }
+    }
+
+    /// How many executors may still be made in the life of the application.
+    fn left(&self) -> u32 {
+        let used = u32::try_from(self.decision.ledger.reserved_through).unwrap_or(u32::MAX);
+        self.sight.grant.maximum.lifetime.map_or(u32::MAX, |most| most.saturating_sub(used))
+    }
+
+    /// All executors that may ever be made were made: the application goes on with those it has, and without any not at all.
+    fn used_up(&mut self) {
+        let any = self.sight.pods.iter().any(|p| p.is_live() && !self.ended.contains(&p.id));
+        if any || !self.sight.memory.in_flight.is_empty() {
+            return;
+        }
+        let most = self.sight.grant.maximum.lifetime.unwrap_or_default();
+        let message = format!(
+            "no executor is left, and all {most} that spark.kubernetes.allocation.maximum allows in the life of an \
+             application were made"
+        );
+        let reason = "ExecutorsUsedUp";
+        self.decision.notes.push(Note { warning: true, reason, text: message.clone() });
+        self.decision.ledger.verdict = Some(Verdict { reason: reason.to_owned(), message, at: Time(self.sight.now) });
     }
 
     fn withdraw(&mut self, pod: &ExecutorPod) {

@@ -2,6 +2,8 @@
 //!
 //! `spark.kubernetes.allocation.pods.allocator` decides: with Spark's own allocators this is nothing but the driver's plan.
 
+use std::collections::BTreeMap;
+
 use firesteel_api::executors::{
     ClaimTemplate, ExecutorGrantSpec, FailureBudget, GrantedDriver, Maximum, Strategy, default_register_seconds,
 };
@@ -18,6 +20,7 @@ use crate::allocation;
 /// The most cores and the most memory that all executors together may have.
 const MAX_CORES: &str = "spark.firesteel.executors.maxCores";
 const MAX_MEMORY: &str = "spark.firesteel.executors.maxMemory";
+const MAX_RESOURCES: &str = "spark.firesteel.executors.maxResources";
 const REGISTER: &str = "spark.firesteel.executors.registerTimeout";
 const STRATEGY: &str = "spark.firesteel.strategy";
 
@@ -105,6 +108,7 @@ fn maximum(submission: &Submission, plan: &ExecutorPlan) -> Result<Maximum, Plan
     let times = |each: u64| executors.map(|n| u64::from(n).saturating_mul(each));
     Ok(Maximum {
         executors,
+        lifetime: plan.allocation.lifetime,
         cores: match submission.conf.get(MAX_CORES) {
             Some(text) => Some(whole(MAX_CORES, text)?),
             None => times(cores),
@@ -117,7 +121,31 @@ fn maximum(submission: &Submission, plan: &ExecutorPlan) -> Result<Maximum, Plan
             }
             None => times(memory),
         },
+        resources: match submission.conf.get(MAX_RESOURCES) {
+            Some(text) => Some(named(text)?),
+            None => executors.map(|_| {
+                let each = plan.profile.resources.iter();
+                each.filter_map(|(name, amount)| Some((name.clone(), times(allocation::whole(amount, 1))?))).collect()
+            }),
+        },
     })
+}
+
+/// `nvidia.com/gpu=8,example.com/fpga=2`.
+fn named(text: &str) -> Result<BTreeMap<String, u64>, PlanError> {
+    let pairs = text.split(',').map(str::trim).filter(|pair| !pair.is_empty());
+    let pair = |pair: &str| {
+        let (name, amount) = pair.split_once('=')?;
+        Some((name.trim().to_owned(), amount.trim().parse().ok()?))
+    };
+    pairs
+        .map(|text| {
+            pair(text).ok_or_else(|| PlanError::Invalid {
+                key: MAX_RESOURCES.to_owned(),
+                problem: format!("`{text}` is not a name and a whole number; write, for example, nvidia.com/gpu=8"),
+            })
+        })
+        .collect()
 }
 
 fn whole(key: &str, text: &str) -> Result<u64, PlanError> {

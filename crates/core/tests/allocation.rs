@@ -388,7 +388,7 @@ fn an_executor_that_ignores_sparks_stop_is_reaped() {
 #[test]
 fn demand_above_the_maxima_is_clamped_and_said_once() {
     let mut world = World::new(None, None);
-    world.grant.maximum = Maximum { executors: Some(10), cores: Some(3), memory_mib: None };
+    world.grant.maximum = Maximum { executors: Some(10), cores: Some(3), ..Maximum::default() };
     world.want(100);
     let decision = world.pass(99, None);
     assert_eq!(world.live(), 3);
@@ -396,6 +396,49 @@ fn demand_above_the_maxima_is_clamped_and_said_once() {
     assert!(world.pass(99, None).notes.is_empty());
     world.demand.profiles.get_mut("0").unwrap().memory = "0".into();
     assert!(world.decide().missing.is_empty(), "no limit at all is more than any limit");
+}
+
+#[test]
+fn named_resources_are_limited_by_the_grant_over_all_profiles() {
+    let mut world = World::new(Some(10), None);
+    world.grant.maximum.resources = Some([("nvidia.com/gpu".to_owned(), 5)].into());
+    world.want(2);
+    let gpus = |n: &str| [("nvidia.com/gpu".to_owned(), n.to_owned())].into();
+    let mut large = world.demand.profiles["0"].clone();
+    world.demand.profiles.get_mut("0").unwrap().resources = gpus("1");
+    (large.wanted, large.resources) = (4, gpus("2"));
+    world.demand.profiles.insert("1".to_owned(), large);
+    let decision = world.decide();
+    assert_eq!(decision.missing, [("0".to_owned(), 2), ("1".to_owned(), 1)]);
+    let clamped = decision.notes.iter().find(|n| n.reason == "DemandClamped").unwrap();
+    assert!(clamped.text.contains("4 executors of profile 1 wanted, 1 granted"), "{}", clamped.text);
+    // What the grant does not name is not to be had.
+    world.demand.profiles.get_mut("1").unwrap().resources = [("example.com/fpga".to_owned(), "1".to_owned())].into();
+    assert_eq!(world.decide().missing, [("0".to_owned(), 2)]);
+    world.grant.maximum.resources = None;
+    assert_eq!(world.decide().missing, [("0".to_owned(), 2), ("1".to_owned(), 4)]);
+}
+
+#[test]
+fn no_more_executors_are_made_than_the_application_may_have_in_its_life() {
+    let mut world = World::new(None, None);
+    world.grant.maximum.lifetime = Some(4);
+    world.want(3);
+    world.pass(99, None);
+    assert_eq!(world.live(), 3);
+    for id in 1..=3 {
+        world.run(id);
+    }
+    world.pods.remove(&1);
+    world.pods.remove(&2);
+    let decision = world.pass(99, None);
+    assert_eq!((world.live(), decision.ledger.reserved_through), (2, 4));
+    assert_eq!(world.pass(99, None).ledger.verdict, None, "it goes on with what it has");
+    world.pods.clear();
+    let verdict = world.pass(99, None).ledger.verdict.unwrap();
+    assert_eq!(verdict.reason, "ExecutorsUsedUp");
+    assert!(verdict.message.contains("all 4 that spark.kubernetes.allocation.maximum allows"), "{}", verdict.message);
+    assert_eq!(world.live(), 0);
 }
 
 #[test]

@@ -171,6 +171,7 @@ pub mod key {
     pub const DRIVER_TEMPLATE: &str = "spark.kubernetes.driver.podTemplateFile";
     pub const DRIVER_TEMPLATE_CONTAINER: &str = "spark.kubernetes.driver.podTemplateContainerName";
     pub const DRIVER_VOLUMES_PREFIX: &str = "spark.kubernetes.driver.volumes.";
+    pub const DRIVER_WAITS_FOR_CLAIMS: &str = "spark.kubernetes.driver.waitToReusePersistentVolumeClaim";
     pub const EXECUTOR_ALLOW_ESCALATION: &str = "spark.kubernetes.executor.securityContext.allowPrivilegeEscalation";
     pub const EXECUTOR_ANNOTATION_PREFIX: &str = "spark.kubernetes.executor.annotation.";
     pub const EXECUTOR_DECOMMISSION_LABEL: &str = "spark.kubernetes.executor.decommissionLabel";

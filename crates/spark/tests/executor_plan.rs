@@ -137,10 +137,11 @@ fn remarks_tell_what_has_no_effect() {
             ("spark.kubernetes.executor.decommissionLabel", "leaving"),
             ("spark.kubernetes.executor.label.mine", "xEXECIDx"),
             ("spark.executorEnv.1BAD", "x"),
+            ("spark.kubernetes.driver.waitToReusePersistentVolumeClaim", "true"),
         ],
         Strategy::Pods,
     )
     .unwrap()
     .warnings;
-    assert_eq!(remarks.len(), 3, "{remarks:?}");
+    assert_eq!(remarks.len(), 4, "{remarks:?}");
 }

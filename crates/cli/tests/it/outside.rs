@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::place::Place;
 use crate::program::{Run as _, finish, firesteel, pi};
@@ -48,6 +48,28 @@ fn a_grant_holds_what_the_submitter_asked_for() {
     ] {
         assert!(properties.contains(line), "{line} is not in {properties}");
     }
+}
+
+#[test]
+fn a_grant_limits_named_resources_and_the_number_of_executors_ever_made() {
+    let gpu = [
+        (ALLOCATOR, "firesteel"),
+        ("spark.executor.instances", "3"),
+        ("spark.executor.resource.gpu.amount", "2"),
+        ("spark.executor.resource.gpu.vendor", "nvidia.com"),
+        ("spark.kubernetes.allocation.maximum", "40"),
+    ];
+    let maximum = |more: &[(&str, &str)]| {
+        let items = items(&[&gpu, more].concat());
+        of_kind(&items, "ExecutorGrant")[0]["spec"]["maximum"].clone()
+    };
+    let usual = maximum(&[]);
+    assert_eq!((&usual["resources"], &usual["lifetime"]), (&json!({"nvidia.com/gpu": 6}), &json!(40)));
+    let chosen = maximum(&[("spark.firesteel.executors.maxResources", "nvidia.com/gpu=8, example.com/fpga=1")]);
+    assert_eq!(chosen["resources"], json!({"nvidia.com/gpu": 8, "example.com/fpga": 1}));
+    let wrong = [(ALLOCATOR, "firesteel"), ("spark.firesteel.executors.maxResources", "gpu")];
+    let ran = firesteel(pi("k8s://https://192.0.2.1:6443", &wrong)).run();
+    assert!(ran.refusal().contains("write, for example, nvidia.com/gpu=8"), "{ran:?}");
 }
 
 #[test]

@@ -22,6 +22,21 @@ fn json_is_one_list_and_extras_only_on_demand() {
 }
 
 #[test]
+fn drivers_without_rights_on_pods_can_have_a_policy_that_keeps_them_apart() {
+    let outside = ["setup", "-n", "etl", "-o", "json", "--executors-outside"];
+    let kinds = |more: &[&str]| {
+        let ran = firesteel(outside.iter().chain(more)).run();
+        let list: serde_json::Value = serde_json::from_str(&ran.stdout).expect("JSON");
+        let items = list["items"].as_array().expect("items").clone();
+        items.iter().map(|item| item["kind"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
+    };
+    let usual = ["ServiceAccount", "Role", "RoleBinding"];
+    assert_eq!(kinds(&[]), usual);
+    let policy = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
+    assert_eq!(kinds(&["--admission-policy"]), [&usual[..], &policy].concat());
+}
+
+#[test]
 fn wrong_names_are_refused() {
     let ran = firesteel(["setup", "-n", "Not_A_Name"]).run();
     assert!(ran.refusal().starts_with("firesteel: --namespace Not_A_Name: "), "{ran:?}");

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::{Api, DeleteParams, ListParams, LogParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde::de::DeserializeOwned;
@@ -157,6 +157,36 @@ impl Bed {
         said(command)
     }
 
+    /// Another node agent for this cluster, to be started: with so many processors, and with no image but those it can find
+    /// out about by itself.
+    pub(crate) fn node(&self, name: &str, cpus: u32) -> Command {
+        let path = |part: &str| self.scratch.path().join(part).to_string_lossy().into_owned();
+        let mut command = self.base().command(&["node", "--name", name, "--cpus", &cpus.to_string(), "--end-pods"]);
+        command.args(["--data-dir", &path(name), "--runtime-dir", &path("no-runtimes")]);
+        command.arg("--kubeconfig").arg(self.data().join("kubeconfig"));
+        command
+    }
+
+    pub(crate) fn nodes(&self) -> Vec<Node> {
+        let api: Api<Node> = Api::all(self.client.clone());
+        self.runtime.block_on(api.list(&ListParams::default())).unwrap().items
+    }
+
+    pub(crate) fn delete_node(&self, name: &str) {
+        let api: Api<Node> = Api::all(self.client.clone());
+        let _ = self.runtime.block_on(api.delete(name, &DeleteParams::default()));
+    }
+
+    /// Calls a release by another name as well, on the cluster's own node, while the answer lives.
+    pub(crate) fn image<'a>(&'a self, reference: &'a str, version: &str) -> Image<'a> {
+        let cache =
+            if self.who == Who::OrdinaryUser { self.scratch.path().join("home/.cache/firesteel") } else { own_cache() };
+        let runtime = cache.join(format!("runtimes/spark-{version}"));
+        let added = self.firesteel(&["local", "image", "add", reference, &runtime.to_string_lossy()]);
+        assert_eq!(added.code, 0, "{}", added.err);
+        Image { bed: self, reference }
+    }
+
     /// What all processes of this cluster have in their command lines.
     pub(crate) fn place(&self) -> String {
         self.scratch.path().to_string_lossy().into_owned()
@@ -293,6 +323,18 @@ impl Bed {
         }
         let left = processes(&self.scratch.path().to_string_lossy());
         if left.is_empty() { Ok(()) } else { Err(format!("processes are left: {left:?}")) }
+    }
+}
+
+/// A name for a release that is forgotten again.
+pub(crate) struct Image<'a> {
+    bed: &'a Bed,
+    reference: &'a str,
+}
+
+impl Drop for Image<'_> {
+    fn drop(&mut self) {
+        self.bed.firesteel(&["local", "image", "remove", self.reference]);
     }
 }
 

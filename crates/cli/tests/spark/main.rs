@@ -9,6 +9,7 @@
 
 mod bed;
 mod cases;
+mod lost;
 mod outside;
 
 use std::fmt::Write as _;
@@ -93,7 +94,7 @@ fn title(who: Who, version: &str, case: &str) -> String {
 
 /// All there are.
 fn cases() -> impl Iterator<Item = &'static Case> {
-    cases::CASES.iter().chain(&outside::CASES)
+    cases::CASES.iter().chain(&outside::CASES).chain(&lost::CASES)
 }
 
 /// What CI runs: here and in `tests/real`.

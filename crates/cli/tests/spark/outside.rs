@@ -26,7 +26,7 @@ pub(crate) const CASES: [Case; 8] = [
 /// The account with exactly the role of `firesteel setup --executors-outside`.
 const ACCOUNT: &str = "outside";
 
-fn submit(bed: &Bed, version: &str, name: &str, conf: &[(&str, &str)], rest: &[&str]) -> Command {
+pub(crate) fn submit(bed: &Bed, version: &str, name: &str, conf: &[(&str, &str)], rest: &[&str]) -> Command {
     let role =
         bed.firesteel(&["setup", "-n", "default", "--service-account", ACCOUNT, "--executors-outside", "--apply"]);
     assert_eq!(role.code, 0, "{}", role.err);
@@ -39,16 +39,16 @@ fn submit(bed: &Bed, version: &str, name: &str, conf: &[(&str, &str)], rest: &[&
     bed.submit(version, name, &all, rest)
 }
 
-fn start(mut command: Command) -> Child {
+pub(crate) fn start(mut command: Command) -> Child {
     command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
 }
 
-fn ledger(bed: &Bed, name: &str) -> Option<ExecutorLedgerStatus> {
+pub(crate) fn ledger(bed: &Bed, name: &str) -> Option<ExecutorLedgerStatus> {
     bed.get::<ExecutorLedger>(name)?.status
 }
 
 /// Nothing that the driver is not allowed to do was even tried.
-fn assert_no_refusals(log: &str) {
+pub(crate) fn assert_no_refusals(log: &str) {
     for word in ["Forbidden", "forbidden", "403"] {
         let bad = log.lines().find(|l| l.contains(word) && !l.contains("TaskSetManager"));
         assert!(bad.is_none(), "{bad:?}");

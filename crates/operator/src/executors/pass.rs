@@ -167,6 +167,8 @@ async fn ledger(
                     accepted: refusal.is_none(),
                     message: refusal.unwrap_or_default(),
                     reserved_through: state.floor,
+                    // The driver would take lower numbers for losses that it knows.
+                    loss_seq: grant.status.as_ref().map_or(0, |status| status.loss_seen),
                     ..ExecutorLedgerStatus::default()
                 };
                 let version = writes::create_ledger(&allocator.client, grant, &status).await?;
@@ -260,10 +262,11 @@ async fn claims(
     if state.claims.is_none() {
         state.claims = Some(writes::list_claims(&allocator.client, grant).await?);
     }
+    // An ended executor lets go of its claims at once: its pod, if it is not kept, is deleted before the next one is made.
     let used: BTreeSet<&String> = pods
         .executors
         .values()
-        .filter(|pod| !pod.inactive)
+        .filter(|pod| !matches!(pod.state, allocation::pod::State::Ended(_)))
         .flat_map(|pod| &pod.claims)
         .chain(pods.claims_in_flight.values().flatten())
         .collect();

@@ -33,6 +33,12 @@ pub(super) fn check(conf: &Settings<'_>) -> Result<Vec<String>, PlanError> {
         remarks
             .push(format!("{} has no effect: only Spark's own allocator has that mode", key::ALLOCATION_RECOVERY_MODE));
     }
+    if conf.boolean(key::DRIVER_WAITS_FOR_CLAIMS, false)? {
+        remarks.push(format!(
+            "{} has no effect: an executor takes a claim over that is free when it is made, and does not wait for one",
+            key::DRIVER_WAITS_FOR_CLAIMS
+        ));
+    }
     for (name, value) in conf.iter() {
         if value.contains(EXECUTOR_ID_PLACEHOLDER) && (name.contains(".executor.") || name.contains(".executorEnv.")) {
             remarks.push(format!("{name}: the text {EXECUTOR_ID_PLACEHOLDER} in it stands for the executor's id"));

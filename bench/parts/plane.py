@@ -1,0 +1,107 @@
+"""A control plane of testenv as benchmarks see it: requests, kubectl, what its audit log tells, and a watch of pods."""
+import contextlib
+import datetime
+import http.client
+import json
+import os
+import ssl
+import subprocess
+import threading
+import time
+from pathlib import Path
+from urllib.parse import quote, urlparse
+
+from results import ROOT
+
+TESTENV = ROOT / "testenv/testenv"
+# Who the operator asks as, and who everybody with the admin's kubeconfig does: this benchmark, and kwok.
+OPERATOR, ADMIN = "operator", "testenv-admin"
+
+
+@contextlib.contextmanager
+def started(kwok_nodes):
+    command = [TESTENV, "start", "--kwok-nodes", str(kwok_nodes), "--owner-pid", str(os.getpid())]
+    directory = Path(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip())
+    try:
+        yield Plane(directory)
+    finally:
+        subprocess.run([TESTENV, "stop", "--dir", directory])
+
+
+class Plane:
+    def __init__(self, directory):
+        self.dir, self.kubeconfig = directory, directory / "kubeconfig"
+        self.server = json.loads((directory / "env.json").read_text())["server"]
+        self.context = ssl.create_default_context(cafile=str(directory / "pki/ca.crt"))
+        self.context.load_cert_chain(str(directory / "pki/admin.crt"), str(directory / "pki/admin.key"))
+        self.connection = self.connect()
+
+    def connect(self):
+        address = urlparse(self.server)
+        return http.client.HTTPSConnection(address.hostname, address.port, context=self.context)
+
+    def call(self, method, path, body=None, kind="application/json", allow=()):
+        self.connection.request(method, path, json.dumps(body) if body is not None else None, {"Content-Type": kind})
+        answer = self.connection.getresponse()
+        content = answer.read()
+        if answer.status >= 300 and answer.status not in allow:
+            raise SystemExit(f"{method} {path}: {answer.status} {content.decode()[:1000]}")
+        return json.loads(content)
+
+    def kubectl(self, *words, text=None):
+        command = [self.dir / "bin/kubectl", "--kubeconfig", self.kubeconfig, *words]
+        return subprocess.run(command, check=True, input=text, stdout=subprocess.PIPE, text=True).stdout
+
+    def operator_kubeconfig(self):
+        """The operator under a name of its own, so that the audit log tells its requests from others."""
+        config = json.loads(self.kubectl("config", "view", "--raw", "-o", "json"))
+        config["users"][0]["user"] |= {"as": OPERATOR, "as-groups": ["system:masters"]}
+        path = self.dir / "operator.kubeconfig"
+        path.write_text(json.dumps(config))
+        return path
+
+    def audit(self, since, until=float("inf")):
+        """Completed requests, with `began`, `at` (answered) and `by` (who asked)."""
+        seconds = lambda text: datetime.datetime.fromisoformat(text).timestamp()
+        with open(self.dir / "audit.log") as log:
+            for line in log:
+                try:
+                    event = json.loads(line)
+                except json.JSONDecodeError:
+                    continue
+                event["began"], event["at"] = seconds(event["requestReceivedTimestamp"]), seconds(event["stageTimestamp"])
+                # A watch is counted when it begins.
+                long = event["verb"] == "watch"
+                if event["stage"] == ("ResponseStarted" if long else "ResponseComplete") and since <= event["at"] <= until:
+                    event["by"] = event.get("impersonatedUser", event["user"])["username"]
+                    yield event
+
+
+class Pods:
+    """Which pods of a selector are there, by a watch of their metadata."""
+
+    def __init__(self, plane, namespace, selector):
+        self.names, self.seen, self.closed = set(), set(), False
+        self.path = f"/api/v1/namespaces/{namespace}/pods?watch=true&timeoutSeconds=3600&labelSelector={quote(selector)}"
+        self.connection = plane.connect()
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        self.connection.request("GET", self.path, headers={"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"})
+        answer = self.connection.getresponse()
+        with contextlib.suppress(OSError, ValueError, AttributeError, http.client.HTTPException):
+            for line in answer:
+                event = json.loads(line)
+                name = event["object"]["metadata"]["name"]
+                if event["type"] == "DELETED":
+                    self.names.discard(name)
+                else:
+                    self.names.add(name)
+                    self.seen.add(name)
+
+    def until(self, words, condition, seconds):
+        deadline = time.time() + seconds
+        while not condition(self.names):
+            if time.time() > deadline:
+                raise SystemExit(f"waited {seconds} s for {words} in vain; {len(self.names)} pods are there")
+            time.sleep(0.01)

@@ -1,0 +1,40 @@
+"""Shuffles, waits until an executor was lost and another one came, and reads the shuffle again. What an executor wrote and was kept need not be
+computed again: `mapped` says how many records were."""
+import time
+
+from pyspark.sql import SparkSession
+
+spark = SparkSession.builder.getOrCreate()
+sc = spark.sparkContext
+mapped = sc.accumulator(0)
+outputs = sc._jvm.org.apache.spark.SparkEnv.get().mapOutputTracker()
+
+
+def one(number):
+    mapped.add(1)
+    return number % 8, number
+
+
+def executors():
+    keys, found = sc._jsc.sc().getExecutorMemoryStatus().keysIterator(), set()
+    while keys.hasNext():
+        found.add(keys.next())
+    return found
+
+
+def until(condition):
+    deadline = time.time() + 240
+    while not condition() and time.time() < deadline:
+        time.sleep(0.2)
+
+
+pairs = sc.parallelize(range(1000), 8).map(one).partitionBy(4)
+until(lambda: len(executors()) == 3)
+before = executors()
+pairs.count()
+print(f"shuffled: {outputs.getNumAvailableOutputs(0)} outputs, mapped {mapped.value}", flush=True)
+# One goes, another one comes, and with it what the one had written.
+until(lambda: len(executors()) == 3 and executors() != before)
+until(lambda: outputs.getNumAvailableOutputs(0) == 8)
+print(f"sum: {pairs.values().sum()}, mapped {mapped.value}", flush=True)
+spark.stop()
