@@ -81,23 +81,35 @@ class Pods:
     """Which pods of a selector are there, by a watch of their metadata."""
 
     def __init__(self, plane, namespace, selector):
-        self.names, self.seen, self.closed = set(), set(), False
-        self.path = f"/api/v1/namespaces/{namespace}/pods?watch=true&timeoutSeconds=3600&labelSelector={quote(selector)}"
-        self.connection = plane.connect()
+        self.names, self.seen, self.plane = set(), set(), plane
+        self.path = f"/api/v1/namespaces/{namespace}/pods?labelSelector={quote(selector)}"
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self):
-        self.connection.request("GET", self.path, headers={"Accept": "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"})
-        answer = self.connection.getresponse()
-        with contextlib.suppress(OSError, ValueError, AttributeError, http.client.HTTPException):
-            for line in answer:
-                event = json.loads(line)
-                name = event["object"]["metadata"]["name"]
-                if event["type"] == "DELETED":
-                    self.names.discard(name)
-                else:
-                    self.names.add(name)
-                    self.seen.add(name)
+        """Lists and watches, again and again: the server ends a watch that falls behind."""
+        while True:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                found = self.get(self.path, "PartialObjectMetadataList")
+                listed = json.loads(found.read())
+                self.names = {each["metadata"]["name"] for each in listed["items"] or []}
+                self.seen |= self.names
+                since = listed["metadata"]["resourceVersion"]
+                for line in self.get(f"{self.path}&watch=true&timeoutSeconds=3600&resourceVersion={since}", "PartialObjectMetadata"):
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        break
+                    name = event["object"]["metadata"]["name"]
+                    if event["type"] == "DELETED":
+                        self.names.discard(name)
+                    else:
+                        self.names.add(name)
+                        self.seen.add(name)
+            time.sleep(0.2)
+
+    def get(self, path, kind):
+        connection = self.plane.connect()
+        connection.request("GET", path, headers={"Accept": f"application/json;as={kind};g=meta.k8s.io;v=v1"})
+        return connection.getresponse()
 
     def until(self, words, condition, seconds):
         deadline = time.time() + seconds

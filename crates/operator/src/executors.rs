@@ -12,6 +12,7 @@ mod writes;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use firesteel_api::{ExecutorGrant, names};
 use futures::StreamExt;
@@ -87,6 +88,39 @@ impl Allocator {
     }
 }
 
+/// How far apart passes are that pods of one application ask for.
+const APART: Duration = Duration::from_millis(50);
+
+/// Pods come and go by the thousand, and one pass sees all of them: the first asks at once, those that follow closely ask
+/// together.
+#[derive(Debug, Default)]
+struct Paced(Arc<Mutex<HashMap<App, Instant>>>);
+
+impl Paced {
+    fn poke(&self, app: App, allocator: &Arc<Allocator>) {
+        let now = Instant::now();
+        let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match next.get(&app).copied() {
+            // Somebody has asked for a pass at that time.
+            Some(at) if at > now => {}
+            Some(at) if now.duration_since(at) < APART => {
+                let at = at + APART;
+                next.insert(app.clone(), at);
+                let allocator = allocator.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep_until(at.into()).await;
+                    allocator.poke(app);
+                });
+            }
+            _ => {
+                next.retain(|_, at| now.saturating_duration_since(*at) < APART);
+                next.insert(app.clone(), now);
+                allocator.poke(app);
+            }
+        }
+    }
+}
+
 /// Looks after the executors of one namespace, or all.
 pub(crate) async fn look_after(
     client: Client,
@@ -139,13 +173,14 @@ pub(crate) async fn look_after(
     let follow_pods = async {
         let config = watcher::Config::default().labels(names::LABEL_ALLOCATOR);
         let mut events = watch(pods, config).default_backoff().boxed();
+        let paced = Paced::default();
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
                     let touched = allocator.index.apply(event);
                     let known = by_app.lock().unwrap_or_else(PoisonError::into_inner);
                     for app in touched.iter().filter_map(|key| known.get(key)) {
-                        allocator.poke(app.clone());
+                        paced.poke(app.clone(), &allocator);
                     }
                 }
                 Err(error) => tracing::warn!(%error, "the watch of executors is interrupted"),
@@ -166,6 +201,6 @@ pub(crate) async fn look_after(
     tokio::select! {
         () = control => {}
         () = follow_pods => {}
-        () = async { until.cancelled().await; tokio::time::sleep(std::time::Duration::from_secs(30)).await } => {}
+        () = async { until.cancelled().await; tokio::time::sleep(Duration::from_secs(30)).await } => {}
     }
 }

@@ -114,8 +114,9 @@ fn an_image_missing_on_one_node(bed: &Bed, version: &str) {
 }
 
 /// Local directories on claims of their own, and a shuffle that looks for what it finds there.
-const CLAIMS: [(&str, &str); 5] = [
+const CLAIMS: [(&str, &str); 6] = [
     ("spark.kubernetes.executor.volumes.persistentVolumeClaim.spark-local-dir-1.options.claimName", "OnDemand"),
+    ("spark.kubernetes.executor.volumes.persistentVolumeClaim.spark-local-dir-1.options.storageClass", "local"),
     ("spark.kubernetes.executor.volumes.persistentVolumeClaim.spark-local-dir-1.options.sizeLimit", "100Mi"),
     (
         "spark.kubernetes.executor.volumes.persistentVolumeClaim.spark-local-dir-1.mount.path",

@@ -1,10 +1,10 @@
 //! One pass over one application's executors: observe, decide, write the ledger, then delete and create.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use firesteel_api::executors::{ExecutorGrantStatus, ExecutorLedgerStatus};
+use firesteel_api::executors::{ExecutorGrantStatus, ExecutorLedgerStatus, LedgerCounts};
 use firesteel_api::{ExecutorGrant, names};
 use firesteel_core::allocation::{self, Decision, Driver, Memory, Note, Sight, nodes};
 use firesteel_core::driver_pod::DriverPod;
@@ -24,6 +24,11 @@ use crate::error::Error;
 /// A pass that takes longer is given up and tried again.
 const LONGEST_PASS: Duration = Duration::from_secs(60);
 
+/// News that change nothing for the driver, such as counts, are written no more often than this.
+const NEWS: Duration = Duration::from_secs(3);
+/// A deletion that has had no effect for so long is asked for again.
+const DELETE_AGAIN: Duration = Duration::from_secs(10);
+
 /// What is kept of one application between passes.
 #[derive(Debug, Default)]
 pub(super) struct State {
@@ -36,6 +41,10 @@ pub(super) struct State {
     hold: Option<Hold>,
     /// Claims of this application that exist; none before they were listed.
     claims: Option<BTreeSet<String>>,
+    /// When the ledger was last written.
+    written: Option<Instant>,
+    /// Deletions that were asked for and are not seen yet: pods by uid, whether at once, and when.
+    sent: HashMap<(String, bool), Instant>,
     over: bool,
 }
 
@@ -115,10 +124,14 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
     let made = allocation::reserve(&mut decision.ledger, &decision.missing, slots);
     state.floor = state.floor.max(decision.ledger.reserved_through);
 
-    write_ledger(grant, allocator, &mut state, &decision.ledger).await?;
+    let later = if decision.over { None } else { postponed(&old, &decision.ledger, state.written, Instant::now()) };
+    if later.is_none() {
+        write_ledger(grant, allocator, &mut state, &decision.ledger).await?;
+    }
+    let retry = retry.into_iter().chain(later).min();
     tell(allocator, grant, pods.driver.as_ref(), &decision.notes).await;
     let claims = claims(grant, allocator, &mut state, &pods, &decision).await?;
-    writes::remove(&allocator.client, &key.0, &decision).await?;
+    remove(grant, allocator, &mut state, &pods, &mut decision).await?;
     if let Some(driver) = pods.driver.as_ref().filter(|_| !made.is_empty()) {
         create(grant, allocator, &key, driver, &mut state, made, claims, now);
     }
@@ -127,6 +140,43 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
         state.over = true;
     }
     Ok(wake(decision.wake, again, retry, now))
+}
+
+/// How long a ledger that holds nothing but news may wait; none if it has to be written now.
+fn postponed(
+    old: &ExecutorLedgerStatus,
+    new: &ExecutorLedgerStatus,
+    written: Option<Instant>,
+    now: Instant,
+) -> Option<Duration> {
+    let news = |ledger: &ExecutorLedgerStatus| ExecutorLedgerStatus {
+        counts: LedgerCounts::default(),
+        conditions: Vec::new(),
+        // Those that come have a number; those that go were seen.
+        losses: Vec::new(),
+        ..ledger.clone()
+    };
+    if old == new || news(old) != news(new) {
+        return None;
+    }
+    NEWS.checked_sub(now.duration_since(written?)).filter(|wait| !wait.is_zero())
+}
+
+/// Deletes what was decided, unless that was asked for a moment ago. All executors of an application go with one request.
+async fn remove(
+    grant: &ExecutorGrant,
+    allocator: &Allocator,
+    state: &mut State,
+    pods: &AppPods,
+    decision: &mut Decision,
+) -> Result<(), Error> {
+    let now = Instant::now();
+    let present: HashSet<&String> = pods.executors.values().map(|pod| &pod.uid).collect();
+    state.sent.retain(|(uid, _), at| present.contains(uid) && now.duration_since(*at) < DELETE_AGAIN);
+    decision.remove.retain(|pod| !state.sent.contains_key(&(pod.uid.clone(), pod.at_once)));
+    writes::remove(&allocator.client, grant, decision).await?;
+    state.sent.extend(decision.remove.iter().map(|pod| ((pod.uid.clone(), pod.at_once), now)));
+    Ok(())
 }
 
 /// The time of the next look.
@@ -190,6 +240,9 @@ async fn write_ledger(
     // Forgotten until the write is known to have been made: after an error the cluster is asked again.
     let Some((old, version)) = state.ledger.take() else { return Err(Error::Changed) };
     let version = writes::update_ledger(&allocator.client, grant, &old, new, &version).await?;
+    if old != *new {
+        state.written = Some(Instant::now());
+    }
     state.ledger = Some((new.clone(), version));
     Ok(())
 }

@@ -21,6 +21,8 @@ use crate::writes::{delete, merge_patch};
 
 /// Requests of one pass that go on at the same time.
 const PARALLEL: usize = 16;
+/// So few pods are deleted one by one even at the end of an application.
+const FEW: usize = 3;
 
 /// The ledger of a grant and its version, if there is one.
 pub(super) async fn read_ledger(
@@ -89,12 +91,10 @@ fn ledgers(client: &Client, grant: &ExecutorGrant) -> Api<ExecutorLedger> {
     Api::namespaced(client.clone(), &grant.namespace().unwrap_or_default())
 }
 
-/// Deletes what was decided, and marks what is kept.
-pub(super) async fn remove(client: &Client, namespace: &str, decision: &Decision) -> Result<(), Error> {
-    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let deletions = decision.remove.iter().cloned().map(|removal| remove_pod(api.clone(), removal));
-    let outcomes: Vec<Result<(), Error>> = futures::stream::iter(deletions).buffer_unordered(PARALLEL).collect().await;
-    let mut outcome = outcomes.into_iter().fold(Ok(()), Result::and);
+/// Marks what is kept, and deletes what was decided: at the end of an application all of it with one request.
+pub(super) async fn remove(client: &Client, grant: &ExecutorGrant, decision: &Decision) -> Result<(), Error> {
+    let api: Api<Pod> = Api::namespaced(client.clone(), &grant.namespace().unwrap_or_default());
+    let mut outcome = Ok(());
     for name in &decision.retire {
         let patch = json!({"metadata": {"labels": {names::LABEL_EXECUTOR_INACTIVE: "true"}}});
         match api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
@@ -103,7 +103,21 @@ pub(super) async fn remove(client: &Client, namespace: &str, decision: &Decision
             Err(error) => outcome = outcome.and(Err(error).during(|| format!("mark pod {name}"))),
         }
     }
-    outcome
+    if decision.over && decision.remove.len() > FEW {
+        outcome?;
+        let all = format!(
+            "{},{}=executor,{},{}!=true",
+            selector(&grant.spec.app_id),
+            names::LABEL_ROLE,
+            names::LABEL_ALLOCATOR,
+            names::LABEL_EXECUTOR_INACTIVE
+        );
+        let deleted = api.delete_collection(&DeleteParams::background(), &ListParams::default().labels(&all)).await;
+        return deleted.map(|_| ()).during(|| "delete executors".to_owned());
+    }
+    let deletions = decision.remove.iter().cloned().map(|removal| remove_pod(api.clone(), removal));
+    let outcomes: Vec<Result<(), Error>> = futures::stream::iter(deletions).buffer_unordered(PARALLEL).collect().await;
+    outcomes.into_iter().fold(outcome, Result::and)
 }
 
 async fn remove_pod(api: Api<Pod>, Removal { name, uid, at_once }: Removal) -> Result<(), Error> {
