@@ -168,16 +168,34 @@ fn a_cluster_comes_up_once_and_goes_down_whole() {
     assert!(!bed.data().exists(), "nothing is left of it");
 }
 
+/// Command lines of processes anywhere on this machine, those in containers too.
+fn running(line: &[u8]) -> usize {
+    let entries = std::fs::read_dir("/proc").expect("proc").flatten();
+    entries.filter_map(|e| std::fs::read(e.path().join("cmdline")).ok()).filter(|l| l == line).count()
+}
+
 #[test]
 fn a_killed_daemon_leaves_nothing_that_down_does_not_end() {
     let bed = Bed::new();
     assert_eq!(bed.run(&["local", "up"], &[]).code, 0);
+    // A pod is in the middle of its work, with a child of its own, and deaf.
+    let script = "trap : TERM; sleep 1003 & while true; do sleep 1003; done";
+    let file = bed.write("deaf.yaml", &(pod("deaf", "jobs", script) + WORDS));
+    let mut run = bed.command(&["run"]).arg(&file).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("run");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while running(b"sleep\x001003\0") < 2 {
+        assert!(Instant::now() < deadline, "the pod runs");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    run.kill().expect("kill");
+    run.wait().expect("wait");
     let status = bed.run(&["local", "status", "-o", "json"], &[]);
     let status: serde_json::Value = serde_json::from_str(&status.out).expect("JSON");
     let pid = status["pid"].to_string();
     assert!(Command::new("kill").args(["-KILL", &pid]).status().expect("kill").success());
     let down = bed.run(&["local", "down"], &[]);
     assert_eq!(down.code, 0, "{down:?}");
+    assert_eq!(running(b"sleep\x001003\0"), 0, "nothing of the pod is left");
     bed.assert_nothing_left();
     let up = bed.run(&["local", "up"], &[]);
     assert_eq!(up.code, 0, "it comes up again after that: {up:?}");
@@ -302,14 +320,11 @@ fn ctrl_c_ends_all_that_was_started_and_leaves_a_cluster_that_was_there() {
     let output = run.wait_with_output().expect("its end");
     let words = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(130), "{words}");
-    let sleeping = || {
-        let lines = std::fs::read_dir("/proc")
-            .expect("proc")
-            .flatten()
-            .filter_map(|e| std::fs::read(e.path().join("cmdline")).ok());
-        lines.filter(|l| l == b"sleep\x001000\0" || l == b"sleep\x001001\0").count()
-    };
-    assert_eq!(sleeping(), 0, "both pods are gone when it returns: {words}");
+    assert_eq!(
+        running(b"sleep\x001000\0") + running(b"sleep\x001001\0"),
+        0,
+        "both pods are gone when it returns: {words}"
+    );
     let status = bed.run(&["local", "status"], &[]);
     assert_eq!(status.code, 0, "the cluster was there before and still is: {status:?}");
 }
@@ -328,11 +343,7 @@ fn keep_leaves_the_cluster_and_an_object_that_is_refused_leaves_nothing_running(
     let said = bed.run(&["run"], &[&file]);
     assert_eq!(said.code, 2, "{said:?}");
     assert!(said.err.contains("half.yaml, document 2: "), "it says where: {said:?}");
-    let lines = std::fs::read_dir("/proc")
-        .expect("proc")
-        .flatten()
-        .filter_map(|e| std::fs::read(e.path().join("cmdline")).ok());
-    assert_eq!(lines.filter(|l| l == b"sleep\x001002\0").count(), 0, "nothing goes on: {said:?}");
+    assert_eq!(running(b"sleep\x001002\0"), 0, "nothing goes on: {said:?}");
     // The same name again: the finished one makes room.
     let file = bed.write("again.yaml", &pod("kept", "jobs", "echo again"));
     let said = bed.run(&["run"], &[&file]);
@@ -360,6 +371,51 @@ fn on_a_terminal_there_is_one_line_that_changes_and_elsewhere_plain_lines() {
     assert!(shown.contains("\x1b["), "a line that is drawn again and again: {shown:?}");
     assert!(shown.contains("done"), "{shown:?}");
     assert!(shown.contains("Finished: driver after"), "{shown:?}");
+}
+
+/// On a machine that has neither Python nor Java, made of this one by hiding them.
+#[test]
+fn what_a_runtime_needs_and_is_not_there_is_said_and_nothing_is_half_done() {
+    let bare = "for place in /usr/local/bin /usr/lib/jvm /opt /usr/bin; do\n\
+                if [ -d $place ]; then mount -t tmpfs none $place || exit 77; fi\ndone\nexec \"$@\"";
+    let bed = Bed::new();
+    let cache = bed.directory.path().join("cache");
+    let pull = || {
+        let mut command = Command::new("unshare");
+        command.args([
+            "--mount",
+            "sh",
+            "-c",
+            bare,
+            "sh",
+            env!("CARGO_BIN_EXE_firesteel"),
+            "local",
+            "image",
+            "--runtime-dir",
+        ]);
+        command.arg(&cache).args(["pull", SPARK]).env("PATH", "/usr/bin:/usr/sbin:/bin:/sbin").env_remove("JAVA_HOME");
+        command.output().expect("unshare")
+    };
+    let said = pull();
+    let words = String::from_utf8_lossy(&said.stderr).into_owned();
+    if said.status.code() == Some(77) || words.contains("unshare") {
+        eprintln!("SKIPPED, nothing can be hidden here: {words}");
+        return;
+    }
+    assert!(!said.status.success());
+    assert!(words.contains("neither python3 nor pip was found; install them"), "{words}");
+    assert_eq!(words.lines().count(), 1, "{words}");
+    // Spark is there now, Java is not, nor is anything to get it with.
+    let spark = cache.join("runtimes/spark-4.1.4");
+    assert!(!spark.exists(), "nothing half done");
+    std::fs::create_dir(&spark).expect("a directory");
+    let said = pull();
+    let words = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(!said.status.success());
+    assert!(words.contains("Java") && words.contains("install"), "{words}");
+    let left = std::fs::read_dir(cache.join("runtimes")).expect("runtimes").flatten();
+    let left: Vec<String> = left.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
+    assert!(left.iter().all(|n| n.starts_with('.') || n == "spark-4.1.4"), "{left:?}");
 }
 
 /// In a cache of its own that has Spark and no archive.
