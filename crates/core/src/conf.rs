@@ -327,6 +327,8 @@ impl Settings {
     /// A volume that Spark uses as scratch space.
     fn local_dir(&mut self, role: &str, volume: &Volume, mount: &VolumeMount) {
         let mut options: Vec<(&str, String)> = Vec::new();
+        // Spark has one word for it: that of the mount.
+        let mut read_only = mount.read_only;
         let kind = if let Some(source) = &volume.empty_dir {
             options.extend(source.size_limit.as_ref().map(|s| ("sizeLimit", s.0.clone())));
             options.extend(source.medium.clone().map(|m| ("medium", m)));
@@ -338,11 +340,11 @@ impl Settings {
         } else if let Some(source) = &volume.nfs {
             options.push(("path", source.path.clone()));
             options.push(("server", source.server.clone()));
-            options.extend(source.read_only.map(|r| ("readOnly", r.to_string())));
+            read_only = source.read_only.filter(|r| *r).or(read_only);
             "nfs"
         } else if let Some(source) = &volume.persistent_volume_claim {
             options.push(("claimName", source.claim_name.clone()));
-            options.extend(source.read_only.map(|r| ("readOnly", r.to_string())));
+            read_only = source.read_only.filter(|r| *r).or(read_only);
             "persistentVolumeClaim"
         } else {
             return;
@@ -351,7 +353,8 @@ impl Settings {
         let prefix = format!("spark.kubernetes.{role}.volumes.{kind}.{}", volume.name);
         self.set(format!("{prefix}.mount.path"), &mount.mount_path, path.clone());
         self.maybe(&format!("{prefix}.mount.subPath"), mount.sub_path.as_ref(), &path);
-        self.maybe(&format!("{prefix}.mount.readOnly"), mount.read_only.as_ref(), &path);
+        self.maybe(&format!("{prefix}.mount.subPathExpr"), mount.sub_path_expr.as_ref(), &path);
+        self.maybe(&format!("{prefix}.mount.readOnly"), read_only.as_ref(), &path);
         for (name, value) in options {
             self.set(format!("{prefix}.options.{name}"), value, "spec.volumes");
         }

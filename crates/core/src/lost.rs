@@ -5,6 +5,8 @@
 
 use firesteel_api::pod_spec::SparkPodSpec;
 use firesteel_api::spark_application::SparkApplicationSpec;
+use firesteel_api::validate::LOCAL_DIR_PREFIX;
+use firesteel_spark::version::Line;
 use k8s_openapi::api::core::v1::Container;
 
 use crate::overlay::{DRIVER_CONTAINERS, EXECUTOR_CONTAINERS};
@@ -27,12 +29,14 @@ const EXECUTOR_VARIABLES: &[&str] = &[
 ];
 
 /// Every field of an application that cannot take effect, with the reason.
-pub fn lost(spec: &SparkApplicationSpec) -> Vec<(String, String)> {
+pub fn lost(spec: &SparkApplicationSpec, line: Line) -> Vec<(String, String)> {
     let mut lost = Lost(Vec::new());
     lost.application(spec);
     lost.template("spec.driver", &spec.driver.pod, DRIVER_CONTAINERS);
     lost.template("spec.executor", &spec.executor.pod, EXECUTOR_CONTAINERS);
     lost.executor(spec);
+    lost.scratch("spec.driver", &spec.driver.pod, spec, line);
+    lost.scratch("spec.executor", &spec.executor.pod, spec, line);
     lost.0
 }
 
@@ -83,6 +87,31 @@ impl Lost {
                         "Spark sets {name} in executors itself; sparkConf[spark.executorEnv.{name}] comes after it"
                     ),
                 );
+            }
+        }
+    }
+
+    /// Scratch space is made by Spark, from configuration that has no words for some fields.
+    fn scratch(&mut self, path: &str, pod: &SparkPodSpec, spec: &SparkApplicationSpec, line: Line) {
+        let old = line < Line::V4_0;
+        for (i, mount) in pod.volume_mounts.iter().enumerate().filter(|(_, m)| m.name.starts_with(LOCAL_DIR_PREFIX)) {
+            let at = format!("{path}.volumeMounts[{i}]");
+            if mount.sub_path_expr.is_some() && old {
+                self.add(format!("{at}.subPathExpr"), "Spark knows it for scratch space from 4.0 on; use subPath");
+            }
+            if mount.mount_propagation.is_some() {
+                self.add(format!("{at}.mountPropagation"), "Spark's scratch space has none");
+            }
+            if mount.recursive_read_only.is_some() {
+                self.add(format!("{at}.recursiveReadOnly"), "Spark's scratch space has none");
+            }
+            let source = spec.volumes.iter().position(|v| v.name == mount.name);
+            let kind = |v: usize| spec.volumes[v].host_path.as_ref().and_then(|h| h.type_.as_ref());
+            if let Some(v) = source.filter(|v| old && kind(*v).is_some_and(|kind| !kind.is_empty())) {
+                let field = format!("spec.volumes[{v}].hostPath.type");
+                if !self.0.iter().any(|(path, _)| *path == field) {
+                    self.add(field, "Spark knows it for scratch space from 4.0 on");
+                }
             }
         }
     }

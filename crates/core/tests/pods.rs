@@ -214,6 +214,30 @@ fn fields_that_have_no_effect_are_named() {
 }
 
 #[test]
+fn what_scratch_space_cannot_have_is_named() {
+    let mount =
+        json!({"name": "spark-local-dir-1", "mountPath": "/s", "subPathExpr": "$(A)", "mountPropagation": "None"});
+    let spec = |version: &str| {
+        json!({"sparkVersion": version, "driver": {"volumeMounts": [mount]}, "executor": {"volumeMounts": [mount]},
+            "volumes": [{"name": "spark-local-dir-1", "hostPath": {"path": "/h", "type": "Directory"}}]})
+    };
+    let paths = |version: &str| -> Vec<String> { run(&spec(version)).lost.into_iter().map(|(path, _)| path).collect() };
+    let propagation =
+        ["spec.driver.volumeMounts[0].mountPropagation", "spec.executor.volumeMounts[0].mountPropagation"];
+    assert_eq!(paths("4.1.4"), propagation);
+    assert_eq!(
+        paths("3.5.7"),
+        [
+            "spec.driver.volumeMounts[0].subPathExpr",
+            propagation[0],
+            "spec.volumes[0].hostPath.type",
+            "spec.executor.volumeMounts[0].subPathExpr",
+            propagation[1],
+        ]
+    );
+}
+
+#[test]
 fn fields_of_the_application_reach_the_plan() {
     let run = run(&json!({
         "imagePullPolicy": "Always", "imagePullSecrets": ["a", "b"], "pythonVersion": "3", "memoryOverheadFactor": "0.3",

@@ -37,9 +37,9 @@ if what == "sleep":
 if what == "forever":
     time.sleep(600)
 if what == "volumes":
-    for path in ("/v/map/greeting", "/v/secret/word", "/v/all/greeting", "/v/all/labels", "/v/down/name"):
+    for path in ("/v/map/greeting", "/v/secret/word", "/v/plain/word", "/v/all/greeting", "/v/all/labels", "/v/down/name"):
         print(path, repr(open(path).read()), flush=True)
-    for path in ("/v/empty", "/v/memory", "/v/host", "/v/claim", "/v/scratch"):
+    for path in ("/v/empty", "/v/memory", "/v/host", "/v/claim", "/v/scratch", "/v/own"):
         with open(path + "/written", "w") as file:
             file.write("x")
         print(path, "takes a file", flush=True)

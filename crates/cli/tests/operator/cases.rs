@@ -169,6 +169,9 @@ pub(crate) async fn sidecar_and_each_kind_of_volume(bed: &Bed) {
             {"name": "host", "hostPath": {"path": host, "type": "Directory"}},
             {"name": "claim", "persistentVolumeClaim": {"claimName": "claim"}},
             {"name": "spark-local-dir-1", "emptyDir": {}},
+            {"name": "plain", "secret": {"secretName": "word"}},
+            {"name": "own", "ephemeral": {"volumeClaimTemplate": {"spec": {"accessModes": ["ReadWriteOnce"],
+                "resources": {"requests": {"storage": "1Mi"}}}}}},
             {"name": "down", "downwardAPI": {"items": [{"path": "name", "fieldRef": {"fieldPath": "metadata.name"}}]}},
             {"name": "all", "projected": {"sources": [
                 {"configMap": {"name": "greeting"}},
@@ -178,7 +181,7 @@ pub(crate) async fn sidecar_and_each_kind_of_volume(bed: &Bed) {
             "volumeMounts": [
                 mount("script", "/script"), mount("empty", "/v/empty"), mount("memory", "/v/memory"),
                 mount("host", "/v/host"), mount("claim", "/v/claim"), mount("spark-local-dir-1", "/v/scratch"),
-                mount("down", "/v/down"), mount("all", "/v/all"),
+                mount("down", "/v/down"), mount("all", "/v/all"), mount("plain", "/v/plain"), mount("own", "/v/own"),
             ],
             "configMaps": [{"name": "greeting", "path": "/v/map"}],
             "secrets": [{"name": "word", "path": "/v/secret", "secretType": "Generic"}],
@@ -196,6 +199,26 @@ pub(crate) async fn sidecar_and_each_kind_of_volume(bed: &Bed) {
     let side = pod.status.unwrap().container_statuses.unwrap().into_iter().find(|c| c.name == "side").unwrap();
     assert!(side.state.unwrap().running.is_some(), "the sidecar outlives the driver");
     bed.apps.delete("volumes", &DeleteParams::background()).await.unwrap();
+}
+
+/// No node of ours mounts nfs: the driver says so, and runs once the volume is another.
+pub(crate) async fn volume_that_the_node_cannot_mount(bed: &Bed) {
+    let volumes = |last: &serde_json::Value| json!([{"name": "script", "configMap": {"name": "script"}}, last]);
+    let mounts = json!([{"name": "script", "mountPath": "/script"}, {"name": "export", "mountPath": "/export"}]);
+    let nfs = json!({"name": "export", "nfs": {"server": "127.0.0.1", "path": "/export"}});
+    bed.start("export", &["pass"], &json!({"volumes": volumes(&nfs), "driver": {"volumeMounts": mounts}})).await;
+    let pod = until("the driver has the volume", async || bed.pods.get_opt("export-driver").await.unwrap()).await;
+    let volume = pod.spec.unwrap().volumes.unwrap().into_iter().find(|v| v.name == "export").unwrap();
+    assert_eq!(volume.nfs.unwrap().path, "/export");
+    until("the volume is named as the reason", async || {
+        let status = bed.apps.get("export").await.unwrap().status?;
+        let running = status.conditions.into_iter().find(|c| c.type_ == "Running")?;
+        (running.status == "False" && running.message.contains("export")).then_some(())
+    })
+    .await;
+    let other = json!({"name": "export", "emptyDir": {}});
+    bed.edit("export", &json!({"volumes": volumes(&other)})).await;
+    bed.state("export", "COMPLETED").await;
 }
 
 pub(crate) async fn page_answers_on_its_services_name(bed: &Bed) {

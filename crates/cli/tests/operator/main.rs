@@ -48,6 +48,7 @@ fn others() -> Vec<Case> {
         delete_while_running,
         time_to_live,
         sidecar_and_each_kind_of_volume,
+        volume_that_the_node_cannot_mount,
         page_answers_on_its_services_name,
         every_field_shows_in_real_executors,
     ]

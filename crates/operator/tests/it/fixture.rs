@@ -56,7 +56,7 @@ impl Fixture {
         Fixture::around(namespace, client, operator)
     }
 
-    fn around(namespace: TestNamespace, client: Client, operator: DropGuard) -> Fixture {
+    pub(crate) fn around(namespace: TestNamespace, client: Client, operator: DropGuard) -> Fixture {
         Fixture {
             apps: Api::namespaced(client.clone(), namespace.name()),
             pods: Api::namespaced(client.clone(), namespace.name()),

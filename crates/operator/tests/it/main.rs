@@ -14,4 +14,5 @@ mod killer;
 mod kubelet;
 mod leaders;
 mod proxy;
+mod rights;
 mod size;

@@ -1,0 +1,146 @@
+//! The operator with the rights of `deploy/operator-role.yaml` and no others.
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::process::Command;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use firesteel_api::ExecutorGrant;
+use firesteel_operator::LeaderOptions;
+use firesteel_testenv::TestEnv;
+use http::{Request, Response, StatusCode};
+use k8s_openapi::api::rbac::v1::RoleBinding;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::client::{Body, ClientBuilder};
+use serde_json::json;
+use tower::{BoxError, Service};
+
+use crate::fixture::{Fixture, PATIENCE, block_on, install, options, start_with};
+
+const ROLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/operator-role.yaml");
+
+/// Requests that were forbidden.
+type Forbidden = Arc<Mutex<Vec<String>>>;
+
+/// Notes what is forbidden.
+struct Noting<S> {
+    inner: S,
+    forbidden: Forbidden,
+}
+
+impl<S, B> Service<Request<Body>> for Noting<S>
+where
+    S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
+    S::Future: Send + 'static,
+    S::Error: Into<BoxError>,
+    B: Send + 'static,
+{
+    type Response = Response<B>;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx).map_err(Into::into)
+    }
+
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
+        let what = format!("{} {}", request.method(), request.uri().path());
+        let (answer, forbidden) = (self.inner.call(request), self.forbidden.clone());
+        Box::pin(async move {
+            let response = answer.await.map_err(Into::into)?;
+            if response.status() == StatusCode::FORBIDDEN {
+                forbidden.lock().unwrap().push(what);
+            }
+            Ok(response)
+        })
+    }
+}
+
+/// A namespace whose operator has the rights of the role in it, and a list of what was forbidden to it.
+async fn restricted(env: &'static TestEnv) -> (Fixture, Forbidden) {
+    let client = env.client().await;
+    install(&client).await;
+    let mut kubectl = Command::new(env.kubectl());
+    kubectl.arg("--kubeconfig").arg(env.kubeconfig()).args(["apply", "--server-side", "-f"]).arg(Path::new(ROLE));
+    let applied = tokio::task::spawn_blocking(move || kubectl.status().unwrap()).await.unwrap();
+    assert!(applied.success(), "{ROLE} is no manifest");
+    let namespace = env.namespace("rights").await;
+    let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace.name());
+    let user = format!("operator-of-{}", namespace.name());
+    let binding = json!({"metadata": {"name": "operator"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "firesteel-operator"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]});
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+
+    let mut config = crate::crash::config(env).await;
+    config.auth_info.impersonate = Some(user);
+    let forbidden = Forbidden::default();
+    let noted = forbidden.clone();
+    let layer = tower::layer::layer_fn(move |inner| Noting { inner, forbidden: noted.clone() });
+    let operator = ClientBuilder::try_from(config).unwrap().with_layer(&layer).build();
+    let mut options = options(namespace.name());
+    options.runs.ui.url_format = "spark.example/{{$appNamespace}}/{{$appName}}".to_owned();
+    options.leader = Some(LeaderOptions {
+        namespace: namespace.name().to_owned(),
+        name: "lock".to_owned(),
+        identity: "restricted".to_owned(),
+        lease: Duration::from_secs(15),
+        renew: Duration::from_secs(10),
+        retry: Duration::from_secs(1),
+    });
+    // A binding takes a moment to be followed; what is forbidden until then does not count.
+    let allowed: Api<firesteel_api::SparkApplication> = Api::namespaced(operator.clone(), namespace.name());
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    while allowed.list(&ListParams::default()).await.is_err() {
+        assert!(tokio::time::Instant::now() < deadline, "the binding has no effect");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    forbidden.lock().unwrap().clear();
+    let guard = start_with(operator, options);
+    (Fixture::around(namespace, client, guard), forbidden)
+}
+
+#[test]
+fn d14_the_role_has_every_right_that_the_operator_uses() {
+    block_on(async {
+        let Some(env) = TestEnv::get() else { return };
+        let (f, forbidden) = restricted(env).await;
+        let policy = json!({"type": "OnFailure", "onFailureRetries": 1, "onFailureRetryInterval": 1});
+        let more = json!([{"servicePort": 8888, "servicePortName": "more", "ingressURLFormat": "more.example"}]);
+        let around = json!({"restartPolicy": policy, "driverIngressOptions": more, "driverPodDisruptionBudget": true});
+        f.create("pi", &around).await;
+        f.driver("pi", 1).await;
+        f.run_driver("pi").await;
+        f.end_driver("pi", 1).await;
+        f.driver("pi", 2).await;
+        f.run_driver("pi").await;
+        f.wait_state("pi", "RUNNING").await;
+        f.edit("pi", &json!({"suspend": true})).await;
+        f.wait_state("pi", "SUSPENDED").await;
+        f.edit("pi", &json!({"suspend": false, "timeToLiveSeconds": 1})).await;
+        f.driver("pi", 3).await;
+        f.end_driver("pi", 0).await;
+
+        let sparks = json!({"spark.kubernetes.allocation.pods.allocator": "firesteel"});
+        f.create("out", &json!({"sparkConf": sparks, "executor": {"nodeSelector": {"no": "where"}}})).await;
+        f.driver("out", 1).await;
+        f.run_driver("out").await;
+        let grants: Api<ExecutorGrant> = Api::namespaced(f.client.clone(), f.namespace.name());
+        let demand = json!({"status": {"profiles": {"0": {"wanted": 1, "cores": 1, "cpu": "1", "memory": "1408Mi"}}}});
+        grants.patch_status("out-driver", &PatchParams::default(), &Patch::Merge(&demand)).await.unwrap();
+        let executors = ListParams::default().labels("spark-role=executor");
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while f.pods.list(&executors).await.unwrap().items.is_empty() || f.apps.get_opt("pi").await.unwrap().is_some() {
+            let denied = forbidden.lock().unwrap().clone();
+            assert!(tokio::time::Instant::now() < deadline, "no executor, or pi is still there; forbidden: {denied:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        f.event("SparkApplicationCompleted").await;
+        let denied = forbidden.lock().unwrap().clone();
+        assert!(denied.is_empty(), "{denied:?}");
+    });
+}
