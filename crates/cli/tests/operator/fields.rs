@@ -57,6 +57,9 @@ fn contains(got: &Value, expected: &Value) -> bool {
         (Value::Object(got), Value::Object(expected)) => {
             expected.iter().all(|(name, value)| got.get(name).is_some_and(|g| contains(g, value)))
         }
+        (Value::Array(got), Value::Array(expected)) => {
+            got.len() == expected.len() && got.iter().zip(expected).all(|(g, e)| contains(g, e))
+        }
         _ => got == expected,
     }
 }
