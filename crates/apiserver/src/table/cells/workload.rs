@@ -14,8 +14,9 @@ pub(super) fn cells(row: Row<'_>) -> Cells {
         [containers(object, template, "/name"), containers(object, template, "/image"), labels(object, selector)]
     };
     match resource {
-        "replicationcontrollers" => {
-            let [names, images, selector] = workload("/spec/selector");
+        "replicationcontrollers" | "replicasets" => {
+            let at = if resource == "replicasets" { "/spec/selector/matchLabels" } else { "/spec/selector" };
+            let [names, images, selector] = workload(at);
             vec![
                 name,
                 int(object, "/spec/replicas"),
@@ -35,19 +36,6 @@ pub(super) fn cells(row: Row<'_>) -> Cells {
                 ready.into(),
                 int(object, "/status/updatedReplicas"),
                 int(object, "/status/availableReplicas"),
-                age,
-                names,
-                images,
-                selector,
-            ]
-        }
-        "replicasets" => {
-            let [names, images, selector] = workload("/spec/selector/matchLabels");
-            vec![
-                name,
-                int(object, "/spec/replicas"),
-                int(object, "/status/replicas"),
-                int(object, "/status/readyReplicas"),
                 age,
                 names,
                 images,
