@@ -321,6 +321,10 @@ pub struct Failures {
     /// No executor is started before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
+    /// With sets: how many ends of containers are counted already, by the uid of the pod. One more than have ended: the
+    /// pod is given up.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub members: BTreeMap<String, u32>,
 }
 
 /// A node on which executors failed.

@@ -51,3 +51,9 @@ pub const LABEL_ALLOCATOR: &str = "firesteel.dev/allocator";
 pub const LABEL_EXECUTOR_INACTIVE: &str = "spark-exec-inactive";
 /// The resource profile of an executor.
 pub const LABEL_EXECUTOR_PROFILE: &str = "spark-exec-resourceprofile-id";
+/// On members of sets: how many of a pod's containers had ended when it was labelled with its executor's id.
+pub const ANNOTATION_ACCOUNTED: &str = "firesteel.dev/ended-containers";
+/// Kubernetes': which pods of a ReplicaSet go first when it shrinks.
+pub const ANNOTATION_DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+/// On sets of executors: the hash of what they were made from.
+pub const ANNOTATION_PLAN: &str = "firesteel.dev/plan";

@@ -36,9 +36,6 @@ pub fn plan(
     let Some(strategy) = executor::Strategy::of(&submission.conf) else {
         return Ok((driver::plan(submission, around)?, None));
     };
-    if let Some(problem) = allocation::unsupported(word(strategy)) {
-        return Err(PlanError::Invalid { key: "spark.kubernetes.allocation.pods.allocator".to_owned(), problem });
-    }
     let mut asked = submission.clone();
     let namespace = asked.conf.get("spark.kubernetes.namespace").cloned().unwrap_or_else(|| "default".to_owned());
     let auth_name = format!("spark-auth-{}", around.ids.config_map);
@@ -48,6 +45,16 @@ pub fn plan(
     told.conf.insert(STRATEGY.to_owned(), word(strategy).word().to_owned());
     let mut driver = driver::plan(&told, around)?;
     let mut executors = executor::plan(&asked, around, &driver, strategy)?;
+    let shared = executors.template.spec.as_ref().and_then(|spec| spec.host_network).unwrap_or_default();
+    if let Some(problem) = allocation::sets::refusal(word(strategy), shared) {
+        let key = "spark.kubernetes.allocation.pods.allocator".to_owned();
+        return Err(PlanError::Invalid { key, problem: problem.to_owned() });
+    }
+    if strategy != executor::Strategy::Pods && executors.allocation.lifetime.is_some() {
+        let remark = "spark.kubernetes.allocation.maximum has no effect with sets of executors, which replace their pods by \
+                      themselves";
+        executors.warnings.push(remark.to_owned());
+    }
     driver.warnings.append(&mut executors.warnings);
 
     bridge::mount(&mut driver, &format!("spark-bridge-{}", around.ids.config_map));

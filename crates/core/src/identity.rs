@@ -22,7 +22,12 @@ pub fn ids(uid: &str, attempt: i64, created_ms: u64) -> Ids {
 
 /// A short hash of everything in a specification that a run depends on.
 pub fn fingerprint(spec: &SparkApplicationSpec) -> String {
-    let hash = Sha256::digest(canonical(spec).to_string().as_bytes());
+    digest(&canonical(spec))
+}
+
+/// A short hash of a value.
+pub fn digest(value: &serde_json::Value) -> String {
+    let hash = Sha256::digest(value.to_string().as_bytes());
     hash.iter().take(10).fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 

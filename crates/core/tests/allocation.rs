@@ -71,6 +71,7 @@ impl World {
             ledger: &self.ledger,
             driver: Driver::Running,
             pods: &pods,
+            sets: &[],
             memory: &self.memory,
             now: self.now,
         })
@@ -154,7 +155,7 @@ impl World {
 
 fn pending(id: u64, profile: &str, now: Timestamp) -> ExecutorPod {
     ExecutorPod {
-        id,
+        id: Some(id),
         profile: profile.to_owned(),
         name: format!("pi-exec-{id}"),
         uid: format!("uid-{id}"),
@@ -166,6 +167,7 @@ fn pending(id: u64, profile: &str, now: Timestamp) -> ExecutorPod {
         disruption: None,
         inactive: false,
         claims: Vec::new(),
+        member: None,
     }
 }
 
@@ -454,9 +456,28 @@ fn when_the_application_stops_everything_goes_without_losses() {
 }
 
 #[test]
+fn profiles_that_are_no_number_as_spark_writes_it_get_nothing() {
+    let mut world = World::new(Some(4), None);
+    let hostile = ProfileDemand { wanted: 4, cores: 1, memory: "1Gi".into(), ..ProfileDemand::default() };
+    for name in ["00", "+0", "x", "4294967296"] {
+        world.demand.profiles.insert(name.into(), hostile.clone());
+    }
+    assert!(world.decide().missing.is_empty(), "they would be counted under another name, and never be enough");
+}
+
+#[test]
 fn strategies_that_cannot_be_had_are_refused_with_a_sentence() {
+    use firesteel_api::executors::Strategy;
     let mut world = World::new(None, None);
+    for strategy in [Strategy::Pods, Strategy::ReplicaSet, Strategy::StatefulSet] {
+        world.grant.strategy = strategy;
+        assert_eq!(refusal(&world.grant), None);
+    }
+    world.grant.dynamic = true;
+    assert!(refusal(&world.grant).unwrap().contains("firesteel-replicaset"));
+    world.grant.dynamic = false;
+    world.grant.template.spec.as_mut().unwrap().host_network = Some(true);
+    assert!(refusal(&world.grant).unwrap().contains("hostNetwork"));
+    world.grant.strategy = Strategy::Pods;
     assert_eq!(refusal(&world.grant), None);
-    world.grant.strategy = firesteel_api::executors::Strategy::ReplicaSet;
-    assert!(refusal(&world.grant).unwrap().contains("allocator=firesteel"));
 }

@@ -3,11 +3,13 @@
 //! - [`index`] keeps what is needed of pods;
 //! - [`pass`] is one look at one application: it asks `firesteel_core::allocation` for a decision and carries it out
 //!   through [`writes`];
+//! - [`sets`] is what is known of ReplicaSets and StatefulSets of executors, and every change made to them;
 //! - [`budget`] limits what all applications create together.
 
 mod budget;
 mod index;
 mod pass;
+mod sets;
 mod writes;
 
 use std::collections::HashMap;
@@ -16,6 +18,8 @@ use std::time::{Duration, Instant};
 
 use firesteel_api::{ExecutorGrant, names};
 use futures::StreamExt;
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::DeserializeGuard;
 use kube::runtime::events::Recorder;
@@ -30,6 +34,7 @@ use tokio_util::sync::CancellationToken;
 use budget::Budget;
 use index::{AppKey, Index};
 use pass::State;
+use sets::Sets;
 
 /// Who events come from.
 const REPORTER: &str = "firesteel-executors";
@@ -62,6 +67,7 @@ struct Allocator {
     client: Client,
     options: ExecutorOptions,
     index: Index,
+    sets: Sets,
     budget: Budget,
     creating: Semaphore,
     recorder: Recorder,
@@ -79,6 +85,11 @@ impl Allocator {
 
     fn forget(&self, uid: &str) {
         self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
+    }
+
+    /// Executors of all applications that were asked for and do not run yet.
+    fn pending(&self) -> usize {
+        self.index.pending() + self.sets.unmade(&self.index)
     }
 
     /// Asks for a pass.
@@ -121,6 +132,17 @@ impl Paced {
     }
 }
 
+/// The objects of a kind in one namespace, or all.
+fn within<K>(client: &Client, namespace: Option<&str>) -> Api<K>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType: Default>,
+{
+    match namespace {
+        Some(namespace) => Api::namespaced(client.clone(), namespace),
+        None => Api::all(client.clone()),
+    }
+}
+
 /// Looks after the executors of one namespace, or all.
 pub(crate) async fn look_after(
     client: Client,
@@ -128,15 +150,16 @@ pub(crate) async fn look_after(
     namespace: Option<String>,
     until: CancellationToken,
 ) {
-    let (grants, pods): (Api<Grant>, Api<Pod>) = match &namespace {
-        Some(namespace) => (Api::namespaced(client.clone(), namespace), Api::namespaced(client.clone(), namespace)),
-        None => (Api::all(client.clone()), Api::all(client.clone())),
-    };
+    let (grants, pods): (Api<Grant>, Api<Pod>) =
+        (within(&client, namespace.as_deref()), within(&client, namespace.as_deref()));
+    let replica_sets: Api<ReplicaSet> = within(&client, namespace.as_deref());
+    let stateful_sets: Api<StatefulSet> = within(&client, namespace.as_deref());
     let (pokes, triggers) = mpsc::unbounded_channel();
     let allocator = Arc::new(Allocator {
         recorder: Recorder::new(client.clone(), REPORTER.into()),
         client,
         index: Index::default(),
+        sets: Sets::default(),
         budget: Budget::new(options.per_second),
         creating: Semaphore::new(options.parallel),
         options,
@@ -170,19 +193,17 @@ pub(crate) async fn look_after(
         .reflect(writer)
         .touched_objects();
 
+    let paced = Paced::default();
+    let poke_all = |touched: Vec<AppKey>| {
+        let known = by_app.lock().unwrap_or_else(PoisonError::into_inner);
+        touched.iter().filter_map(|key| known.get(key)).for_each(|app| paced.poke(app.clone(), &allocator));
+    };
     let follow_pods = async {
         let config = watcher::Config::default().labels(names::LABEL_ALLOCATOR);
         let mut events = watch(pods, config).default_backoff().boxed();
-        let paced = Paced::default();
         while let Some(event) = events.next().await {
             match event {
-                Ok(event) => {
-                    let touched = allocator.index.apply(event);
-                    let known = by_app.lock().unwrap_or_else(PoisonError::into_inner);
-                    for app in touched.iter().filter_map(|key| known.get(key)) {
-                        paced.poke(app.clone(), &allocator);
-                    }
-                }
+                Ok(event) => poke_all(allocator.index.apply(event)),
                 Err(error) => tracing::warn!(%error, "the watch of executors is interrupted"),
             }
         }
@@ -201,6 +222,8 @@ pub(crate) async fn look_after(
     tokio::select! {
         () = control => {}
         () = follow_pods => {}
+        () = sets::follow(&allocator.sets, replica_sets, &poke_all) => {}
+        () = sets::follow(&allocator.sets, stateful_sets, &poke_all) => {}
         () = async { until.cancelled().await; tokio::time::sleep(Duration::from_secs(30)).await } => {}
     }
 }

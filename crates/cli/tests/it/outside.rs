@@ -90,11 +90,27 @@ fn no_secret_stands_in_a_grant() {
 }
 
 #[test]
+fn sets_are_granted_with_members_that_start_again() {
+    for (value, strategy) in
+        [("replicaset", "replicaset"), ("firesteel-replicaset", "replicaset"), ("firesteel-statefulset", "statefulset")]
+    {
+        let items = items(&[(ALLOCATOR, value)]);
+        let grant = of_kind(&items, "ExecutorGrant")[0];
+        assert_eq!(grant["spec"]["strategy"], strategy);
+        assert_eq!(grant["spec"]["template"]["spec"]["restartPolicy"], "Always");
+    }
+}
+
+#[test]
 fn what_cannot_be_had_is_refused_before_anything_is_made() {
-    for value in ["replicaset", "firesteel-replicaset", "firesteel-statefulset"] {
-        let ran = firesteel(pi("k8s://https://192.0.2.1:6443", &[(ALLOCATOR, value)])).run();
+    let volume = "spark.kubernetes.executor.volumes.persistentVolumeClaim.spark-local-dir-1";
+    let (claim, path) = (format!("{volume}.options.claimName"), format!("{volume}.mount.path"));
+    let with_claims = [(ALLOCATOR, "replicaset"), (claim.as_str(), "OnDemand"), (path.as_str(), "/data")];
+    let dynamic = [(ALLOCATOR, "firesteel-statefulset"), ("spark.dynamicAllocation.enabled", "true")];
+    for (conf, words) in [(&with_claims[..], "PersistentVolumeClaim"), (&dynamic[..], "firesteel-replicaset")] {
+        let ran = firesteel(pi("k8s://https://192.0.2.1:6443", conf)).run();
         assert_eq!(ran.code, Some(2), "{ran:?}");
-        assert!(ran.refusal().contains("allocator=firesteel"), "{ran:?}");
+        assert!(ran.refusal().contains(words), "{ran:?}");
     }
 }
 

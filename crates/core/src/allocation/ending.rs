@@ -73,6 +73,11 @@ pub fn of_missing() -> Ending {
     taken(-1, "its pod is gone: it was deleted, or its node was removed")
 }
 
+/// The end of an executor in whose pod another one is.
+pub fn of_restarted() -> Ending {
+    taken(-1, "its container was started again as another executor")
+}
+
 /// The end of an executor whose pod should have ended long ago.
 pub fn of_overdue(pod: &ExecutorPod) -> Ending {
     let words = pod.disruption.as_ref().map_or_else(

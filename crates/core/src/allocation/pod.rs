@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use firesteel_api::names;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::driver_pod::{Words, waiting};
@@ -11,8 +11,8 @@ use crate::driver_pod::{Words, waiting};
 /// An executor pod, as far as decisions depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecutorPod {
-    /// The executor's id, by its label.
-    pub id: u64,
+    /// The executor's id, by its label; that of a member of a set by its address, see [`super::sets::identify`].
+    pub id: Option<u64>,
     /// The resource profile, by its label.
     pub profile: String,
     pub name: String,
@@ -29,6 +29,27 @@ pub struct ExecutorPod {
     pub inactive: bool,
     /// Claims its volumes refer to.
     pub claims: Vec<String>,
+    /// What only pods of sets have.
+    pub member: Option<Member>,
+}
+
+/// A pod that a set made: its container is started again in place, and is another executor each time.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Member {
+    /// The uid of the set.
+    pub set: String,
+    /// The executor it is labelled with.
+    pub label: Option<u64>,
+    /// How many containers had ended in it when it was labelled, by its annotation: their ends are accounted for.
+    pub accounted: u32,
+    /// How many containers have ended in it.
+    pub ends: u32,
+    /// How the last of them ended.
+    pub last: Option<End>,
+    /// Executors that were in it and have ended, whose ends are to be told; see [`super::sets::identify`].
+    pub former: Vec<u64>,
+    /// Marked as the first to go when the set shrinks.
+    pub cheap: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,18 +77,23 @@ pub struct End {
 }
 
 impl ExecutorPod {
-    /// Reads a pod; `None` if it has no executor id. `container` is the one that Spark runs in.
+    /// Reads a pod; `None` if it has no executor id and no set. `container` is the one that Spark runs in.
     pub fn read(pod: &Pod, container: &str) -> Option<Self> {
         let meta = &pod.metadata;
         let none = BTreeMap::new();
         let labels = meta.labels.as_ref().unwrap_or(&none);
-        let id = labels.get(names::LABEL_EXECUTOR_ID)?.parse().ok()?;
+        let id = labels.get(names::LABEL_EXECUTOR_ID).and_then(|id| id.parse().ok());
         let created = meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0);
         let empty = PodStatus::default();
         let status = pod.status.as_ref().unwrap_or(&empty);
         let conditions = status.conditions.as_deref().unwrap_or_default();
         let disruption = conditions.iter().find(|c| c.type_ == "DisruptionTarget" && c.status == "True");
         let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
+        let spark = spark(status, container);
+        let member = member(pod, id, spark);
+        if id.is_none() && member.is_none() {
+            return None;
+        }
         Some(ExecutorPod {
             id,
             profile: labels.get(names::LABEL_EXECUTOR_PROFILE).cloned().unwrap_or_else(|| "0".to_owned()),
@@ -76,7 +102,7 @@ impl ExecutorPod {
             node: pod.spec.as_ref().and_then(|s| s.node_name.clone()),
             address: status.pod_ip.clone(),
             created,
-            state: state(status, container, created),
+            state: state(status, spark, created, member.is_some()),
             leaving_by: meta.deletion_timestamp.as_ref().map(|t| t.0),
             disruption: disruption.map(|c| Words {
                 reason: c.reason.clone().unwrap_or_default(),
@@ -84,7 +110,29 @@ impl ExecutorPod {
             }),
             inactive: labels.get(names::LABEL_EXECUTOR_INACTIVE).is_some_and(|v| v == "true"),
             claims: volumes.filter_map(|v| v.persistent_volume_claim.as_ref()).map(|c| c.claim_name.clone()).collect(),
+            member,
         })
+    }
+
+    /// What is left of a member that is gone: an ended pod, if it tells why it ended.
+    pub fn departed(mut self) -> Option<Self> {
+        let member = self.member.as_mut()?;
+        let ended = member.ends > member.accounted;
+        if !matches!(self.state, State::Ended(_)) {
+            if !ended && self.disruption.is_none() {
+                return None;
+            }
+            let unknown = || End { code: -1, reason: String::new(), message: String::new(), pod: None };
+            let end = member.last.clone().filter(|_| ended).unwrap_or_else(unknown);
+            self.state = State::Ended(end);
+        }
+        member.ends = member.ends.max(member.accounted.saturating_add(1));
+        Some(self)
+    }
+
+    /// Every executor it is, or is labelled with.
+    pub fn ids(&self) -> impl Iterator<Item = u64> {
+        self.id.into_iter().chain(self.member.as_ref().and_then(|member| member.label))
     }
 
     /// Counts towards what is wanted: it works, or may come to.
@@ -98,32 +146,68 @@ impl ExecutorPod {
     }
 }
 
-fn state(status: &PodStatus, container: &str, created: Timestamp) -> State {
+/// The status of the container that Spark runs in.
+fn spark<'a>(status: &'a PodStatus, container: &str) -> Option<&'a ContainerStatus> {
     let statuses = status.container_statuses.as_deref().unwrap_or_default();
-    let spark = statuses.iter().find(|c| c.name == container).or(match statuses {
+    statuses.iter().find(|c| c.name == container).or(match statuses {
         [only] => Some(only),
         _ => None,
-    });
+    })
+}
+
+fn state(status: &PodStatus, spark: Option<&ContainerStatus>, created: Timestamp, restarts: bool) -> State {
     let pod = status
         .reason
         .clone()
         .filter(|r| !r.is_empty())
         .map(|reason| Words { reason, message: status.message.clone().unwrap_or_default() });
     let terminated = spark.and_then(|c| c.state.as_ref()?.terminated.as_ref());
-    if let Some(end) = terminated {
-        return State::Ended(End {
-            code: end.exit_code,
-            reason: end.reason.clone().unwrap_or_default(),
-            message: end.message.clone().unwrap_or_default(),
-            pod,
-        });
+    let phase = status.phase.as_deref();
+    if let Some(terminated) = terminated
+        && (!restarts || matches!(phase, Some("Failed" | "Succeeded")))
+    {
+        return State::Ended(End { pod, ..end(terminated) });
     }
-    match status.phase.as_deref() {
+    let running = spark.is_none_or(|c| c.state.as_ref().is_none_or(|s| s.running.is_some()));
+    match phase {
         Some("Failed") => State::Ended(End { code: -1, reason: String::new(), message: String::new(), pod }),
         Some("Succeeded") => State::Ended(End { code: 0, reason: String::new(), message: String::new(), pod }),
-        Some("Running") => State::Running { since: started(spark).unwrap_or(created) },
-        _ => State::Pending { scheduled: is_scheduled(status), waiting: waiting(status) },
+        Some("Running") if !restarts || running => State::Running { since: started(spark).unwrap_or(created) },
+        _ => State::Pending { scheduled: is_scheduled(status) || terminated.is_some(), waiting: waiting(status) },
     }
+}
+
+fn end(terminated: &ContainerStateTerminated) -> End {
+    End {
+        code: terminated.exit_code,
+        reason: terminated.reason.clone().unwrap_or_default(),
+        message: terminated.message.clone().unwrap_or_default(),
+        pod: None,
+    }
+}
+
+fn member(pod: &Pod, label: Option<u64>, spark: Option<&ContainerStatus>) -> Option<Member> {
+    let meta = &pod.metadata;
+    let is_set = |kind: &str| matches!(kind, "ReplicaSet" | "StatefulSet");
+    let mut owners = meta.owner_references.iter().flatten();
+    let set = owners.find(|owner| owner.controller == Some(true) && is_set(&owner.kind))?;
+    let annotation = |name: &str| meta.annotations.as_ref().and_then(|a| a.get(name));
+    let terminated = spark.and_then(|c| c.state.as_ref()?.terminated.as_ref());
+    let running = spark.is_some_and(|c| c.state.as_ref().is_some_and(|s| s.running.is_some()));
+    let before = spark.and_then(|c| c.last_state.as_ref()?.terminated.as_ref());
+    let over = pod.status.as_ref().is_some_and(|s| matches!(s.phase.as_deref(), Some("Failed" | "Succeeded")));
+    // The count is that of containers made after the first; the last of them may have ended as well.
+    let restarts = spark.map_or(0, |c| u32::try_from(c.restart_count).unwrap_or_default());
+    let ended = over || terminated.is_some() || (!running && before.is_some());
+    Some(Member {
+        set: set.uid.clone(),
+        label,
+        accounted: annotation(names::ANNOTATION_ACCOUNTED).and_then(|n| n.parse().ok()).unwrap_or_default(),
+        ends: restarts.saturating_add(u32::from(ended)),
+        last: terminated.or(before).map(end),
+        former: Vec::new(),
+        cheap: annotation(names::ANNOTATION_DELETION_COST).is_some_and(|cost| cost.starts_with('-')),
+    })
 }
 
 fn started(container: Option<&ContainerStatus>) -> Option<Timestamp> {

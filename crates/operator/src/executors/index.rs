@@ -25,6 +25,9 @@ pub(super) struct AppPods {
     pub(super) driver: Option<DriverPod>,
     /// By name.
     pub(super) executors: BTreeMap<String, ExecutorPod>,
+    /// Members of sets that are gone, whose end tells why: their controllers are quick to clear away what failed. By uid,
+    /// until a pass has seen them.
+    pub(super) departed: BTreeMap<String, ExecutorPod>,
     /// Executors being created, with their profiles.
     pub(super) in_flight: BTreeMap<u64, String>,
     /// Claims of executors being created.
@@ -82,7 +85,9 @@ impl Index {
                 // Events may have been compressed: this is also the first time the pod is seen.
                 put(entry, &pod);
                 let name = pod.metadata.name.unwrap_or_default();
-                entry.executors.remove(&name);
+                if let Some(gone) = entry.executors.remove(&name).and_then(ExecutorPod::departed) {
+                    entry.departed.insert(gone.uid.clone(), gone);
+                }
                 if entry.driver.as_ref().is_some_and(|d| Some(&d.uid) == pod.metadata.uid.as_ref()) {
                     entry.driver = None;
                 }
@@ -104,8 +109,9 @@ impl Index {
                 touched.push(key.clone());
             }
             let entry = apps.entry(key).or_default();
-            let present: Vec<u64> = entry.executors.values().map(|p| p.id).collect();
+            let present: Vec<u64> = entry.executors.values().filter_map(|p| p.id).collect();
             entry.in_flight.extend(pods.in_flight.into_iter().filter(|(id, _)| !present.contains(id)));
+            entry.departed.extend(pods.departed);
             entry.claims_in_flight.extend(pods.claims_in_flight.into_iter().filter(|(id, _)| !present.contains(id)));
         }
         touched
@@ -114,6 +120,13 @@ impl Index {
     /// Everything known of one application's pods.
     pub(super) fn of(&self, key: &AppKey) -> AppPods {
         lock(&self.apps).get(key).cloned().unwrap_or_default()
+    }
+
+    /// Forgets members that are gone: what they tell is written down.
+    pub(super) fn forget(&self, key: &AppKey, seen: &BTreeMap<String, ExecutorPod>) {
+        if let Some(entry) = lock(&self.apps).get_mut(key) {
+            entry.departed.retain(|uid, _| !seen.contains_key(uid));
+        }
     }
 
     /// Notes creations that are about to be asked for.
@@ -145,6 +158,17 @@ impl Index {
         let waits = |pod: &&ExecutorPod| pod.is_live() && matches!(pod.state, State::Pending { .. });
         lock(&self.apps).values().map(|app| app.in_flight.len() + app.executors.values().filter(waits).count()).sum()
     }
+
+    /// How many live members each set has, by the set's uid.
+    pub(super) fn members(&self) -> HashMap<String, usize> {
+        let mut counts = HashMap::new();
+        let apps = lock(&self.apps);
+        let live = apps.values().flat_map(|app| app.executors.values()).filter(|pod| pod.is_live());
+        for member in live.filter_map(|pod| pod.member.as_ref()) {
+            *counts.entry(member.set.clone()).or_default() += 1;
+        }
+        counts
+    }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -170,8 +194,10 @@ fn put(app: &mut AppPods, pod: &Pod) {
     let annotations = pod.metadata.annotations.as_ref();
     let container = annotations.and_then(|a| a.get(MAIN_CONTAINER)).map_or(names::EXECUTOR_CONTAINER, String::as_str);
     if let Some(executor) = ExecutorPod::read(pod, container) {
-        app.in_flight.remove(&executor.id);
-        app.claims_in_flight.remove(&executor.id);
+        if let Some(id) = executor.id {
+            app.in_flight.remove(&id);
+            app.claims_in_flight.remove(&id);
+        }
         app.executors.insert(executor.name.clone(), executor);
     }
 }
@@ -194,6 +220,29 @@ mod tests {
             "spec": {"containers": []}, "status": {"phase": phase},
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_member_that_is_gone_is_remembered_with_its_reason_until_it_was_seen() {
+        let mut member = pod(1, "Running");
+        member.metadata.owner_references =
+            serde_json::from_value(json!([{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "s", "uid": "s1",
+                "controller": true}]))
+            .unwrap();
+        let index = Index::default();
+        let key = ("n".to_owned(), "spark-1".to_owned());
+        index.apply(Event::Apply(member.clone()));
+        index.apply(Event::Delete(member.clone()));
+        assert!(index.of(&key).departed.is_empty(), "it tells no reason");
+        index.apply(Event::Apply(pod(2, "Running")));
+        index.apply(Event::Apply(member.clone()));
+        let status = member.status.as_mut().unwrap();
+        (status.phase, status.reason) = (Some("Failed".to_owned()), Some("Evicted".to_owned()));
+        index.apply(Event::Delete(member));
+        let departed = index.of(&key).departed;
+        assert!(matches!(&departed["u1"].state, State::Ended(end) if end.pod.is_some()), "{departed:?}");
+        index.forget(&key, &departed);
+        assert!(index.of(&key).departed.is_empty());
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use firesteel_api::executors::{ExecutorGrantStatus, ExecutorLedgerStatus, LedgerCounts};
+use firesteel_api::executors::{ExecutorGrantStatus, ExecutorLedgerStatus, LedgerCounts, Strategy};
 use firesteel_api::{ExecutorGrant, names};
+use firesteel_core::allocation::sets::{ExecutorSet, identify};
 use firesteel_core::allocation::{self, Decision, Driver, Memory, Note, Sight, nodes};
 use firesteel_core::driver_pod::DriverPod;
 use k8s_openapi::api::core::v1::ObjectReference;
@@ -18,7 +19,7 @@ use tracing::Instrument;
 
 use super::index::{self, AppKey, AppPods};
 use super::writes::{self, Creation, Refusal};
-use super::{Allocator, App};
+use super::{Allocator, App, sets};
 use crate::error::Error;
 
 /// A pass that takes longer is given up and tried again.
@@ -28,6 +29,9 @@ const LONGEST_PASS: Duration = Duration::from_secs(60);
 const NEWS: Duration = Duration::from_secs(3);
 /// A deletion that has had no effect for so long is asked for again.
 const DELETE_AGAIN: Duration = Duration::from_secs(10);
+
+/// How soon to look again while the sets are being listed for the first time.
+const NOT_LISTED: Duration = Duration::from_millis(200);
 
 /// What is kept of one application between passes.
 #[derive(Debug, Default)]
@@ -45,6 +49,8 @@ pub(super) struct State {
     written: Option<Instant>,
     /// Deletions that were asked for and are not seen yet: pods by uid, whether at once, and when.
     sent: HashMap<(String, bool), Instant>,
+    /// What only sets need.
+    sets: sets::Written,
     over: bool,
 }
 
@@ -110,27 +116,58 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
     let driver = driver(grant, &pods, &mut old);
     let unset = ExecutorGrantStatus::default();
     let demand = grant.status.as_ref().unwrap_or(&unset);
-    let executors: Vec<_> = pods.executors.values().cloned().collect();
+    let Some(known) = allocator.sets.of(grant.spec.strategy, &key, old.driver_uid.as_deref()) else {
+        return Ok(Action::requeue(NOT_LISTED));
+    };
+    let seen: Vec<ExecutorSet> = known.iter().map(|each| each.set.clone()).collect();
+    let executors: Vec<_> = pods.executors.values().chain(pods.departed.values()).cloned().collect();
+    let executors = identify(&grant.spec, demand, &old, &seen, executors);
     state.memory.in_flight.clone_from(&pods.in_flight);
     state.memory.observe(demand, &executors, now);
-    let sight =
-        Sight { grant: &grant.spec, demand, ledger: &old, driver, pods: &executors, memory: &state.memory, now };
+    let sight = Sight {
+        grant: &grant.spec,
+        demand,
+        ledger: &old,
+        driver,
+        pods: &executors,
+        sets: &seen,
+        memory: &state.memory,
+        now,
+    };
     let mut decision = allocation::step(&sight);
     let again = hold(&mut decision, &mut state, now);
 
     let asked: u32 = decision.missing.iter().map(|(_, n)| n).sum();
-    let room = allocator.options.most_pending.saturating_sub(allocator.index.pending());
+    let room = allocator.options.most_pending.saturating_sub(allocator.pending());
     let (slots, retry) = allocator.budget.take(&key, asked, room, Instant::now());
-    let made = allocation::reserve(&mut decision.ledger, &decision.missing, slots);
+    let made = match grant.spec.strategy {
+        Strategy::Pods => allocation::reserve(&mut decision.ledger, &decision.missing, slots),
+        Strategy::ReplicaSet | Strategy::StatefulSet => {
+            allocation::sets::grow(&mut decision.sizes, &decision.missing, slots);
+            Vec::new()
+        }
+    };
     state.floor = state.floor.max(decision.ledger.reserved_through);
 
     let later = if decision.over { None } else { postponed(&old, &decision.ledger, state.written, Instant::now()) };
     if later.is_none() {
         write_ledger(grant, allocator, &mut state, &decision.ledger).await?;
     }
+    allocator.index.forget(&key, &pods.departed);
     let retry = retry.into_iter().chain(later).min();
     tell(allocator, grant, pods.driver.as_ref(), &decision.notes).await;
     let claims = claims(grant, allocator, &mut state, &pods, &decision).await?;
+    if grant.spec.strategy != Strategy::Pods {
+        sets::mark_members(&allocator.client, &key.0, &mut state.sets, &decision.marks).await?;
+        let (driver, written) = (pods.driver.as_ref(), &mut state.sets);
+        let nodes = nodes::avoided(&decision.ledger.avoided_nodes, now);
+        let refusal =
+            allocator.sets.carry_out(&allocator.client, grant, driver, &decision.sizes, &nodes, &known, written);
+        if let Err(refusal) = refusal.await {
+            refused(grant, allocator, &mut state, refusal).await;
+            return Ok(Action::requeue(Duration::from_millis(50)));
+        }
+    }
     remove(grant, allocator, &mut state, &pods, &mut decision).await?;
     if let Some(driver) = pods.driver.as_ref().filter(|_| !made.is_empty()) {
         create(grant, allocator, &key, driver, &mut state, made, claims, now);
@@ -355,7 +392,9 @@ fn create(
                 let _permit = allocator.creating.acquire().await;
                 if let Err(refusal) = creation.make(&allocator.client, &key.0).await {
                     allocator.index.abandon(&key, id);
-                    refused(&grant, &allocator, id, refusal).await;
+                    let state = allocator.state(&grant);
+                    refused(&grant, &allocator, &mut *state.lock().await, refusal).await;
+                    allocator.poke(App::new(&grant.name_any()).within(&key.0));
                 }
             }
             .in_current_span(),
@@ -363,11 +402,9 @@ fn create(
     }
 }
 
-/// Follows up on an executor that the cluster would not take.
-async fn refused(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>, id: u64, refusal: Refusal) {
+/// Follows up on executors that the cluster would not take.
+async fn refused(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>, state: &mut State, refusal: Refusal) {
     let now = Timestamp::now();
-    let state = allocator.state(grant);
-    let mut state = state.lock().await;
     let fresh = state.hold.as_ref().is_none_or(|hold| hold.until <= now);
     let row = state.hold.as_ref().map_or(0, |hold| hold.row);
     let (reason, why, wait) = match refusal {
@@ -382,22 +419,20 @@ async fn refused(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>, id: u64
                 let live = allocator.index.of(&(grant.namespace().unwrap_or_default(), grant.spec.app_id.clone()));
                 let any_live = live.executors.values().any(allocation::pod::ExecutorPod::is_live);
                 allocation::refused(&mut status, &why, any_live, now);
-                if let Err(error) = write_ledger(grant, allocator, &mut state, &status).await {
-                    tracing::warn!(%error, "cannot write down why executor {id} was refused");
+                if let Err(error) = write_ledger(grant, allocator, state, &status).await {
+                    tracing::warn!(%error, "cannot write down why an executor was refused");
                 }
             }
             ("Refused", why, Duration::from_secs(1 << row.min(5)))
         }
     };
     if fresh {
-        tracing::warn!(reason, executor = id, "{why}");
+        tracing::warn!(reason, "{why}");
         let until = now + k8s_openapi::jiff::SignedDuration::try_from(wait).unwrap_or_default();
         let note = Note { warning: true, reason, text: why.clone() };
         state.hold = Some(Hold { until, reason, why, row: row + 1 });
-        drop(state);
         tell(allocator, grant, None, &[note]).await;
     }
-    allocator.poke(App::new(&grant.name_any()).within(&grant.namespace().unwrap_or_default()));
 }
 
 /// Labels by which everything of an application is found.

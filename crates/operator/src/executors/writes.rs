@@ -177,38 +177,11 @@ impl Creation {
         free: &mut BTreeSet<String>,
     ) -> Self {
         let spec = &grant.spec;
-        let template = Pod {
-            metadata: spec.template.metadata.clone().unwrap_or_default(),
-            spec: spec.template.spec.clone(),
-            ..Pod::default()
-        };
-        let profile = Profile {
-            id: profile.parse().unwrap_or_default(),
-            cores: demand.cores,
-            cpu: demand.cpu.clone().unwrap_or_else(|| demand.cores.to_string()),
-            cpu_limit: demand.cpu_limit.clone(),
-            memory: demand.memory.clone(),
-            resources: demand.resources.clone(),
-            env: demand.env.clone(),
-        };
-        let mut pod = executor::executor(&template, &spec.container, id, &profile, &spec.name_prefix);
-        let owner = OwnerReference {
-            api_version: "v1".to_owned(),
-            kind: "Pod".to_owned(),
-            name: driver.name.clone(),
-            uid: driver.uid.clone(),
-            controller: Some(true),
-            block_owner_deletion: None,
-        };
+        let mut pod =
+            executor::executor(&template(spec), &spec.container, id, &profile_of(profile, demand), &spec.name_prefix);
+        let owner = owner(driver);
         pod.metadata.owner_references.get_or_insert_default().push(owner.clone());
-        let labels = pod.metadata.labels.get_or_insert_default();
-        labels.insert(names::LABEL_ALLOCATOR.to_owned(), "firesteel".to_owned());
-        labels.insert(names::LABEL_APP_SELECTOR.to_owned(), spec.app_id.clone());
-        labels.insert(names::LABEL_ROLE.to_owned(), "executor".to_owned());
-        if spec.container != names::EXECUTOR_CONTAINER {
-            let annotations = pod.metadata.annotations.get_or_insert_default();
-            annotations.insert("kubectl.kubernetes.io/default-container".to_owned(), spec.container.clone());
-        }
+        mark(&mut pod.metadata, spec);
         nodes::keep_away(&mut pod, avoided);
         let (claims, claim_names) = claims(spec, id, &owner, &mut pod, free);
         Creation { pod, claims, claim_names }
@@ -224,25 +197,79 @@ impl Creation {
     }
 }
 
+/// What the driver says about a profile.
+pub(super) fn profile_of(profile: &str, demand: &ProfileDemand) -> Profile {
+    Profile {
+        id: profile.parse().unwrap_or_default(),
+        cores: demand.cores,
+        cpu: demand.cpu.clone().unwrap_or_else(|| demand.cores.to_string()),
+        cpu_limit: demand.cpu_limit.clone(),
+        memory: demand.memory.clone(),
+        resources: demand.resources.clone(),
+        env: demand.env.clone(),
+    }
+}
+
+/// The driver as the owner of what is made for it.
+pub(super) fn owner(driver: &DriverPod) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Pod".to_owned(),
+        name: driver.name.clone(),
+        uid: driver.uid.clone(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    }
+}
+
+/// Labels by which executor pods are found, and the name of Spark's container if it is not the usual one.
+pub(super) fn mark(meta: &mut ObjectMeta, spec: &ExecutorGrantSpec) {
+    let labels = meta.labels.get_or_insert_default();
+    labels.insert(names::LABEL_ALLOCATOR.to_owned(), "firesteel".to_owned());
+    labels.insert(names::LABEL_APP_SELECTOR.to_owned(), spec.app_id.clone());
+    labels.insert(names::LABEL_ROLE.to_owned(), "executor".to_owned());
+    if spec.container != names::EXECUTOR_CONTAINER {
+        let annotations = meta.annotations.get_or_insert_default();
+        annotations.insert("kubectl.kubernetes.io/default-container".to_owned(), spec.container.clone());
+    }
+}
+
+/// The template of a grant as a pod.
+pub(super) fn template(spec: &ExecutorGrantSpec) -> Pod {
+    Pod {
+        metadata: spec.template.metadata.clone().unwrap_or_default(),
+        spec: spec.template.spec.clone(),
+        ..Pod::default()
+    }
+}
+
 async fn post<K>(api: &Api<K>, object: &K) -> Result<(), Refusal>
 where
     K: Resource<DynamicType = ()> + Clone + serde::Serialize + serde::de::DeserializeOwned + std::fmt::Debug,
 {
-    let error = match api.create(&PostParams::default(), object).await {
-        Ok(_) => return Ok(()),
-        Err(error) => error,
-    };
-    let why = format!("{} {}: {}", K::kind(&()), object.name_any(), words(&error));
-    match class(&error) {
-        Class::Exists => Ok(()),
-        Class::Refused if why.contains("exceeded quota") => Err(Refusal::Quota(why)),
-        Class::Refused | Class::Missing | Class::Conflict => Err(Refusal::Final(why)),
-        Class::Transient => {
-            let retry_after = match &error {
-                kube::Error::Api(status) => status.details.as_ref().map(|d| d.retry_after_seconds).filter(|s| *s > 0),
-                _ => None,
-            };
-            Err(Refusal::Later { why, retry_after: retry_after.map(|s| Duration::from_secs(u64::from(s))) })
+    match api.create(&PostParams::default(), object).await {
+        Ok(_) => Ok(()),
+        Err(error) if class(&error) == Class::Exists => Ok(()),
+        Err(error) => Err(Refusal::of(&error, &format!("{} {}", K::kind(&()), object.name_any()))),
+    }
+}
+
+impl Refusal {
+    /// What an error means for `what`.
+    pub(super) fn of(error: &kube::Error, what: &str) -> Self {
+        let why = format!("{what}: {}", words(error));
+        match class(error) {
+            Class::Refused if why.contains("exceeded quota") => Refusal::Quota(why),
+            Class::Refused | Class::Missing | Class::Conflict | Class::Exists => Refusal::Final(why),
+            Class::Transient => {
+                let retry_after = match error {
+                    kube::Error::Api(status) => {
+                        status.details.as_ref().map(|d| d.retry_after_seconds).filter(|s| *s > 0)
+                    }
+                    _ => None,
+                };
+                Refusal::Later { why, retry_after: retry_after.map(|s| Duration::from_secs(u64::from(s))) }
+            }
         }
     }
 }

@@ -19,26 +19,26 @@ use crate::fixture::{Fixture, PATIENCE, block_on, container, start};
 use crate::killer::{self, Point};
 
 /// One application with its executors outside, and its driver's bridge.
-struct Stage {
-    f: Fixture,
+pub(crate) struct Stage {
+    pub(crate) f: Fixture,
     /// The API as the driver sees it.
     driver: Client,
-    grants: Api<ExecutorGrant>,
-    ledgers: Api<ExecutorLedger>,
+    pub(crate) grants: Api<ExecutorGrant>,
+    pub(crate) ledgers: Api<ExecutorLedger>,
 }
 
-const APP: &str = "pi";
-const GRANT: &str = "pi-driver";
+pub(crate) const APP: &str = "pi";
+pub(crate) const GRANT: &str = "pi-driver";
 /// What drivers run as: no right on pods.
 const ACCOUNT: &str = "outside";
 
 impl Stage {
-    async fn new(prefix: &str, patch: &Value) -> Option<Stage> {
+    pub(crate) async fn new(prefix: &str, patch: &Value) -> Option<Stage> {
         let f = Fixture::new(prefix).await?;
         Some(Stage::on(f, patch).await)
     }
 
-    async fn on(f: Fixture, patch: &Value) -> Stage {
+    pub(crate) async fn on(f: Fixture, patch: &Value) -> Stage {
         let ns = f.namespace.name();
         account(&f.client, ns).await;
         let mut spec = json!({
@@ -58,7 +58,7 @@ impl Stage {
     }
 
     /// What the bridge publishes.
-    async fn publish(&self, status: &Value) {
+    pub(crate) async fn publish(&self, status: &Value) {
         self.try_publish(&self.driver, GRANT, status).await.unwrap();
     }
 
@@ -68,7 +68,7 @@ impl Stage {
         grants.patch_status(grant, &PatchParams::default(), &patch).await.map(|_| ())
     }
 
-    async fn want(&self, wanted: u32) {
+    pub(crate) async fn want(&self, wanted: u32) {
         let env = json!({"SPARK_DRIVER_URL": "spark://d:7078", "SPARK_JAVA_OPT_0": "-Dx=EXECID"});
         self.publish(&json!({"profiles": {"0": {
             "wanted": wanted, "cores": 1, "cpu": "1", "memory": "1408Mi", "env": env}}}))
@@ -76,7 +76,11 @@ impl Stage {
     }
 
     /// Waits until the ledger satisfies a condition.
-    async fn ledger(&self, what: &str, condition: impl Fn(&ExecutorLedgerStatus) -> bool) -> ExecutorLedgerStatus {
+    pub(crate) async fn ledger(
+        &self,
+        what: &str,
+        condition: impl Fn(&ExecutorLedgerStatus) -> bool,
+    ) -> ExecutorLedgerStatus {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             let ledger = self.ledgers.get_opt(GRANT).await.unwrap().and_then(|l| l.status).unwrap_or_default();
@@ -132,7 +136,7 @@ impl Stage {
     }
 }
 
-fn named(state: &Value) -> Value {
+pub(crate) fn named(state: &Value) -> Value {
     let mut status = container(state);
     status["name"] = json!("spark-kubernetes-executor");
     status

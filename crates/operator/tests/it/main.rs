@@ -7,6 +7,7 @@ mod applications;
 mod around;
 mod causes;
 mod crash;
+mod executor_sets;
 mod executors;
 mod faults;
 mod fixture;

@@ -125,18 +125,35 @@ fn d14_the_role_has_every_right_that_the_operator_uses() {
         f.driver("pi", 3).await;
         f.end_driver("pi", 0).await;
 
-        let sparks = json!({"spark.kubernetes.allocation.pods.allocator": "firesteel"});
-        f.create("out", &json!({"sparkConf": sparks, "executor": {"nodeSelector": {"no": "where"}}})).await;
-        f.driver("out", 1).await;
-        f.run_driver("out").await;
         let grants: Api<ExecutorGrant> = Api::namespaced(f.client.clone(), f.namespace.name());
-        let demand = json!({"status": {"profiles": {"0": {"wanted": 1, "cores": 1, "cpu": "1", "memory": "1408Mi"}}}});
-        grants.patch_status("out-driver", &PatchParams::default(), &Patch::Merge(&demand)).await.unwrap();
+        let wants =
+            |n: u32| json!({"status": {"profiles": {"0": {"wanted": n, "cores": 1, "cpu": "1", "memory": "1408Mi"}}}});
+        let ways = [("out", "firesteel"), ("replicas", "firesteel-replicaset"), ("stateful", "firesteel-statefulset")];
+        for (name, allocator) in ways {
+            let sparks = json!({"spark.kubernetes.allocation.pods.allocator": allocator});
+            f.create(name, &json!({"sparkConf": sparks, "executor": {"nodeSelector": {"no": "where"}}})).await;
+            f.driver(name, 1).await;
+            f.run_driver(name).await;
+            let demand = Patch::Merge(wants(1));
+            grants.patch_status(&format!("{name}-driver"), &PatchParams::default(), &demand).await.unwrap();
+        }
         let executors = ListParams::default().labels("spark-role=executor");
         let deadline = tokio::time::Instant::now() + PATIENCE;
-        while f.pods.list(&executors).await.unwrap().items.is_empty() || f.apps.get_opt("pi").await.unwrap().is_some() {
+        while f.pods.list(&executors).await.unwrap().items.len() < 3 || f.apps.get_opt("pi").await.unwrap().is_some() {
             let denied = forbidden.lock().unwrap().clone();
-            assert!(tokio::time::Instant::now() < deadline, "no executor, or pi is still there; forbidden: {denied:?}");
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "no executors, or pi is still there; forbidden: {denied:?}"
+            );
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        for (name, _) in ways {
+            let demand = Patch::Merge(wants(0));
+            grants.patch_status(&format!("{name}-driver"), &PatchParams::default(), &demand).await.unwrap();
+        }
+        while !f.pods.list(&executors).await.unwrap().items.is_empty() {
+            let denied = forbidden.lock().unwrap().clone();
+            assert!(tokio::time::Instant::now() < deadline, "executors stay; forbidden: {denied:?}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         f.event("SparkApplicationCompleted").await;

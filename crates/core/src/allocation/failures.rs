@@ -1,0 +1,134 @@
+//! What follows from executors that fail: delays, nodes to avoid, and the end of what is hopeless.
+
+use firesteel_api::executors::{Cause, ExecutorLedgerStatus, Verdict};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::pod::{ExecutorPod, State};
+use super::{CONDITION_SATISFIED, Draft, Note, START_ERROR, nodes};
+use crate::conditions::{self, Holds};
+
+/// The longest wait between failures in a row.
+const LONGEST_DELAY: SignedDuration = SignedDuration::from_secs(60);
+/// After so many failures in a row, with no executor left, none will start.
+const HOPELESS_ROW: u32 = 6;
+
+impl Draft<'_> {
+    /// Counts failures, delays what follows them, and ends what is hopeless.
+    pub(super) fn follow_failures(&mut self) {
+        let (now, budget) = (self.sight.now, self.sight.grant.failures);
+        let by_application = self.fresh_failures.iter().filter(|(_, e)| e.cause == Cause::Application).count();
+        let failures = &mut self.decision.ledger.failures;
+        match budget.window_seconds {
+            Some(window) => {
+                let since = now - SignedDuration::from_secs(i64::try_from(window).unwrap_or(i64::MAX / 2));
+                failures.at.retain(|at| at.0 > since);
+                failures.at.extend(std::iter::repeat_n(Time(now), by_application));
+                failures.count = u32::try_from(failures.at.len()).unwrap_or(u32::MAX);
+            }
+            None => failures.count = failures.count.saturating_add(u32::try_from(by_application).unwrap_or(u32::MAX)),
+        }
+        let last = failures.last.as_ref().map(|t| t.0);
+        let works = |pod: &ExecutorPod| match pod.state {
+            State::Running { since } => {
+                pod.id.is_some_and(|id| self.registered.contains(&id))
+                    && !self.ended.contains(&pod.uid)
+                    && last.is_none_or(|last| since > last)
+            }
+            State::Pending { .. } | State::Ended(_) => false,
+        };
+        if failures.row > 0 && self.sight.pods.iter().any(works) {
+            failures.row = 0;
+            failures.not_before = None;
+        }
+        if !self.fresh_failures.is_empty() {
+            failures.row = failures.row.saturating_add(1);
+            failures.last = Some(Time(now));
+            failures.not_before = delay(failures.row).map(|wait| Time(now + wait));
+        }
+        let (count, row) = (failures.count, failures.row);
+        if self.decision.ledger.verdict.is_some() {
+            return;
+        }
+        let latest = self.fresh_failures.last().map(|(_, e)| e.text.clone());
+        let over_budget = budget.maximum.is_some_and(|most| count > most);
+        // A member of a set that was started again has yet to show that it works.
+        let again = |p: &ExecutorPod| p.member.as_ref().is_some_and(|m| m.ends > 0) && !self.is_registered(p);
+        let runs = |p: &ExecutorPod| self.is_live(p) && matches!(p.state, State::Running { .. }) && !again(p);
+        let none_left = !self.sight.pods.iter().any(runs);
+        let verdict = if let (true, Some(latest)) = (over_budget, &latest) {
+            let most = budget.maximum.unwrap_or_default();
+            Some((
+                "ExecutorsKeepFailing",
+                format!(
+                    "{count} executors failed by the application's fault, more than the {most} that \
+                     spark.executor.maxNumFailures allows; the last one: {latest}"
+                ),
+            ))
+        } else if let (true, true, Some(latest)) = (row >= HOPELESS_ROW, none_left, latest) {
+            Some((
+                "NoExecutorStarts",
+                format!("no executor is left, and {row} attempts in a row to start one failed; the last one: {latest}"),
+            ))
+        } else {
+            None
+        };
+        if let Some((reason, message)) = verdict {
+            self.sentence(reason, message);
+        }
+    }
+
+    /// Notes down where executors fail. If no node is left, none is avoided.
+    pub(super) fn follow_nodes(&mut self) {
+        let now = self.sight.now;
+        let list = &mut self.decision.ledger.avoided_nodes;
+        let fresh = self.fresh_failures.iter().filter_map(|(node, ending)| Some((node.as_deref()?, ending)));
+        let avoided = nodes::record(list, fresh, now);
+        for node in avoided {
+            let text = format!("no executor goes to node {node} for a while: they keep failing there");
+            self.decision.notes.push(Note { warning: true, reason: "NodeAvoided", text });
+        }
+        let stuck = |pod: &ExecutorPod| match &pod.state {
+            State::Pending { scheduled: false, waiting: Some(words) } => {
+                words.reason == "Unschedulable" && pod.age(now) > START_ERROR
+            }
+            State::Pending { .. } | State::Running { .. } | State::Ended(_) => false,
+        };
+        if !nodes::avoided(&self.decision.ledger.avoided_nodes, now).is_empty() && self.sight.pods.iter().any(stuck) {
+            // Better a bad node than none.
+            self.decision.ledger.avoided_nodes.clear();
+            let stuck: Vec<&ExecutorPod> =
+                self.sight.pods.iter().filter(|p| stuck(p) && !self.ended.contains(&p.uid)).collect();
+            for pod in stuck {
+                self.withdraw(pod);
+            }
+        }
+    }
+}
+
+/// Writes down that the cluster refused an executor, for a reason that waiting alone does not mend.
+pub fn refused(ledger: &mut ExecutorLedgerStatus, why: &str, any_live: bool, now: Timestamp) {
+    let failures = &mut ledger.failures;
+    failures.row = failures.row.saturating_add(1);
+    failures.last = Some(Time(now));
+    failures.not_before = delay(failures.row.saturating_add(1)).map(|wait| Time(now + wait));
+    let message = format!("the cluster refuses executors: {why}");
+    if failures.row >= HOPELESS_ROW && !any_live && ledger.verdict.is_none() {
+        let reason = "ExecutorsRefused".to_owned();
+        ledger.verdict = Some(Verdict { reason, message: message.clone(), at: Time(now) });
+    }
+    let holds = Holds { kind: CONDITION_SATISFIED, status: "False", reason: "Refused", message: &message };
+    conditions::set(&mut ledger.conditions, &holds, 0, now);
+}
+
+/// Writes down what creations wait for, other than time.
+pub fn held(ledger: &mut ExecutorLedgerStatus, reason: &str, why: &str, now: Timestamp) {
+    let holds = Holds { kind: CONDITION_SATISFIED, status: "False", reason, message: why };
+    conditions::set(&mut ledger.conditions, &holds, 0, now);
+}
+
+/// How long to wait after so many failures in a row: not at all after the first.
+fn delay(row: u32) -> Option<SignedDuration> {
+    let doublings = row.checked_sub(2)?;
+    Some(SignedDuration::from_secs(1 << doublings.min(10)).min(LONGEST_DELAY))
+}

@@ -1,0 +1,157 @@
+//! Single pods: the operator makes each, with an id of its own.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use firesteel_api::executors::{Cause, Loss};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::Draft;
+use super::ending::{self, Kind};
+use super::pod::{ExecutorPod, State};
+
+impl Draft<'_> {
+    /// Looks at each pod: has it ended, or will it never work?
+    pub(super) fn judge(&mut self) {
+        let pods = self.sight.pods;
+        for pod in pods.iter().filter(|p| !p.inactive) {
+            let Some(id) = pod.id else { continue };
+            if self.reported.contains(&id) {
+                // Reported in an earlier pass that did not come to removing it.
+                self.ended.insert(pod.uid.clone());
+                self.put_away(pod, self.kept_before(id));
+                continue;
+            }
+            let ending = match &pod.state {
+                State::Ended(end) => Some(ending::of_end(pod, end)),
+                State::Pending { .. } | State::Running { .. } => self.ending(pod),
+            };
+            if let Some(ending) = ending {
+                self.ended.insert(pod.uid.clone());
+                self.report(Some(id), pod.node.clone(), &ending);
+                let keep = self.sight.grant.keep_failed
+                    && ending.cause == Cause::Application
+                    && matches!(ending.kind, Kind::Failed);
+                self.put_away(pod, keep);
+            }
+        }
+    }
+
+    fn kept_before(&self, id: u64) -> bool {
+        let application = |l: &Loss| l.id.parse() == Ok(id) && l.cause == Cause::Application && l.code != 0;
+        self.sight.grant.keep_failed && self.sight.ledger.losses.iter().any(application)
+    }
+
+    fn put_away(&mut self, pod: &ExecutorPod, keep: bool) {
+        if keep {
+            self.decision.retire.push(pod.name.clone());
+        } else if pod.leaving_by.is_none() {
+            self.remove(pod, matches!(pod.state, State::Ended(_) | State::Pending { .. }));
+        } else if self.sight.now > pod.leaving_by.unwrap_or(self.sight.now) {
+            // Its node does not answer; nothing will confirm its end.
+            self.remove(pod, true);
+        }
+    }
+
+    /// Registered executors whose pods are not there any more.
+    pub(super) fn judge_missing(&mut self) {
+        let present: HashSet<u64> = self.sight.pods.iter().filter_map(|p| p.id).collect();
+        let through = self.sight.ledger.reserved_through;
+        let mut missing: Vec<u64> = self.registered.iter().copied().collect();
+        missing.retain(|id| {
+            *id <= through
+                && !present.contains(id)
+                && !self.reported.contains(id)
+                && !self.sight.memory.in_flight.contains_key(id)
+        });
+        missing.sort_unstable();
+        for id in missing {
+            self.report(Some(id), None, &ending::of_missing());
+        }
+    }
+
+    /// Finds what is missing, and withdraws what is too much and does not run yet.
+    pub(super) fn balance(&mut self, wanted: &BTreeMap<String, u32>) {
+        let mut live: HashMap<&str, Vec<&ExecutorPod>> = HashMap::new();
+        for pod in self.sight.pods.iter().filter(|p| self.is_live(p)) {
+            live.entry(&pod.profile).or_default().push(pod);
+        }
+        let mut excess = Vec::new();
+        for (profile, pods) in &mut live {
+            let flying = self.flying(profile);
+            let target = wanted.get(*profile).copied().unwrap_or_default() as usize;
+            let too_many = (pods.len() + flying).saturating_sub(target);
+            // One that came to the driver runs, even if its pod's status does not say so yet.
+            pods.retain(|p| matches!(p.state, State::Pending { .. }) && !self.is_registered(p));
+            // Those furthest from running go first.
+            pods.sort_by_key(|p| (matches!(p.state, State::Pending { scheduled: true, .. }), Reverse(p.id)));
+            excess.extend(pods.iter().take(too_many).copied());
+        }
+        for pod in excess {
+            self.withdraw(pod);
+        }
+        let (ready, held) = (self.is_ready(), self.held_until());
+        let mut left = self.left();
+        for (profile, count) in wanted {
+            let have = self.count_live(profile) + self.flying(profile);
+            let missing = u32::try_from((*count as usize).saturating_sub(have)).unwrap_or(u32::MAX);
+            if missing == 0 || !ready {
+                continue;
+            }
+            let given = missing.min(left);
+            left -= given;
+            match held {
+                Some(at) => self.wake(at),
+                None if given > 0 => self.decision.missing.push((profile.clone(), given)),
+                None => self.used_up(),
+            }
+        }
+    }
+
+    /// How many executors may still be made in the life of the application.
+    fn left(&self) -> u32 {
+        let used = u32::try_from(self.decision.ledger.reserved_through).unwrap_or(u32::MAX);
+        self.sight.grant.maximum.lifetime.map_or(u32::MAX, |most| most.saturating_sub(used))
+    }
+
+    /// All executors that may ever be made were made: the application goes on with those it has, and without any not at all.
+    fn used_up(&mut self) {
+        let any = self.sight.pods.iter().any(|p| self.is_live(p));
+        if any || !self.sight.memory.in_flight.is_empty() {
+            return;
+        }
+        let most = self.sight.grant.maximum.lifetime.unwrap_or_default();
+        let message = format!(
+            "no executor is left, and all {most} that spark.kubernetes.allocation.maximum allows in the life of an \
+             application were made"
+        );
+        self.sentence("ExecutorsUsedUp", message);
+    }
+
+    /// Takes a pod away that does not run yet.
+    pub(super) fn withdraw(&mut self, pod: &ExecutorPod) {
+        self.ended.insert(pod.uid.clone());
+        if let Some(id) = pod.id {
+            let ledger = &mut self.decision.ledger;
+            ledger.loss_seq += 1;
+            ledger.losses.push(Loss {
+                seq: ledger.loss_seq,
+                id: id.to_string(),
+                code: -1,
+                cause: Cause::Withdrawn,
+                text: "it was no longer wanted".to_owned(),
+                node: None,
+                at: Time(self.sight.now),
+            });
+        }
+        self.remove(pod, true);
+    }
+
+    fn flying(&self, profile: &str) -> usize {
+        self.sight.memory.in_flight.values().filter(|p| *p == profile).count()
+    }
+
+    fn count_live(&self, profile: &str) -> usize {
+        self.sight.pods.iter().filter(|p| p.profile == profile && self.is_live(p)).count()
+    }
+}
