@@ -210,6 +210,37 @@ mod tests {
         assert!(args.retired.lines().iter().any(|l| l.starts_with("--workqueue-ratelimiter-bucket-qps")));
     }
 
+    /// As a chart or a manifest of the existing operator writes them.
+    #[test]
+    fn every_flag_of_the_existing_controller_is_taken() {
+        let flags = "controller-threads=10 namespaces=default namespace-selector=a=b cache-sync-timeout=30s \
+                     max-tracked-executor-per-app=1000 default-time-to-live-seconds=0 enable-driver-pdb=false \
+                     workqueue-ratelimiter-bucket-qps=10 workqueue-ratelimiter-bucket-size=100 \
+                     workqueue-ratelimiter-max-delay=6h enable-batch-scheduler=false kube-scheduler-names=a \
+                     default-batch-scheduler=volcano enable-ui-service=true ingress-class-name=nginx \
+                     ingress-url-format={{$appName}}.example ingress-tls=[] ingress-annotations={} leader-election=true \
+                     leader-election-lock-name=l leader-election-lock-namespace=n leader-election-lease-duration=15s \
+                     leader-election-renew-deadline=10s leader-election-retry-period=2s \
+                     driver-pod-creation-grace-period=10s kube-api-qps=20 kube-api-burst=30 enable-metrics=false \
+                     metrics-bind-address=0 metrics-endpoint=/metrics metrics-prefix=p metrics-labels=a \
+                     metrics-job-submit-latency-buckets=1,2 metrics-job-start-latency-buckets=1,2 \
+                     health-probe-bind-address=:8081 secure-metrics=false metric-tls-min-version=1.2 \
+                     metric-tls-cipher-suites=a pprof-bind-address=0 \
+                     scheduled-spark-application-timestamp-precision=nanos submitter-service-url=u \
+                     submitter-startup-timeout=5m submitter-request-timeout=2m submitter-max-retries=3 \
+                     submitter-initial-backoff=2s submitter-tls-enabled=false submitter-tls-cert-file=f \
+                     submitter-tls-key-file=f submitter-tls-ca-file=f zap-devel=false zap-encoder=console \
+                     zap-log-level=info zap-stacktrace-level=error zap-time-encoding=iso8601 kubeconfig=/k \
+                     feature-gates=PartialRestart=true";
+        let words: Vec<String> = flags.split_whitespace().map(|flag| format!("--{flag}")).collect();
+        let line = std::iter::once("operator").chain(words.iter().map(String::as_str));
+        let args = Only::try_parse_from(line).unwrap().args;
+        assert!(options(&args).is_ok());
+        let lines = args.retired.lines();
+        assert_eq!(lines.len(), 36, "{lines:#?}");
+        assert!(lines.iter().all(|line| line.starts_with("--") && line.contains(" has no effect: ")), "{lines:#?}");
+    }
+
     #[test]
     fn bad_values_are_refused_by_name() {
         let refused = |flag: &str| Only::try_parse_from(["operator", flag]).unwrap_err().to_string();

@@ -65,7 +65,7 @@ fn starts(app: &DeserializeGuard<SparkApplication>) -> bool {
 
 async fn look(app: Arc<DeserializeGuard<SparkApplication>>, ctx: Arc<Context>) -> Result<Action, Error> {
     let (namespace, name) = key(&app);
-    let span = tracing::info_span!("application", namespace, name);
+    let span = tracing::info_span!("pass", namespace, application = name);
     async {
         let pass = async {
             match &app.0 {

@@ -66,8 +66,8 @@ impl News {
                 while let Some(item) = receive.recv().await {
                     let _turn = turns.take(Kind::News).await;
                     if let Err(error) = lane.publish(&item).await {
-                        let (namespace, name) = (item.about.namespace.as_deref(), item.about.name.as_deref());
-                        tracing::warn!(namespace, name, reason = item.reason, %error, "cannot publish an event");
+                        let (namespace, application) = (item.about.namespace.as_deref(), item.about.name.as_deref());
+                        tracing::warn!(namespace, application, reason = item.reason, %error, "cannot publish an event");
                     }
                     done.send_modify(|waiting| *waiting -= 1);
                 }

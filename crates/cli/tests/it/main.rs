@@ -5,6 +5,7 @@ mod control;
 mod dry_run;
 mod in_cluster;
 mod interrupted;
+mod operator;
 mod outside;
 mod place;
 mod program;

@@ -73,6 +73,7 @@ fn a_failed_driver_says_why_and_runs_again() {
         let maps: Api<ConfigMap> = Api::namespaced(f.client.clone(), f.namespace.name());
         let labelled = ListParams::default().labels("sparkoperator.k8s.io/app-name=pi");
         assert_eq!(maps.list(&labelled).await.unwrap().items.len(), 2, "objects of the first attempt are left");
+        f.event("SparkApplicationPendingRerun").await;
     });
 }
 
@@ -166,6 +167,7 @@ fn d2_an_edit_runs_again_and_an_equal_manifest_does_not() {
         f.wait_state("pi", "COMPLETED").await;
         f.edit("pi", &json!({"arguments": ["2"]})).await;
         f.driver("pi", 3).await;
+        f.event("SparkApplicationSpecUpdated").await;
     });
 }
 
@@ -198,6 +200,7 @@ fn a_driver_deleted_by_hand_is_a_failure_that_says_so() {
         f.pods.delete("pi-driver", &DeleteParams::default().grace_period(0)).await.unwrap();
         let app = f.wait_state("pi", "FAILED").await;
         assert!(message(&app).starts_with("driver pod not found"), "{}", message(&app));
+        f.event("SparkDriverNotFound").await;
     });
 }
 

@@ -1,4 +1,4 @@
-//! A proxy before the API server that makes trouble: refuses, loses answers, cuts watches short, and is down at times.
+//! A proxy before the API server that makes trouble: refuses, dawdles, loses answers, cuts watches short, and is down at times.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -21,6 +21,8 @@ const REFUSED: u64 = 5;
 const CONFLICT: u64 = 4;
 const TOO_MANY: u64 = 4;
 const LOST: u64 = 5;
+/// Requests of one hundred that take their time.
+const SLOW: u64 = 5;
 /// Watches of one hundred that are told to begin again.
 const GONE: u64 = 25;
 
@@ -133,6 +135,9 @@ async fn answer(request: Request<Body>, upstream: Client, trouble: &Trouble) -> 
     if let Some(refused) = refused {
         trouble.refused.fetch_add(1, Ordering::Relaxed);
         return refused;
+    }
+    if on && trouble.roll() < SLOW {
+        tokio::time::sleep(Duration::from_millis(500 + 30 * trouble.roll())).await;
     }
     let lose = on && is_write && trouble.roll() < LOST;
     let (parts, body) = request.into_parts();
