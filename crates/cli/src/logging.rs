@@ -10,7 +10,7 @@ pub(crate) fn start(verbose: bool) {
     match wish() {
         Some(wish) => install(&wish, false),
         None if verbose => {
-            install("firesteel=debug,firesteel_spark=debug,kube_client=info,object_store=info,warn", false)
+            install("firesteel=debug,firesteel_spark=debug,kube_client=info,object_store=info,warn", false);
         }
         None => {}
     }
