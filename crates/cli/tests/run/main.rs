@@ -373,6 +373,36 @@ fn on_a_terminal_there_is_one_line_that_changes_and_elsewhere_plain_lines() {
     assert!(shown.contains("Finished: driver after"), "{shown:?}");
 }
 
+/// As a user who may make no user namespace: in one of which the kernel allows no further ones.
+#[test]
+fn where_namespaces_are_forbidden_one_sentence_says_what_to_allow() {
+    let alone = "echo 1 > /proc/sys/user/max_user_namespaces || exit 77\n\
+                 exec unshare --user --map-user=1000 --map-group=1000 \"$@\"";
+    let bed = Bed::new();
+    let mut command = Command::new("unshare");
+    command.args([
+        "--user",
+        "--map-root-user",
+        "sh",
+        "-c",
+        alone,
+        "sh",
+        env!("CARGO_BIN_EXE_firesteel"),
+        "local",
+        "up",
+    ]);
+    let output = command.arg("--data-dir").arg(bed.data()).env("HOME", bed.directory.path()).output().expect("unshare");
+    let said = Said::from(&output, Instant::now());
+    if said.code == 77 || said.err.contains("unshare: ") {
+        eprintln!("SKIPPED, namespaces cannot be forbidden here: {}", said.err);
+        return;
+    }
+    assert_eq!(said.code, 1, "{said:?}");
+    let words = "this user may not create user namespaces: run the agent as root, or allow them (sysctl user.max_user_namespaces=";
+    assert!(said.err.lines().last().is_some_and(|l| l.contains(words)), "{said:?}");
+    bed.assert_nothing_left();
+}
+
 /// On a machine that has neither Python nor Java, made of this one by hiding them.
 #[test]
 fn what_a_runtime_needs_and_is_not_there_is_said_and_nothing_is_half_done() {
