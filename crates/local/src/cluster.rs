@@ -55,17 +55,11 @@ pub enum ClusterError {
     Stuck(Vec<i32>),
 }
 
-/// Brings the cluster up; returns when all of it is ready. `tell` hears what is being waited for.
-pub fn up(home: &mut Home, launch: &Launch, mut tell: impl FnMut(&str)) -> Result<Up, ClusterError> {
+/// Brings the cluster up; returns when all of it is ready. `tell` hears what is being waited for. What was started and does not
+/// get ready is taken down again.
+pub fn up(home: &mut Home, launch: &Launch, tell: impl FnMut(&str)) -> Result<Up, ClusterError> {
     home.prepare()?;
     let _turn = home.take_turn()?;
-    let mut said = String::new();
-    let mut say = |status: &Status| {
-        if said != status.says {
-            said.clone_from(&status.says);
-            tell(&said);
-        }
-    };
     // One that is on its way down goes first.
     if home.status().is_some_and(|s| matches!(s.phase, Phase::Stopping | Phase::Failed)) {
         home.wait_until_free(GONE);
@@ -77,17 +71,47 @@ pub fn up(home: &mut Home, launch: &Launch, mut tell: impl FnMut(&str)) -> Resul
         let _ = std::fs::remove_file(home.root().join("status.json"));
         child = Some(spawn(home, launch)?);
     }
+    let outcome = wait_until_ready(home, launch, child.as_mut(), tell);
+    if let (Err(_), Some(mut child)) = (&outcome, child) {
+        // Why it did not start matters more than what may be left.
+        let _ = end(home);
+        let deadline = Instant::now() + GONE;
+        while matches!(child.try_wait(), Ok(None)) {
+            if Instant::now() > deadline {
+                let _ = child.kill();
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+    outcome.map(|status| Up { status, was_running })
+}
+
+/// Waits for the daemon that was started, or for the one that runs already.
+fn wait_until_ready(
+    home: &mut Home,
+    launch: &Launch,
+    mut child: Option<&mut Child>,
+    mut tell: impl FnMut(&str),
+) -> Result<Status, ClusterError> {
+    let was_running = child.is_none();
+    let mut said = String::new();
+    let mut say = |status: &Status| {
+        if said != status.says {
+            said.clone_from(&status.says);
+            tell(&said);
+        }
+    };
     let deadline = Instant::now() + READY;
     loop {
-        let ended = child.as_mut().is_some_and(|c: &mut Child| !matches!(c.try_wait(), Ok(None)));
-        if let Some(status) = home.written().filter(|_| was_running || child.is_some()) {
+        let ended = child.as_mut().is_some_and(|c| !matches!(c.try_wait(), Ok(None)));
+        if let Some(status) = home.written() {
             match status.phase {
                 Phase::Ready if home.is_held() => {
                     let running = status.port.unwrap_or(0);
                     if let Some(wanted) = launch.port.filter(|p| *p != running) {
                         return Err(ClusterError::OtherPort { root: home.root().to_owned(), running, wanted });
                     }
-                    return Ok(Up { status, was_running });
+                    return Ok(status);
                 }
                 Phase::Failed => return Err(ClusterError::Failed(status.says)),
                 Phase::Ready | Phase::Starting | Phase::Stopping => say(&status),
@@ -129,6 +153,11 @@ pub fn down(home: &mut Home) -> Result<bool, ClusterError> {
     }
     home.prepare()?;
     let _turn = home.take_turn()?;
+    end(home)
+}
+
+/// Ends the daemon and whatever it has left; whether there was anything to end.
+fn end(home: &mut Home) -> Result<bool, ClusterError> {
     let mut ended = false;
     if let Some(pid) = daemon(home) {
         ended = true;
