@@ -244,7 +244,8 @@ def report(program, args, firesteel, runs, starts):
         *[f"| {name} | {step(PLAIN, name):.2f} | " + " | ".join(f"{step(kind, name):.2f} | {step(kind, name) - step(PLAIN, name):+.2f}" for kind in (RUNNING, WHOLE)) + " |"
           for name, _ in STEPS], "",
         "The context starts: until the driver has a first executor (plain Spark: itself); here are the start of the executors' JVMs and Spark's own waits "
-        "between their batches. The job is begun: until Spark runs it, which on Kubernetes waits for most of the executors.", "",
+        "between their batches. The job is begun: until Spark runs it, which on Kubernetes waits for most of the executors. Pods start with the archive of "
+        "Spark's classes that `image pull` and a first `run` make; plain Spark has none.", "",
         f"From sending a manifest to the driver's process, ms, {args.starts} of each kind, one after the other:", "",
         "| | median | 90 % | most |", "|---|---|---|---|",
         *[f"| {kind} | {middle(all_of_them) * 1000:.0f} | {sorted(all_of_them)[int(len(all_of_them) * 0.9)] * 1000:.0f} | {max(all_of_them) * 1000:.0f} |"
