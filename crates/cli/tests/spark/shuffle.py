@@ -35,6 +35,9 @@ pairs.count()
 print(f"shuffled: {outputs.getNumAvailableOutputs(0)} outputs, mapped {mapped.value}", flush=True)
 # One goes, another one comes, and with it what the one had written.
 until(lambda: len(executors()) == 3 and executors() != before)
-until(lambda: outputs.getNumAvailableOutputs(0) == 8)
+# An executor looks at what is on its disk when it takes part in a shuffle for the first time.
+deadline = time.time() + 120
+while outputs.getNumAvailableOutputs(0) < 8 and time.time() < deadline:
+    sc.parallelize(range(8), 8).map(lambda n: (time.sleep(0.5), (n, n))[1]).partitionBy(2).count()
 print(f"sum: {pairs.values().sum()}, mapped {mapped.value}", flush=True)
 spark.stop()
