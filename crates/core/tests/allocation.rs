@@ -5,11 +5,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use firesteel_api::executors::{
-    Cause, ExecutorGrantSpec, ExecutorGrantStatus, ExecutorLedgerStatus, FailureBudget, Maximum, ProfileDemand,
+    AvoidedNode, Cause, ExecutorGrantSpec, ExecutorGrantStatus, ExecutorLedgerStatus, FailureBudget, Maximum,
+    ProfileDemand,
 };
 use firesteel_core::allocation::pod::{End, ExecutorPod, State};
 use firesteel_core::allocation::{Decision, Driver, Memory, Sight, nodes, refusal, reserve, step};
 use firesteel_core::driver_pod::Words;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
 use serde_json::json;
@@ -441,6 +443,26 @@ fn no_more_executors_are_made_than_the_application_may_have_in_its_life() {
     assert_eq!(verdict.reason, "ExecutorsUsedUp");
     assert!(verdict.message.contains("all 4 that spark.kubernetes.allocation.maximum allows"), "{}", verdict.message);
     assert_eq!(world.live(), 0);
+}
+
+#[test]
+fn when_no_node_is_left_but_avoided_ones_they_are_used_again_after_a_while() {
+    let mut world = World::new(None, None);
+    world.want(1);
+    world.pass(9, None);
+    let until = Time(world.now + seconds(600));
+    let bad =
+        AvoidedNode { node: "n".into(), failures: 2, last: Time(world.now), until: Some(until), why: String::new() };
+    world.ledger.avoided_nodes = vec![bad];
+    let words = Words { reason: "Unschedulable".into(), message: "0/1 nodes are available".into() };
+    world.pods.get_mut(&1).unwrap().state = State::Pending { scheduled: false, waiting: Some(words) };
+    // Nothing else happens: it asks to be woken.
+    let wake = world.pass(9, None).wake.expect("a time");
+    assert!(wake <= world.now + seconds(15), "{wake}");
+    world.now = wake;
+    let decision = world.pass(9, None);
+    assert!(decision.ledger.avoided_nodes.is_empty());
+    assert_eq!(world.pods.keys().collect::<Vec<_>>(), [&2], "another one, which may go anywhere");
 }
 
 #[test]

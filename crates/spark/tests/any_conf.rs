@@ -241,7 +241,7 @@ proptest! {
                 let host = spec.hostname.unwrap_or_default();
                 prop_assert!(host.len() <= 63 && host.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-'));
                 let env = spec.containers.into_iter().next_back().and_then(|c| c.env).unwrap_or_default();
-                prop_assert!(env.iter().all(|v| v.name != "_SPARK_AUTH_SECRET"));
+                prop_assert!(env.iter().all(|v| v.name != "_SPARK_AUTH_SECRET" || v.value_from.is_some()));
                 prop_assert!(env.iter().any(|v| v.name == "SPARK_EXECUTOR_ID" && v.value.as_deref() == Some("2147483647")));
                 prop_assert!(plan.allocation.initial <= plan.allocation.maximum.unwrap_or(u32::MAX));
             }

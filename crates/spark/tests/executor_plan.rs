@@ -41,19 +41,25 @@ fn refusal(settings: &[(&str, &str)], strategy: Strategy) -> String {
 }
 
 #[test]
-fn the_shared_secret_is_mounted_on_both_sides_and_stands_in_no_pod() {
+fn the_shared_secret_is_a_file_of_the_driver_and_a_variable_of_executors_and_stands_in_no_pod() {
     let mut conf = conf(&[("spark.authenticate", "true"), ("spark.authenticate.secret", "hush-hush")]);
     let secret = executor::authenticate(&mut conf, "spark-auth-1", "default", "unused").unwrap().unwrap();
-    assert_eq!(secret.data.unwrap().values().next().unwrap().0, b"hush-hush");
+    let data = secret.data.unwrap();
+    assert_eq!((&data["secret"].0[..], &data["encoded"].0[..]), (&b"hush-hush"[..], &b"aHVzaC1odXNo"[..]));
     let (driver, executors) = plan_conf(conf, Strategy::Pods).unwrap();
-    for pod in [&driver.pod, &executors.template] {
-        let spec = pod.spec.as_ref().unwrap();
-        let volume = spec.volumes.as_ref().unwrap().iter().find(|v| v.name == "spark-auth-1-volume").unwrap();
-        assert_eq!(volume.secret.as_ref().unwrap().secret_name.as_deref(), Some("spark-auth-1"));
-        let mounts = spec.containers[0].volume_mounts.as_ref().unwrap();
-        assert!(mounts.iter().any(|m| m.name == volume.name && m.mount_path == "/mnt/secrets/spark-auth"));
+    let spec = driver.pod.spec.as_ref().unwrap();
+    let volume = spec.volumes.as_ref().unwrap().iter().find(|v| v.name == "spark-auth-1-volume").unwrap();
+    assert_eq!(volume.secret.as_ref().unwrap().secret_name.as_deref(), Some("spark-auth-1"));
+    let mounts = spec.containers[0].volume_mounts.as_ref().unwrap();
+    assert!(mounts.iter().any(|m| m.name == volume.name && m.mount_path == "/mnt/secrets/spark-auth"));
+    let pod = executor::executor(&executors.template, &executors.container, 1, &executors.profile, "p");
+    let env = pod.spec.as_ref().unwrap().containers[0].env.clone().unwrap();
+    let variable = env.into_iter().find(|v| v.name == "_SPARK_AUTH_SECRET").unwrap();
+    let reference = variable.value_from.unwrap().secret_key_ref.unwrap();
+    assert_eq!((reference.name.as_str(), reference.key.as_str(), variable.value), ("spark-auth-1", "encoded", None));
+    for pod in [&driver.pod, &executors.template, &pod] {
         let text = serde_json::to_string(pod).unwrap();
-        assert!(!text.contains("hush-hush") && !text.contains("_SPARK_AUTH_SECRET"));
+        assert!(!text.contains("hush-hush") && !text.contains("aHVzaC1odXNo"), "{text}");
     }
     assert_eq!(driver.properties["spark.authenticate.secret.file"], "/mnt/secrets/spark-auth/secret");
     assert!(!driver.properties.values().any(|value| value.contains("hush-hush")));

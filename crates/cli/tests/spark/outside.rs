@@ -49,7 +49,7 @@ pub(crate) fn ledger(bed: &Bed, name: &str) -> Option<ExecutorLedgerStatus> {
 
 /// Nothing that the driver is not allowed to do was even tried.
 pub(crate) fn assert_no_refusals(log: &str) {
-    for word in ["Forbidden", "forbidden", "403"] {
+    for word in ["Forbidden", "forbidden", "code=403", "code: 403", "Received 403"] {
         let bad = log.lines().find(|l| l.contains(word) && !l.contains("TaskSetManager"));
         assert!(bad.is_none(), "{bad:?}");
     }

@@ -88,13 +88,21 @@ impl Draft<'_> {
             let text = format!("no executor goes to node {node} for a while: they keep failing there");
             self.decision.notes.push(Note { warning: true, reason: "NodeAvoided", text });
         }
-        let stuck = |pod: &ExecutorPod| match &pod.state {
-            State::Pending { scheduled: false, waiting: Some(words) } => {
-                words.reason == "Unschedulable" && pod.age(now) > START_ERROR
-            }
+        if nodes::avoided(&self.decision.ledger.avoided_nodes, now).is_empty() {
+            return;
+        }
+        let homeless = |pod: &ExecutorPod| match &pod.state {
+            State::Pending { scheduled: false, waiting: Some(words) } => words.reason == "Unschedulable",
             State::Pending { .. } | State::Running { .. } | State::Ended(_) => false,
         };
-        if !nodes::avoided(&self.decision.ledger.avoided_nodes, now).is_empty() && self.sight.pods.iter().any(stuck) {
+        let stuck = |pod: &ExecutorPod| homeless(pod) && pod.age(now) >= START_ERROR;
+        // Nothing else may happen that would make us look again.
+        let pods = self.sight.pods;
+        let soon = pods.iter().filter(|p| homeless(p)).map(|p| p.created + START_ERROR).filter(|at| *at > now).min();
+        if let Some(at) = soon {
+            self.wake(at);
+        }
+        if pods.iter().any(stuck) {
             // Better a bad node than none.
             self.decision.ledger.avoided_nodes.clear();
             let stuck: Vec<&ExecutorPod> =

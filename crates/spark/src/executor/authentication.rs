@@ -1,16 +1,25 @@
-//! `spark.authenticate` without the secret in clear text: in Spark every executor pod carries it in its environment;
-//! here it is a Secret that driver and executors mount.
+//! `spark.authenticate` without the secret in clear text: in Spark every executor pod carries it in its environment; here
+//! it is a Secret, which the driver mounts as a file and executors have as a variable.
+//!
+//! An executor reads a file of the secret only if it knows `spark.master`, which at its first connection it does not
+//! (Spark 3.5 to 4.3); the variable works from the start. What Spark takes for the secret is the file's content in Base64.
 
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use super::PlanError;
-use crate::names::{key, path};
+use crate::names::{env, key, path};
 use crate::submission::SparkConf;
 use crate::value;
 
 const ITEM: &str = "secret";
+/// The same as Spark has it in variables.
+const ENCODED: &str = "encoded";
 
 /// Prepares a configuration for authentication; to be called before driver and executors are planned. Gives the Secret
 /// to create, or nothing if authentication is off or the user has files of the secret already.
@@ -46,10 +55,9 @@ pub fn authenticate(
         });
     }
     let secret = conf.remove(key::AUTH_SECRET).unwrap_or_else(|| generated.to_owned());
-    for prefix in [key::DRIVER_SECRETS_PREFIX, key::EXECUTOR_SECRETS_PREFIX] {
-        conf.insert(format!("{prefix}{name}"), path::AUTH_SECRET.to_owned());
-    }
-    // The one key that also an executor's first connection, before it knows its settings, goes by.
+    conf.insert(format!("{}{name}", key::DRIVER_SECRETS_PREFIX), path::AUTH_SECRET.to_owned());
+    let variable = format!("{}{}", key::EXECUTOR_SECRET_KEY_REF_PREFIX, env::AUTH_SECRET);
+    conf.insert(variable, format!("{name}:{ENCODED}"));
     conf.insert(key::AUTH_SECRET_FILE.to_owned(), format!("{}/{ITEM}", path::AUTH_SECRET));
     Ok(Some(Secret {
         metadata: ObjectMeta {
@@ -58,7 +66,10 @@ pub fn authenticate(
             ..ObjectMeta::default()
         },
         immutable: Some(true),
-        data: Some([(ITEM.to_owned(), ByteString(secret.into_bytes()))].into()),
+        data: Some(BTreeMap::from([
+            (ENCODED.to_owned(), ByteString(STANDARD.encode(&secret).into_bytes())),
+            (ITEM.to_owned(), ByteString(secret.into_bytes())),
+        ])),
         type_: Some("Opaque".to_owned()),
         ..Secret::default()
     }))

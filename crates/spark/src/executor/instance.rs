@@ -159,7 +159,7 @@ fn environment(container: &mut Container, profile: &Profile) {
     variables.retain(|variable| {
         // The JVM's words are a list: with those of the driver the whole list is the driver's.
         let word = told && variable.value_from.is_none() && variable.name.starts_with(env::JAVA_OPT_PREFIX);
-        !word && variable.name != env::AUTH_SECRET
+        !word && (variable.name != env::AUTH_SECRET || variable.value_from.is_some())
     });
     for (name, value) in &profile.env {
         if name != env::AUTH_SECRET {
