@@ -97,13 +97,13 @@ mod tests {
     }
 
     #[test]
-    fn a_secret_is_made_and_mounted_on_both_sides() {
+    fn a_secret_is_made_for_both_sides() {
         let mut given = conf(&[("spark.authenticate", "true")]);
         let secret = authenticate(&mut given, "s", "n", "x").unwrap().unwrap();
         assert_eq!(value(&secret), b"x");
         assert_eq!(given["spark.authenticate.secret.file"], "/mnt/secrets/spark-auth/secret");
         assert_eq!(given["spark.kubernetes.driver.secrets.s"], "/mnt/secrets/spark-auth");
-        assert_eq!(given["spark.kubernetes.executor.secrets.s"], "/mnt/secrets/spark-auth");
+        assert_eq!(given["spark.kubernetes.executor.secretKeyRef._SPARK_AUTH_SECRET"], "s:encoded");
     }
 
     #[test]
