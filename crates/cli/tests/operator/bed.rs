@@ -30,6 +30,19 @@ if what in ("count", "count-and-fail", "page"):
         time.sleep(600)
     print("counted", spark.range(1000).count(), flush=True)
     spark.stop()
+if what == "lose":
+    from pyspark.sql import SparkSession
+    spark = SparkSession.builder.getOrCreate()
+    context, seen, deadline = spark.sparkContext, set(), time.time() + 400
+    # The driver and every executor that ever was, by address: until one of two was lost and a third one has come.
+    while len(seen) < 4 and time.time() < deadline:
+        total = context.parallelize(range(1000), 8).map(lambda n: (time.sleep(0.002), n)[1]).sum()
+        keys = context._jsc.sc().getExecutorMemoryStatus().keysIterator()
+        while keys.hasNext():
+            seen.add(keys.next())
+        print("seen", len(seen), flush=True)
+    print("sum", total, flush=True)
+    spark.stop()
 if what == "count-and-fail":
     sys.exit(3)
 if what == "sleep":
@@ -247,6 +260,28 @@ impl Bed {
 
     pub(crate) async fn uid(&self, pod: &str) -> String {
         self.pods.get(pod).await.unwrap().uid().unwrap()
+    }
+
+    /// Gives an account of drivers the role of `firesteel setup --executors-outside`, on the real control plane.
+    pub(crate) fn executors_outside(&self, account: &str) {
+        let env = TestEnv::get().unwrap();
+        let mut setup = Command::new(PROGRAM);
+        setup.args(["setup", "-n", &self.namespace, "--service-account", account, "--executors-outside", "--apply"]);
+        let done = setup.arg("--kubeconfig").arg(env.kubeconfig()).output().unwrap();
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    }
+
+    /// Kills the JVM of an executor as the kernel would.
+    pub(crate) fn kill_executor(&self, pod: &str) {
+        let is_executor = |pid: &i32| {
+            let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).into_owned();
+            line.contains(pod) && line.contains("KubernetesExecutorBackend") && line.contains("java")
+        };
+        let all = std::fs::read_dir("/proc").unwrap().flatten();
+        let mut pids = all.filter_map(|entry| entry.file_name().to_string_lossy().parse::<i32>().ok());
+        let pid = pids.find(is_executor).expect("the executor's JVM");
+        nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
     }
 
     /// Kills the node agent as the kernel would. Whoever supervises it starts it again.

@@ -55,6 +55,26 @@ pub(crate) async fn failing_submission_with_retries(bed: &Bed) {
     assert!(bed.pods.get_opt("refused-driver").await.unwrap().is_none());
 }
 
+/// The driver's account has no right on pods; one of its executors is killed.
+pub(crate) async fn executors_outside_and_one_killed(bed: &Bed) {
+    bed.executors_outside("outside");
+    let outside = json!({
+        "sparkConf": {"spark.kubernetes.allocation.pods.allocator": "firesteel"},
+        "driver": {"serviceAccount": "outside"}, "executor": {"instances": 2, "serviceAccount": "default"},
+    });
+    bed.start("outside", &["lose"], &outside).await;
+    until("two executors are at work", async || bed.log("outside-driver").await.contains("seen 3").then_some(())).await;
+    let victim = bed.executors("outside").await.into_iter().next().unwrap();
+    let (name, id) = (victim.metadata.name.unwrap(), victim.metadata.labels.unwrap()["spark-exec-id"].clone());
+    bed.kill_executor(&name);
+    bed.state("outside", "COMPLETED").await;
+    let log = bed.log("outside-driver").await;
+    assert!(log.contains("sum 499500"), "{log}");
+    let told = log.lines().find(|l| l.contains(&format!("Lost executor {id} on"))).unwrap_or_default();
+    assert!(told.contains("137"), "{told:?}: {log}");
+    assert_eq!(log.matches(": Registered executor ").count(), 3, "{log}");
+}
+
 pub(crate) async fn suspend_and_resume(bed: &Bed) {
     bed.start("paused", &["sleep"], &json!({})).await;
     bed.state("paused", "RUNNING").await;

@@ -1,5 +1,6 @@
 //! Applications with real Spark, looked after by the real operator, as processes: on the local cluster all cases, and on a
-//! real control plane with our agent as its node the first five (ignored by default; `tests/real` runs them).
+//! real control plane with our agent as its node the first five and one with its executors outside the driver (ignored by
+//! default; `tests/real` runs them).
 //!
 //! One cluster serves all cases; each case is a function that panics when it does not hold. `FIRESTEEL_CASES=page` runs only
 //! those whose name has that in it.
@@ -96,6 +97,8 @@ fn applications_on_the_local_cluster() {
 fn spark_applications_on_a_real_control_plane() {
     block_on(async {
         let Some(bed) = Bed::real().await else { return };
-        run(&Rc::new(bed), first_five()).await;
+        let bed = Rc::new(bed);
+        run(&bed, first_five()).await;
+        run(&bed, cases![executors_outside_and_one_killed].to_vec()).await;
     });
 }
