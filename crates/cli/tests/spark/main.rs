@@ -11,6 +11,7 @@ mod bed;
 mod cases;
 mod lost;
 mod outside;
+mod outside_sets;
 
 use std::fmt::Write as _;
 use std::panic::AssertUnwindSafe;
@@ -94,7 +95,7 @@ fn title(who: Who, version: &str, case: &str) -> String {
 
 /// All there are.
 fn cases() -> impl Iterator<Item = &'static Case> {
-    cases::CASES.iter().chain(&outside::CASES).chain(&lost::CASES)
+    cases::CASES.iter().chain(&outside::CASES).chain(&outside_sets::CASES).chain(&lost::CASES)
 }
 
 /// What CI runs: here and in `tests/real`.

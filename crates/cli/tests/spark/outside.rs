@@ -71,7 +71,7 @@ fn pi_in_python(bed: &Bed, version: &str) {
 }
 
 /// A job that goes on until another executor has come; gives its client once two executors are at work.
-fn busy(bed: &Bed, version: &str, name: &str, more: &[(&str, &str)]) -> Child {
+pub(crate) fn busy(bed: &Bed, version: &str, name: &str, more: &[(&str, &str)]) -> Child {
     bed.write("busy.py", include_str!("busy.py"));
     let files = bed.files();
     let mut conf: Vec<(&str, &str)> = files.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();

@@ -196,14 +196,21 @@ fn member(pod: &Pod, label: Option<u64>, spark: Option<&ContainerStatus>) -> Opt
     let running = spark.is_some_and(|c| c.state.as_ref().is_some_and(|s| s.running.is_some()));
     let before = spark.and_then(|c| c.last_state.as_ref()?.terminated.as_ref());
     let over = pod.status.as_ref().is_some_and(|s| matches!(s.phase.as_deref(), Some("Failed" | "Succeeded")));
-    // The count is that of containers made after the first; the last of them may have ended as well.
     let restarts = spark.map_or(0, |c| u32::try_from(c.restart_count).unwrap_or_default());
-    let ended = over || terminated.is_some() || (!running && before.is_some());
+    let backing_off =
+        spark.and_then(|c| c.state.as_ref()?.waiting.as_ref()?.reason.as_deref()) == Some("CrashLoopBackOff");
+    // The count is that of containers made after the first. One that ended, or waits after an end, is not in it yet; one
+    // that is being made may be, and at least one has ended before it.
+    let ends = match (over || terminated.is_some() || (backing_off && before.is_some()), running) {
+        (true, _) => restarts.saturating_add(1),
+        (false, true) => restarts,
+        (false, false) => restarts.max(u32::from(before.is_some())),
+    };
     Some(Member {
         set: set.uid.clone(),
         label,
         accounted: annotation(names::ANNOTATION_ACCOUNTED).and_then(|n| n.parse().ok()).unwrap_or_default(),
-        ends: restarts.saturating_add(u32::from(ended)),
+        ends,
         last: terminated.or(before).map(end),
         former: Vec::new(),
         cheap: annotation(names::ANNOTATION_DELETION_COST).is_some_and(|cost| cost.starts_with('-')),
@@ -216,4 +223,37 @@ fn started(container: Option<&ContainerStatus>) -> Option<Timestamp> {
 
 fn is_scheduled(status: &PodStatus) -> bool {
     status.conditions.iter().flatten().any(|c| c.type_ == "PodScheduled" && c.status == "True")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn ends(restarts: u32, state: &Value, last: &Value) -> u32 {
+        let owner = json!({"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "s", "uid": "s", "controller": true});
+        let pod = json!({
+            "metadata": {"name": "p", "ownerReferences": [owner]},
+            "status": {"phase": "Running", "containerStatuses": [{"name": "spark", "image": "", "imageID": "", "ready": true,
+                "restartCount": restarts, "state": state, "lastState": last}]},
+        });
+        ExecutorPod::read(&serde_json::from_value(pod).unwrap(), "spark").unwrap().member.unwrap().ends
+    }
+
+    #[test]
+    fn ends_of_containers_are_counted_alike_in_every_state_that_nodes_write() {
+        let (running, ended) = (json!({"running": {}}), json!({"terminated": {"exitCode": 1}}));
+        let waiting = |reason: &str| json!({"waiting": {"reason": reason}});
+        let none = json!({});
+        assert_eq!(ends(0, &waiting("ContainerCreating"), &none), 0);
+        assert_eq!(ends(0, &running, &none), 0);
+        assert_eq!(ends(0, &ended, &none), 1);
+        // Being made again: some nodes count it already, some do not.
+        assert_eq!(ends(0, &waiting("ContainerCreating"), &ended), 1);
+        assert_eq!(ends(1, &waiting("ContainerCreating"), &ended), 1);
+        assert_eq!(ends(1, &running, &ended), 1);
+        assert_eq!(ends(1, &ended, &ended), 2);
+        assert_eq!(ends(1, &waiting("CrashLoopBackOff"), &ended), 2);
+        assert_eq!(ends(2, &running, &ended), 2);
+    }
 }

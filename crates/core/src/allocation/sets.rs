@@ -203,7 +203,7 @@ impl<'a> Draft<'a> {
                 }
                 continue;
             }
-            if accounted > member.ends {
+            if self.counted(pod) > member.ends {
                 self.give_up(pod);
                 continue;
             }
@@ -229,8 +229,12 @@ impl<'a> Draft<'a> {
 
     /// How many of its containers' ends are accounted for.
     fn accounted(&self, pod: &ExecutorPod, member: &Member) -> u32 {
-        let counted = self.decision.ledger.failures.members.get(&pod.uid).copied().unwrap_or_default();
-        counted.max(member.accounted)
+        self.counted(pod).max(member.accounted)
+    }
+
+    /// How many of them the ledger has counted.
+    fn counted(&self, pod: &ExecutorPod) -> u32 {
+        self.decision.ledger.failures.members.get(&pod.uid).copied().unwrap_or_default()
     }
 
     fn account(&mut self, pod: &ExecutorPod, ends: u32) {
