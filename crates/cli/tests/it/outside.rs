@@ -105,8 +105,16 @@ fn sets_are_granted_with_members_that_start_again() {
 #[test]
 fn what_cannot_be_had_is_refused_before_anything_is_made() {
     let volume = "spark.kubernetes.executor.volumes.persistentVolumeClaim.spark-local-dir-1";
-    let (claim, path) = (format!("{volume}.options.claimName"), format!("{volume}.mount.path"));
-    let with_claims = [(ALLOCATOR, "replicaset"), (claim.as_str(), "OnDemand"), (path.as_str(), "/data")];
+    let setting = |name: &str| format!("{volume}.{name}");
+    let (claim, path) = (setting("options.claimName"), setting("mount.path"));
+    let (class, size) = (setting("options.storageClass"), setting("options.sizeLimit"));
+    let with_claims = [
+        (ALLOCATOR, "replicaset"),
+        (claim.as_str(), "OnDemand"),
+        (class.as_str(), "fast"),
+        (size.as_str(), "1Gi"),
+        (path.as_str(), "/data"),
+    ];
     let dynamic = [(ALLOCATOR, "firesteel-statefulset"), ("spark.dynamicAllocation.enabled", "true")];
     for (conf, words) in [(&with_claims[..], "PersistentVolumeClaim"), (&dynamic[..], "firesteel-replicaset")] {
         let ran = firesteel(pi("k8s://https://192.0.2.1:6443", conf)).run();
