@@ -40,6 +40,8 @@ pub struct App<'a> {
 pub struct Observation {
     pub now: Timestamp,
     pub driver: Seen,
+    /// The API server itself was asked for the driver, not a cache, which may lag behind.
+    pub confirmed: bool,
     /// Executors of the current submission.
     pub executors: Vec<ExecutorSeen>,
     /// Pods of other submissions of this application.
@@ -54,8 +56,6 @@ pub enum Seen {
     Absent {
         /// What it looked like when it was last seen, if it was.
         last: Option<DriverPod>,
-        /// The API server itself was asked, not a cache.
-        confirmed: bool,
     },
     Present(DriverPod),
 }

@@ -76,7 +76,7 @@ struct World {
     tombstone: Option<DriverPod>,
     refuse: bool,
     crash: bool,
-    lag: bool,
+    lag: u8,
     now: Timestamp,
     pods_made: i64,
     gone: bool,
@@ -104,7 +104,7 @@ impl World {
             tombstone: None,
             refuse: false,
             crash: false,
-            lag: false,
+            lag: 0,
             now: Timestamp::from_second(1_800_000_000).unwrap(),
             pods_made: 0,
             gone: false,
@@ -120,9 +120,9 @@ impl World {
         let pod = if confirmed { &self.pod } else { &self.cached };
         let driver = match pod {
             Some(pod) => Seen::Present(pod.clone()),
-            None => Seen::Absent { last: self.tombstone.clone(), confirmed },
+            None => Seen::Absent { last: self.tombstone.clone() },
         };
-        Observation { now: self.now, driver, executors: Vec::new(), strays: 0, log: None }
+        Observation { now: self.now, driver, confirmed, executors: Vec::new(), strays: 0, log: None }
     }
 
     fn with_app<T>(&self, f: impl FnOnce(&App<'_>) -> T) -> T {
@@ -164,6 +164,13 @@ impl World {
         let after = Phase::read(&decision.status, self.now);
         if !after.is_terminal() {
             prop_assert!(decision.wake.is_some() || submits, "nothing wakes {after:?}");
+        }
+        let succeeded = |pod: &&DriverPod| {
+            pod.submission_id == self.status.submission_id && pod.ended.as_ref().is_some_and(|end| end.exit_code == 0)
+        };
+        if before.has_driver() && self.pod.as_ref().is_some_and(|pod| succeeded(&pod)) {
+            let fails = matches!(after, Phase::Failing { .. } | Phase::Failed { .. });
+            prop_assert!(!fails, "a success was turned into a failure: {:?}", decision.status.application_state);
         }
         if before.is_terminal() && known_generation == Some(self.generation) {
             prop_assert_eq!(before.word(), after.word(), "a terminal state was left");
@@ -302,11 +309,12 @@ impl World {
             }
             Op::Refuse(refuse) => self.refuse = *refuse,
             Op::CrashNext => self.crash = true,
-            Op::LagNext => self.lag = true,
+            Op::LagNext => self.lag = 8,
             Op::OperatorForgets => self.tombstone = None,
         }
-        if !std::mem::take(&mut self.lag) {
-            self.cached = self.pod.clone();
+        match self.lag.checked_sub(1) {
+            Some(left) => self.lag = left,
+            None => self.cached = self.pod.clone(),
         }
     }
 

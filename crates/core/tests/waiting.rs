@@ -35,8 +35,8 @@ impl World {
         f(&App { subject, spec_hash: "h", generation: 1, deleting: false, status, problem: None })
     }
 
-    fn step(&self, driver: Seen, now: Timestamp, limits: &Limits) -> Decision {
-        let seen = Observation { now, driver, executors: Vec::new(), strays: 0, log: None };
+    fn step(&self, (driver, confirmed): (Seen, bool), now: Timestamp, limits: &Limits) -> Decision {
+        let seen = Observation { now, driver, confirmed, executors: Vec::new(), strays: 0, log: None };
         self.with(|app| step(app, &seen, limits))
     }
 }
@@ -61,12 +61,12 @@ fn driver(phase: PodPhase, deleting: bool) -> DriverPod {
 #[test]
 fn d3_every_waiting_state_has_a_wake_up() {
     let drivers = [
-        Seen::Absent { last: None, confirmed: false },
-        Seen::Absent { last: None, confirmed: true },
-        Seen::Present(driver(PodPhase::Pending, false)),
-        Seen::Present(driver(PodPhase::Running, false)),
-        Seen::Present(driver(PodPhase::Running, true)),
-        Seen::Present(driver(PodPhase::Unknown, false)),
+        (Seen::Absent { last: None }, false),
+        (Seen::Absent { last: None }, true),
+        (Seen::Present(driver(PodPhase::Pending, false)), false),
+        (Seen::Present(driver(PodPhase::Running, false)), false),
+        (Seen::Present(driver(PodPhase::Running, true)), false),
+        (Seen::Present(driver(PodPhase::Unknown, false)), false),
     ];
     for word in WORDS.iter().filter(|w| !matches!(**w, "COMPLETED" | "FAILED")) {
         for suspend in [false, true] {
@@ -94,7 +94,7 @@ fn d6_each_refused_submission_delays_the_next_from_its_own_time() {
     for failures in 1..=4 {
         let refused = Submission::Refused("no".to_owned());
         world.status = world.with(|app| submitted(app, failures, &refused, at(now))).status;
-        let nothing = Seen::Absent { last: None, confirmed: true };
+        let nothing = (Seen::Absent { last: None }, true);
         let decision = world.step(nothing.clone(), at(now + 1), &Limits::default());
         assert_eq!(decision.wake, Some(at(now + 10 * failures)), "after {failures} failures");
         assert!(decision.effects.is_empty());
@@ -117,7 +117,7 @@ fn a_driver_given_up_while_pending_is_deleted_before_it_can_start() {
         [json!({"type": "Never"}), json!({"type": "OnFailure", "onFailureRetries": 1, "onFailureRetryInterval": 60})]
     {
         let mut world = World::new(json!({"restartPolicy": policy}), status.clone());
-        let pending = || Seen::Present(driver(PodPhase::Pending, false));
+        let pending = || (Seen::Present(driver(PodPhase::Pending, false)), false);
         assert_eq!(world.step(pending(), at(20), &limits).wake, Some(at(30)));
         let given_up = world.step(pending(), at(30), &limits);
         assert_eq!(given_up.status.application_state.state, "FAILING");
@@ -125,4 +125,21 @@ fn a_driver_given_up_while_pending_is_deleted_before_it_can_start() {
         let next = world.step(pending(), at(30), &limits);
         assert!(next.effects.iter().any(|e| matches!(e, Effect::DeleteDriver { .. })), "{next:?}");
     }
+}
+
+#[test]
+fn d5_a_cache_that_still_shows_the_last_attempt_does_not_decide_that_this_one_is_gone() {
+    let status = json!({
+        "applicationState": {"state": "SUBMITTED"}, "submissionID": "next", "attempt": 2, "specHash": "h",
+        "observedGeneration": 1, "lastSubmissionAttemptTime": at(0), "executionAttempts": 2,
+    });
+    let mut world = World::new(json!({"restartPolicy": {"type": "Never"}}), status);
+    let last = || Seen::Present(driver(PodPhase::Failed, true));
+    // It is waited for, and then the API server itself is asked.
+    world.status = world.step((last(), false), at(1), &Limits::default()).status;
+    let late = world.step((last(), false), at(1000), &Limits::default());
+    assert!(late.confirm_absence, "{late:?}");
+    assert_eq!(late.status.application_state.state, "SUBMITTED");
+    let gone = world.step((last(), true), at(1000), &Limits::default());
+    assert_eq!(gone.status.application_state.state, "FAILING", "{gone:?}");
 }

@@ -27,10 +27,9 @@ pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_
     let pod = pods.drivers.get(&name);
     let driver = match pod {
         Some(pod) => Seen::Present(reasoned(ctx, subject, DriverPod::read(pod, subject.name, subject.uid), now).await),
-        None => Seen::Absent {
-            last: pods.tombstone.as_ref().map(|pod| DriverPod::read(pod, subject.name, subject.uid)),
-            confirmed: false,
-        },
+        None => {
+            Seen::Absent { last: pods.tombstone.as_ref().map(|pod| DriverPod::read(pod, subject.name, subject.uid)) }
+        }
     };
     let (ours, others): (Vec<_>, Vec<_>) =
         pods.executors.into_values().partition(|e| Some(e.submission_id.as_str()) == current);
@@ -38,7 +37,8 @@ pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_
         (Some(pod), Seen::Present(seen)) => log(ctx, app, pod, seen, now).await,
         _ => None,
     };
-    Observation { now, driver, executors: ours.into_iter().map(|e| e.seen).collect(), strays: others.len(), log }
+    let executors = ours.into_iter().map(|e| e.seen).collect();
+    Observation { now, driver, confirmed: false, executors, strays: others.len(), log }
 }
 
 /// Asks the API server itself for the driver pod.
@@ -47,14 +47,14 @@ pub async fn confirm(ctx: &Context, subject: &Subject<'_>, seen: &Observation) -
     let api: Api<Pod> = Api::namespaced(ctx.client.clone(), subject.namespace);
     let pod = api.get_opt(&name).await.during(|| format!("look for pod {name}"))?;
     let last = match &seen.driver {
-        Seen::Absent { last, .. } => last.clone(),
+        Seen::Absent { last } => last.clone(),
         Seen::Present(_) => None,
     };
     let driver = match pod {
         Some(pod) => Seen::Present(DriverPod::read(&pod, subject.name, subject.uid)),
-        None => Seen::Absent { last, confirmed: true },
+        None => Seen::Absent { last },
     };
-    Ok(Observation { driver, ..seen.clone() })
+    Ok(Observation { driver, confirmed: true, ..seen.clone() })
 }
 
 /// Why a driver stays pending, when its own status does not tell: a volume that cannot be mounted shows only in events.

@@ -219,9 +219,9 @@ impl<'a> Draft<'a> {
                 self.delete(pod);
                 false
             }
-            Seen::Absent { confirmed, .. } => {
-                self.confirm = !confirmed;
-                *confirmed
+            Seen::Absent { .. } => {
+                self.confirm = !seen.confirmed;
+                seen.confirmed
             }
         };
         self.effects.push(Effect::DeleteExposure(Exposed::ALL));
@@ -255,11 +255,11 @@ impl<'a> Draft<'a> {
         let current = self.status.submission_id.as_deref();
         let pod = match &seen.driver {
             Seen::Present(pod) if pod.submission_id.as_deref() == current => pod,
-            // A pod of that name that is not the one of this attempt: this attempt's is gone.
-            Seen::Present(_) => return self.miss_driver(submitted, None, true, seen, limits),
-            Seen::Absent { last, confirmed } => {
+            // A pod of that name that is not the one of this attempt: this attempt's is gone, or not seen yet.
+            Seen::Present(_) => return self.miss_driver(submitted, None, seen, limits),
+            Seen::Absent { last } => {
                 let last = last.as_ref().filter(|l| l.submission_id.as_deref() == current);
-                return self.miss_driver(submitted, last, *confirmed, seen, limits);
+                return self.miss_driver(submitted, last, seen, limits);
             }
         };
         conditions::driver_present(&mut self.status, true, self.app.generation, self.now);
@@ -324,14 +324,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn miss_driver(
-        &mut self,
-        submitted: Timestamp,
-        last: Option<&DriverPod>,
-        confirmed: bool,
-        seen: &Observation,
-        limits: &Limits,
-    ) {
+    fn miss_driver(&mut self, submitted: Timestamp, last: Option<&DriverPod>, seen: &Observation, limits: &Limits) {
         // It was seen to end before it was removed: that is what counts.
         if let Some((last, outcome)) = last.and_then(|l| Some((l, l.outcome()?))) {
             return self.conclude(last, outcome, seen, limits);
@@ -341,7 +334,7 @@ impl<'a> Draft<'a> {
         let until = missing.max(submitted).checked_add(limits.driver_grace).unwrap_or(Timestamp::MAX);
         if self.now < until {
             self.wake_at(until);
-        } else if confirmed {
+        } else if seen.confirmed {
             let name = self.app.subject.driver_pod_name();
             let message = diagnosis::driver_missing(&name, last);
             self.event(true, "SparkDriverNotFound", format!("driver {name} was not found"));

@@ -34,6 +34,7 @@ fn crowded(app: &SparkApplication, driver: DriverPod, count: i64) -> SparkApplic
     let seen = Observation {
         now: Timestamp::now(),
         driver: Seen::Present(driver),
+        confirmed: false,
         executors: executors.collect(),
         strays: 0,
         log: None,
