@@ -41,8 +41,15 @@ class Plane:
         return http.client.HTTPSConnection(address.hostname, address.port, context=self.context)
 
     def call(self, method, path, body=None, kind="application/json", allow=()):
-        self.connection.request(method, path, json.dumps(body) if body is not None else None, {"Content-Type": kind})
-        answer = self.connection.getresponse()
+        text = json.dumps(body) if body is not None else None
+        try:
+            self.connection.request(method, path, text, {"Content-Type": kind})
+            answer = self.connection.getresponse()
+        except http.client.RemoteDisconnected:
+            # The server ends connections that rested for too long; http.client opens another by itself.
+            self.connection.close()
+            self.connection.request(method, path, text, {"Content-Type": kind})
+            answer = self.connection.getresponse()
         content = answer.read()
         if answer.status >= 300 and answer.status not in allow:
             raise SystemExit(f"{method} {path}: {answer.status} {content.decode()[:1000]}")
