@@ -9,15 +9,13 @@
   the answers: every change once, in order."""
 import argparse
 import json
-import os
 import statistics
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import results
-from results import MIB, ROOT, spread
+from results import MIB, say, spread
 from servers import Ours, Real
 
 READY_SECONDS, READY_MEMORY = 0.3, 40 * MIB
@@ -36,7 +34,7 @@ def main(program, words):
     parser.add_argument("--binaries", type=Path, metavar="DIRECTORY", help="default: built with cargo build --release")
     parser.add_argument("--no-write", action="store_true")
     args = parser.parse_args(words)
-    binaries = (args.binaries or build()).resolve()
+    binaries = (args.binaries or results.build("firesteel-apiserver", "firesteel-load")).resolve()
     kinds = {"ours": lambda: Ours(binaries / "firesteel-apiserver", True), "memory": lambda: Ours(binaries / "firesteel-apiserver", False)}
     if not args.only_ours:
         kinds |= {"real": lambda: Real(False), "synced": lambda: Real(True)}
@@ -64,18 +62,6 @@ def main(program, words):
     if not args.no_write:
         results.write("local-api", text)
     return 0 if kept else 1
-
-
-def build():
-    target = Path(os.environ.get("CARGO_TARGET_DIR") or Path.home() / ".cache/firesteel/target")
-    subprocess.run(["cargo", "build", "--release", "--locked", "-p", "firesteel-apiserver", "--bin", "firesteel-apiserver",
-                    "-p", "firesteel-load", "--bin", "firesteel-load"],
-                   cwd=ROOT, check=True, env=dict(os.environ, CARGO_TARGET_DIR=str(target)))
-    return target / "release"
-
-
-def say(text):
-    print(text, file=sys.stderr, flush=True)
 
 
 def measure_start(server):

@@ -16,14 +16,13 @@ import re
 import ssl
 import statistics
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 
 import results
-from results import ROOT, spread
+from results import say, spread
 
 PI = "org.apache.spark.examples.SparkPi"
 JAR = "examples/jars/spark-examples.jar"
@@ -49,7 +48,7 @@ def main(program, words):
     parser.add_argument("--firesteel", type=Path, metavar="PATH", help="default: built with cargo build --release")
     parser.add_argument("--no-write", action="store_true")
     args = parser.parse_args(words)
-    firesteel = str((args.firesteel or build()).resolve())
+    firesteel = str((args.firesteel or results.build("firesteel-cli") / "firesteel").resolve())
     image = f"apache/spark:{args.spark}"
     subprocess.run([firesteel, "local", "image", "pull", image], check=True)
     with tempfile.TemporaryDirectory(prefix="firesteel-bench-") as scratch:
@@ -62,17 +61,6 @@ def main(program, words):
     if not args.no_write:
         results.write("local-run", text)
     return 0 if kept else 1
-
-
-def build():
-    target = Path(os.environ.get("CARGO_TARGET_DIR") or Path.home() / ".cache/firesteel/target")
-    subprocess.run(["cargo", "build", "--release", "--locked", "-p", "firesteel-cli"], cwd=ROOT, check=True,
-                   env=dict(os.environ, CARGO_TARGET_DIR=str(target)))
-    return target / "release/firesteel"
-
-
-def say(text):
-    print(text, file=sys.stderr, flush=True)
 
 
 class Bed:

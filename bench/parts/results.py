@@ -1,12 +1,27 @@
-"""What the parts of a benchmark share: the words about the machine, spreads, promises, and where results go."""
+"""What benchmarks share: what they measure is built, the words about the machine, spreads, promises, and where results go."""
 import datetime
 import os
 import platform
 import statistics
+import subprocess
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MIB = 1 << 20
+
+
+def build(*packages):
+    """Builds the programs of these packages as users have them; the directory they are in."""
+    target = Path(os.environ.get("CARGO_TARGET_DIR") or Path.home() / ".cache/firesteel/target")
+    chosen = [word for package in packages for word in ("-p", package)]
+    subprocess.run(["cargo", "build", "--release", "--locked", "--bins", *chosen], cwd=ROOT, check=True,
+                   env=dict(os.environ, CARGO_TARGET_DIR=str(target)))
+    return target / "release"
+
+
+def say(text):
+    print(text, file=sys.stderr, flush=True)
 
 
 def spread(values, digits=0):
