@@ -83,6 +83,8 @@ pub struct Sight<'a> {
 pub struct Memory {
     /// Executors being created, with their profiles, until their pods are seen.
     pub in_flight: BTreeMap<u64, String>,
+    /// Those of them that the cluster was not asked for yet.
+    pub queued: BTreeSet<u64>,
     /// Registered executors that had a pod.
     registered: BTreeSet<u64>,
     unregistered_since: BTreeMap<u64, Timestamp>,
@@ -96,6 +98,7 @@ impl Memory {
     pub fn observe(&mut self, demand: &ExecutorGrantStatus, pods: &[ExecutorPod], now: Timestamp) {
         let present: BTreeSet<u64> = pods.iter().filter_map(|p| p.id).collect();
         self.in_flight.retain(|id, _| !present.contains(id));
+        self.queued.retain(|id| self.in_flight.contains_key(id));
         let registered: BTreeSet<u64> = demand.registered.keys().filter_map(|id| id.parse().ok()).collect();
         let disconnected: BTreeSet<u64> = demand.disconnected.iter().filter_map(|id| id.parse().ok()).collect();
         self.registered.retain(|id| present.contains(id) || registered.contains(id));
@@ -123,6 +126,8 @@ pub struct Decision {
     pub marks: Vec<Mark>,
     /// How many members the set of each profile has to have, before [`sets::grow`]; none: there is to be no such set.
     pub sizes: BTreeMap<String, u32>,
+    /// Creations that are not wanted any more, if the cluster was still not asked for them.
+    pub cancel: Vec<u64>,
     /// Pods to delete.
     pub remove: Vec<Removal>,
     /// Ended pods to keep, marked as done with.
@@ -258,6 +263,7 @@ impl<'a> Draft<'a> {
                 ledger,
                 marks: Vec::new(),
                 sizes: BTreeMap::new(),
+                cancel: Vec::new(),
                 remove: Vec::new(),
                 retire: Vec::new(),
                 missing: Vec::new(),
@@ -270,6 +276,7 @@ impl<'a> Draft<'a> {
 
     /// The driver is gone or done: so are its executors. Those of sets go with their sets.
     fn end(mut self) -> Decision {
+        self.decision.cancel.extend(&self.sight.memory.queued);
         let single = |p: &&ExecutorPod| p.member.is_none() && !p.inactive && p.leaving_by.is_none();
         for pod in self.sight.pods.iter().filter(single) {
             let keep = match &pod.state {

@@ -26,6 +26,10 @@ struct World {
     demand: ExecutorGrantStatus,
     ledger: ExecutorLedgerStatus,
     pods: BTreeMap<u64, ExecutorPod>,
+    /// Creations that were decided and not asked for yet; they are lost with the operator.
+    queue: BTreeMap<u64, String>,
+    /// Pods that the operator's watch has not shown yet.
+    unseen: BTreeSet<u64>,
     memory: Memory,
     now: Timestamp,
     /// Every id a pod was ever made with.
@@ -52,6 +56,8 @@ impl World {
             demand: ExecutorGrantStatus::default(),
             ledger: ExecutorLedgerStatus { accepted: true, ..ExecutorLedgerStatus::default() },
             pods: BTreeMap::new(),
+            queue: BTreeMap::new(),
+            unseen: BTreeSet::new(),
             memory: Memory::default(),
             now: Timestamp::from_second(1_800_000_000).unwrap(),
             used: BTreeSet::new(),
@@ -65,7 +71,11 @@ impl World {
     }
 
     fn decide(&mut self) -> Decision {
-        let pods: Vec<ExecutorPod> = self.pods.values().cloned().collect();
+        let pods: Vec<ExecutorPod> =
+            self.pods.iter().filter(|(id, _)| !self.unseen.contains(id)).map(|(_, pod)| pod.clone()).collect();
+        let asked = self.unseen.iter().map(|id| (*id, self.pods.get(id).map_or("0", |p| &p.profile).to_owned()));
+        self.memory.in_flight = self.queue.clone().into_iter().chain(asked).collect();
+        self.memory.queued = self.queue.keys().copied().collect();
         self.memory.observe(&self.demand, &pods, self.now);
         step(&Sight {
             grant: &self.grant,
@@ -79,8 +89,36 @@ impl World {
         })
     }
 
-    /// One pass of the operator. `dies` is the number of writes after which it is killed.
+    /// The operator is gone, with all it remembered; the next one sees what is there.
+    fn forget(&mut self) {
+        self.memory = Memory::default();
+        self.queue.clear();
+        self.unseen.clear();
+    }
+
+    /// The cluster is asked for the next creations, and shows what it made at once or later.
+    fn ask(&mut self, count: usize, shown: bool) {
+        for _ in 0..count {
+            let Some((id, profile)) = self.queue.pop_first() else { return };
+            assert!(self.used.insert(id), "id {id} is used twice");
+            self.pods.insert(id, pending(id, &profile, self.now));
+            if !shown {
+                self.unseen.insert(id);
+            }
+        }
+    }
+
+    /// A pass after which all creations are made and seen.
     fn pass(&mut self, slots: u32, dies: Option<usize>) -> Decision {
+        let decision = self.pass_without_asking(slots, dies);
+        self.ask(usize::MAX, true);
+        self.unseen.clear();
+        decision
+    }
+
+    /// One pass of the operator, which leaves its creations to be asked for. `dies` is the number of writes after which it
+    /// is killed.
+    fn pass_without_asking(&mut self, slots: u32, dies: Option<usize>) -> Decision {
         let mut decision = self.decide();
         let made = reserve(&mut decision.ledger, &decision.missing, slots);
         let mut writes = 0;
@@ -91,23 +129,23 @@ impl World {
         if decision.ledger != self.ledger && alive() {
             self.ledger = decision.ledger.clone();
         } else if decision.ledger != self.ledger {
-            self.memory = Memory::default();
+            self.forget();
             return decision;
         }
+        self.queue.retain(|id, _| !decision.cancel.contains(id));
         for removal in &decision.remove {
             if alive() {
                 self.pods.retain(|_, pod| pod.uid != removal.uid);
             }
         }
-        for (id, profile) in made {
-            if !alive() {
-                break;
+        self.queue.extend(made);
+        if dies.is_some() {
+            while !self.queue.is_empty() && alive() {
+                self.ask(1, true);
             }
-            assert!(self.used.insert(id), "id {id} is used twice");
-            self.pods.insert(id, pending(id, &profile, self.now));
-        }
-        if !alive() && dies.is_some() {
-            self.memory = Memory::default();
+            if !alive() {
+                self.forget();
+            }
         }
         decision
     }
@@ -177,6 +215,8 @@ fn pending(id: u64, profile: &str, now: Timestamp) -> ExecutorPod {
 enum Happening {
     Want(u32),
     Pass { slots: u32, dies: Option<usize> },
+    Ask { count: usize, shown: bool },
+    Show,
     Run(u64),
     Fail(u64, i32),
     Vanish(u64),
@@ -191,6 +231,8 @@ fn happening() -> impl Strategy<Value = Happening> {
         (0u32..12).prop_map(Happening::Want),
         (0u32..8, prop::option::of(0usize..5)).prop_map(|(slots, dies)| Happening::Pass { slots, dies }),
         (0u32..8, prop::option::of(0usize..5)).prop_map(|(slots, dies)| Happening::Pass { slots, dies }),
+        (1usize..6, any::<bool>()).prop_map(|(count, shown)| Happening::Ask { count, shown }),
+        Just(Happening::Show),
         id.clone().prop_map(Happening::Run),
         (id.clone(), prop_oneof![Just(1), Just(137), Just(0), Just(52)])
             .prop_map(|(id, code)| Happening::Fail(id, code)),
@@ -215,12 +257,19 @@ proptest! {
                 Happening::Want(n) => world.want(n),
                 Happening::Pass { slots, dies } => {
                     let before = world.ledger.reserved_through;
-                    world.pass(slots, dies);
+                    world.pass_without_asking(slots, dies);
                     prop_assert!(world.ledger.reserved_through >= before);
                     if let Some(most) = maximum {
                         prop_assert!(world.live() <= most as usize, "{} live, {most} granted", world.live());
                     }
                 }
+                Happening::Ask { count, shown } => {
+                    world.ask(count, shown);
+                    if let Some(most) = maximum {
+                        prop_assert!(world.live() <= most as usize, "{} live, {most} granted", world.live());
+                    }
+                }
+                Happening::Show => world.unseen.clear(),
                 Happening::Run(id) => world.run(id),
                 Happening::Fail(id, code) => world.fail(id, code, "Error"),
                 Happening::Vanish(id) => { world.pods.remove(&id); }
@@ -353,6 +402,23 @@ fn pending_pods_above_the_demand_are_withdrawn_and_running_ones_never() {
     assert_eq!(gone, ["pi-exec-2", "pi-exec-3"]);
     assert!(world.ledger.losses.iter().all(|l| l.cause == Cause::Withdrawn));
     assert_eq!(world.live(), 2, "Spark itself stops what runs");
+}
+
+#[test]
+fn creations_that_were_not_asked_for_yet_are_taken_back_before_pods() {
+    let mut world = World::new(None, None);
+    world.want(5);
+    world.pass_without_asking(9, None);
+    world.ask(2, true);
+    world.want(1);
+    let decision = world.pass_without_asking(9, None);
+    assert_eq!(decision.cancel, [5, 4, 3]);
+    assert_eq!(decision.remove.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(), ["pi-exec-2"]);
+    world.ask(9, true);
+    assert_eq!(world.live(), 1);
+    world.want(2);
+    world.pass(9, None);
+    assert_eq!(world.used, BTreeSet::from([1, 2, 6]), "ids of what was taken back are not used again");
 }
 
 #[test]

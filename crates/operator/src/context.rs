@@ -14,7 +14,7 @@ use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::pods::{AppKey, PodIndex};
 use crate::tell::News;
-use crate::turns::Turns;
+use crate::turns::{Kind, Turns};
 
 /// The first wait after a failed pass; it doubles from there.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
@@ -28,7 +28,7 @@ pub struct Context {
     pub pods: Arc<PodIndex>,
     pub news: News,
     pub metrics: Arc<Metrics>,
-    pub turns: Arc<Turns>,
+    pub turns: Arc<Turns<Kind>>,
     /// The operator ends: nothing new is begun.
     pub ending: CancellationToken,
     /// Versions of applications that this operator itself has replaced: a cache that still shows one lags behind.
@@ -42,7 +42,7 @@ impl Context {
         options: Options,
         apps: Store<DeserializeGuard<SparkApplication>>,
         metrics: Arc<Metrics>,
-        turns: Arc<Turns>,
+        turns: Arc<Turns<Kind>>,
         ending: CancellationToken,
     ) -> Self {
         Context {

@@ -4,7 +4,7 @@
 //! - [`pass`] is one look at one application: it asks `firesteel_core::allocation` for a decision and carries it out
 //!   through [`writes`];
 //! - [`sets`] is what is known of ReplicaSets and StatefulSets of executors, and every change made to them;
-//! - [`budget`] limits what all applications create together.
+//! - [`budget`] limits what all applications create together, in whatever namespace.
 
 mod budget;
 mod index;
@@ -12,8 +12,8 @@ mod pass;
 mod sets;
 mod writes;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use firesteel_api::{ExecutorGrant, names};
@@ -27,7 +27,7 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{Controller, WatchStreamExt, controller, reflector, watcher as watch};
 use kube::{Api, Client, Resource, ResourceExt};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::mpsc;
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
@@ -35,6 +35,8 @@ use budget::Budget;
 use index::{AppKey, Index};
 use pass::State;
 use sets::Sets;
+
+use crate::turns::{Lane, Turns};
 
 /// Who events come from.
 const REPORTER: &str = "firesteel-executors";
@@ -62,14 +64,44 @@ impl Default for ExecutorOptions {
     }
 }
 
-/// What every pass shares.
+/// What the applications of all namespaces share.
+pub(crate) struct Limits {
+    options: ExecutorOptions,
+    budget: Budget,
+    creating: Arc<Turns<AppKey>>,
+    scopes: Mutex<Vec<Weak<Allocator>>>,
+}
+
+impl Limits {
+    pub(crate) fn new(options: ExecutorOptions) -> Self {
+        Limits {
+            budget: Budget::new(options.per_second),
+            creating: Turns::new(options.parallel),
+            scopes: Mutex::default(),
+            options,
+        }
+    }
+
+    /// How many more executors may wait until they run.
+    fn room(&self) -> usize {
+        let scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
+        let pending: usize = scopes.iter().filter_map(Weak::upgrade).map(|scope| scope.pending()).sum();
+        self.options.most_pending.saturating_sub(pending)
+    }
+}
+
+impl Lane for AppKey {
+    fn share(&self) -> i64 {
+        1
+    }
+}
+
+/// What every pass in one namespace, or all, shares.
 struct Allocator {
     client: Client,
-    options: ExecutorOptions,
+    limits: Arc<Limits>,
     index: Index,
     sets: Sets,
-    budget: Budget,
-    creating: Semaphore,
     recorder: Recorder,
     states: Mutex<HashMap<String, Arc<tokio::sync::Mutex<State>>>>,
     pokes: mpsc::UnboundedSender<App>,
@@ -87,7 +119,12 @@ impl Allocator {
         self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
     }
 
-    /// Executors of all applications that were asked for and do not run yet.
+    /// Forgets all grants but these, by uid.
+    fn keep_only(&self, there: &HashSet<String>) {
+        self.states.lock().unwrap_or_else(PoisonError::into_inner).retain(|uid, _| there.contains(uid));
+    }
+
+    /// Executors of these applications that were asked for and do not run yet.
     fn pending(&self) -> usize {
         self.index.pending() + self.sets.unmade(&self.index)
     }
@@ -146,7 +183,7 @@ where
 /// Looks after the executors of one namespace, or all.
 pub(crate) async fn look_after(
     client: Client,
-    options: ExecutorOptions,
+    limits: Arc<Limits>,
     namespace: Option<String>,
     until: CancellationToken,
 ) {
@@ -160,26 +197,30 @@ pub(crate) async fn look_after(
         client,
         index: Index::default(),
         sets: Sets::default(),
-        budget: Budget::new(options.per_second),
-        creating: Semaphore::new(options.parallel),
-        options,
+        limits: limits.clone(),
         states: Mutex::default(),
         pokes,
     });
+    limits.scopes.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&allocator));
     let (reader, writer) = reflector::store::<Grant>();
     // Which grant a pod belongs to, by application.
     let by_app: Arc<Mutex<HashMap<AppKey, App>>> = Arc::default();
 
     let known = by_app.clone();
     let noticing = allocator.clone();
+    // What a new list no longer has was deleted while nobody watched.
+    let mut listed: HashMap<App, String> = HashMap::new();
     let stream = watch(grants, watcher::Config::default())
         .default_backoff()
         .modify(|grant| grant.meta_mut().managed_fields = None)
         .inspect(move |event| match event {
-            Ok(Event::Apply(grant) | Event::InitApply(grant)) => {
+            Ok(event @ (Event::Apply(grant) | Event::InitApply(grant))) => {
                 if let (Ok(valid), Some(namespace)) = (&grant.0, grant.namespace()) {
                     let key = (namespace, valid.spec.app_id.clone());
                     known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, ObjectRef::from_obj(grant));
+                }
+                if let Event::InitApply(_) = event {
+                    listed.insert(ObjectRef::from_obj(grant), grant.uid().unwrap_or_default());
                 }
             }
             Ok(Event::Delete(grant)) => {
@@ -187,7 +228,11 @@ pub(crate) async fn look_after(
                 let gone = ObjectRef::from_obj(grant);
                 known.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, app| *app != gone);
             }
-            Ok(Event::Init | Event::InitDone) => {}
+            Ok(Event::Init) => listed.clear(),
+            Ok(Event::InitDone) => {
+                known.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, app| listed.contains_key(app));
+                noticing.keep_only(&listed.drain().map(|(_, uid)| uid).collect());
+            }
             Err(error) => tracing::debug!(%error, "the watch of executor grants is interrupted"),
         })
         .reflect(writer)
@@ -210,7 +255,7 @@ pub(crate) async fn look_after(
     };
     let control = async {
         allocator.index.synced().await;
-        let workers = allocator.options.workers;
+        let workers = limits.options.workers;
         Controller::for_stream(stream, reader)
             .with_config(controller::Config::default().concurrency(workers))
             .reconcile_on(UnboundedReceiverStream::new(triggers))

@@ -56,7 +56,7 @@ pub struct News {
 
 impl News {
     /// Starts publishing; it ends, once nothing is left, when this is dropped.
-    pub fn start(client: &Client, turns: &Arc<Turns>) -> Self {
+    pub fn start(client: &Client, turns: &Arc<Turns<Kind>>) -> Self {
         let waiting = watch::Sender::new(0);
         let lane = |_| {
             let (send, mut receive) = mpsc::channel::<Item>(WAITING);

@@ -1,15 +1,25 @@
 //! Whose turn it is when more is to be done than may be done at the same time.
 //!
-//! Applications that have no driver yet come before those that only have to be followed, and both before news: an API
-//! server that is busy is busy with drivers. Nobody waits for ever: of those that wait, each kind gets its share.
+//! Those that wait stand in lanes, and each lane gets its share of the turns: nobody waits for ever, and whoever brings a
+//! thousand things is not a thousand times as important.
+//!
+//! - [`Kind`] is what the application controller works at: applications that have no driver yet come before those that only
+//!   have to be followed, and both before news, since an API server that is busy is busy with drivers.
+//! - Executors are created in lanes of their applications, which all count the same.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
+/// What a lane is known by.
+pub trait Lane: Ord + Clone {
+    /// Turns that it gets in a round while all lanes wait.
+    fn share(&self) -> i64;
+}
+
 /// What a turn is wanted for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// An application that is to get a driver.
     Start,
@@ -19,52 +29,69 @@ pub enum Kind {
     News,
 }
 
-const KINDS: usize = 3;
-/// Turns that each kind gets in a round while all kinds wait.
-const SHARES: [i32; KINDS] = [4, 2, 1];
+impl Lane for Kind {
+    fn share(&self) -> i64 {
+        match self {
+            Kind::Start => 4,
+            Kind::Follow => 2,
+            Kind::News => 1,
+        }
+    }
+}
 
 /// Hands out a number of turns.
 #[derive(Debug)]
-pub struct Turns(Mutex<State>);
+pub struct Turns<L: Lane>(Mutex<State<L>>);
 
 #[derive(Debug)]
-struct State {
+struct State<L: Lane> {
     free: usize,
-    /// Empty while a turn is free.
-    waiting: [VecDeque<oneshot::Sender<Turn>>; KINDS],
-    /// What each kind is owed.
-    credit: [i32; KINDS],
+    /// Only lanes in which somebody waits; none while a turn is free.
+    lanes: BTreeMap<L, Waiting<L>>,
 }
 
-impl State {
-    /// Who comes next: of the kinds that wait, the one that is owed most.
-    fn next(&mut self) -> Option<oneshot::Sender<Turn>> {
-        let waiting: Vec<usize> = (0..KINDS).filter(|kind| !self.waiting[*kind].is_empty()).collect();
+#[derive(Debug)]
+struct Waiting<L: Lane> {
+    line: VecDeque<oneshot::Sender<Turn<L>>>,
+    /// What the lane is owed.
+    credit: i64,
+}
+
+impl<L: Lane> State<L> {
+    /// Who comes next: of the lanes, the one that is owed most, and of equals the first.
+    fn next(&mut self) -> Option<oneshot::Sender<Turn<L>>> {
         let mut total = 0;
-        for kind in &waiting {
-            self.credit[*kind] += SHARES[*kind];
-            total += SHARES[*kind];
+        let mut best: Option<(&L, i64)> = None;
+        for (lane, waiting) in &mut self.lanes {
+            waiting.credit += lane.share();
+            total += lane.share();
+            if best.is_none_or(|(_, most)| waiting.credit > most) {
+                best = Some((lane, waiting.credit));
+            }
         }
-        // The last of equals wins; kinds are gone through from the last to the first.
-        let kind = waiting.into_iter().rev().max_by_key(|kind| self.credit[*kind])?;
-        self.credit[kind] -= total;
-        self.waiting[kind].pop_front()
+        let lane = best?.0.clone();
+        let waiting = self.lanes.get_mut(&lane)?;
+        waiting.credit -= total;
+        let next = waiting.line.pop_front();
+        if waiting.line.is_empty() {
+            self.lanes.remove(&lane);
+        }
+        next
     }
 }
 
-impl Turns {
+impl<L: Lane> Turns<L> {
     /// So many at the same time.
-    pub fn new(count: u16) -> Arc<Self> {
-        let state = State { free: usize::from(count.max(1)), waiting: Default::default(), credit: [0; KINDS] };
-        Arc::new(Turns(Mutex::new(state)))
+    pub fn new(count: usize) -> Arc<Self> {
+        Arc::new(Turns(Mutex::new(State { free: count.max(1), lanes: BTreeMap::new() })))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State<L>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for a turn.
-    pub async fn take(self: &Arc<Self>, kind: Kind) -> Turn {
+    pub async fn take(self: &Arc<Self>, lane: L) -> Turn<L> {
         loop {
             let receive = {
                 let mut state = self.state();
@@ -73,7 +100,8 @@ impl Turns {
                     return Turn(Some(self.clone()));
                 }
                 let (send, receive) = oneshot::channel();
-                state.waiting[kind as usize].push_back(send);
+                let fresh = || Waiting { line: VecDeque::new(), credit: 0 };
+                state.lanes.entry(lane.clone()).or_insert_with(fresh).line.push_back(send);
                 receive
             };
             if let Ok(turn) = receive.await {
@@ -104,9 +132,9 @@ impl Turns {
 
 /// The right to work, until it is dropped.
 #[derive(Debug)]
-pub struct Turn(Option<Arc<Turns>>);
+pub struct Turn<L: Lane>(Option<Arc<Turns<L>>>);
 
-impl Drop for Turn {
+impl<L: Lane> Drop for Turn<L> {
     fn drop(&mut self) {
         if let Some(turns) = self.0.take() {
             turns.pass_on();
@@ -123,14 +151,14 @@ mod tests {
 
     use super::*;
 
-    type Waiting = Vec<(Kind, Pin<Box<dyn Future<Output = Turn>>>)>;
+    type Asking<L> = Vec<(L, Pin<Box<dyn Future<Output = Turn<L>>>>)>;
 
     /// Lets all that wait ask, in their order; gives those that have a turn.
-    fn granted(waiting: &mut Waiting) -> Vec<(Kind, Turn)> {
+    fn granted<L: Lane>(asking: &mut Asking<L>) -> Vec<(L, Turn<L>)> {
         let mut granted = Vec::new();
-        waiting.retain_mut(|(kind, take)| match take.now_or_never() {
+        asking.retain_mut(|(lane, take)| match take.now_or_never() {
             Some(turn) => {
-                granted.push((*kind, turn));
+                granted.push((lane.clone(), turn));
                 false
             }
             None => true,
@@ -138,13 +166,25 @@ mod tests {
         granted
     }
 
-    fn wait(turns: &Arc<Turns>, kinds: &[Kind]) -> Waiting {
-        let take = |kind: Kind| {
-            let turns = turns.clone();
-            let future: Pin<Box<dyn Future<Output = Turn>>> = Box::pin(async move { turns.take(kind).await });
-            (kind, future)
+    fn ask<L: Lane + 'static>(turns: &Arc<Turns<L>>, lanes: &[L]) -> Asking<L> {
+        let take = |lane: &L| {
+            let (turns, asked) = (turns.clone(), lane.clone());
+            let future: Pin<Box<dyn Future<Output = Turn<L>>>> = Box::pin(async move { turns.take(asked).await });
+            (lane.clone(), future)
         };
-        kinds.iter().map(|kind| take(*kind)).collect()
+        lanes.iter().map(take).collect()
+    }
+
+    /// In which order those that wait get the turn that `first` holds.
+    fn order<L: Lane>(first: Turn<L>, asking: &mut Asking<L>) -> Vec<L> {
+        assert!(granted(asking).is_empty(), "there is one turn");
+        drop(first);
+        let mut order = Vec::new();
+        while let Some((lane, turn)) = granted(asking).pop() {
+            order.push(lane);
+            drop(turn);
+        }
+        order
     }
 
     #[test]
@@ -152,14 +192,7 @@ mod tests {
         let turns = Turns::new(1);
         let kinds: Vec<Kind> = [[Kind::News; 8], [Kind::Follow; 8], [Kind::Start; 8]].concat();
         let first = turns.take(Kind::News).now_or_never().unwrap();
-        let mut waiting = wait(&turns, &kinds);
-        assert!(granted(&mut waiting).is_empty(), "there is one turn");
-        drop(first);
-        let mut order = Vec::new();
-        while let Some((kind, turn)) = granted(&mut waiting).pop() {
-            order.push(kind);
-            drop(turn);
-        }
+        let order = order(first, &mut ask(&turns, &kinds));
         assert_eq!(order.len(), kinds.len());
         let count = |kind| order[..7].iter().filter(|k| **k == kind).count();
         assert_eq!((count(Kind::Start), count(Kind::Follow), count(Kind::News)), (4, 2, 1), "{order:?}");
@@ -167,11 +200,28 @@ mod tests {
         assert_eq!(turns.state().free, 1);
     }
 
+    impl Lane for &'static str {
+        fn share(&self) -> i64 {
+            1
+        }
+    }
+
+    #[test]
+    fn one_that_wants_little_is_not_behind_one_that_wants_much() {
+        let turns = Turns::new(1);
+        let first = turns.take("large").now_or_never().unwrap();
+        let mut asking = ask(&turns, &["large"; 100]);
+        asking.extend(ask(&turns, &["small", "small", "tiny"]));
+        let order = order(first, &mut asking);
+        assert_eq!(order.len(), 103);
+        assert_eq!(order[..6].iter().filter(|lane| **lane != "large").count(), 3, "{:?}", &order[..6]);
+    }
+
     #[test]
     fn a_turn_is_not_lost_with_someone_who_gave_up() {
         let turns = Turns::new(2);
         let held = (turns.take(Kind::Start).now_or_never(), turns.take(Kind::Start).now_or_never());
-        let mut waiting = wait(&turns, &[Kind::Start, Kind::Follow, Kind::Follow]);
+        let mut waiting = ask(&turns, &[Kind::Start, Kind::Follow, Kind::Follow]);
         assert!(granted(&mut waiting).is_empty());
         // One gives up before it is asked, one after it was given a turn.
         drop(waiting.remove(0));

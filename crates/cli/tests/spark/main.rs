@@ -4,7 +4,8 @@
 //! of the time. So this test has a main function of its own instead of the usual one, with the usual words:
 //!   spark [FILTER]                     every case, with the release that most people use
 //!   spark --ignored [FILTER]           what `tests/real` adds: Pi with every other release, and Pi as an ordinary user
-//!   spark --full [--report FILE]       all cases with all releases, as root and as an ordinary user; `tests/full`
+//!   spark --full [FILTER]              all cases with all releases, and all with the usual one as an ordinary user; `tests/full`
+//!   --report FILE --at WORD            writes a table of the results, or brings one up to date; WORD says what was tested
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod bed;
@@ -12,8 +13,8 @@ mod cases;
 mod lost;
 mod outside;
 mod outside_sets;
+mod report;
 
-use std::fmt::Write as _;
 use std::panic::AssertUnwindSafe;
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,7 @@ const OTHERS: [&str; 4] = ["3.5.9", "4.0.5", "4.2.1", "4.3.0"];
 const PI: &str = "pi_on_the_jvm_through_submit";
 
 /// One line of the result.
-struct Ran {
+pub(crate) struct Ran {
     who: Who,
     version: String,
     case: &'static str,
@@ -44,10 +45,11 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let has = |word: &str| words.iter().any(|w| w == word);
     let after = |word: &str| words.iter().position(|w| w == word).and_then(|at| words.get(at + 1)).cloned();
-    let report = after("--report");
-    let known = ["--report", "--ignored", "--include-ignored", "--full", "--list", "--nocapture", "--quiet", "--exact"];
-    let filter =
-        words.iter().find(|w| !w.starts_with("--") && Some(*w) != report.as_ref()).cloned().unwrap_or_default();
+    let (report, at) = (after("--report"), after("--at"));
+    let known =
+        ["--report", "--at", "--ignored", "--include-ignored", "--full", "--list", "--nocapture", "--quiet", "--exact"];
+    let given = |w: &&String| Some(*w) == report.as_ref() || Some(*w) == at.as_ref();
+    let filter = words.iter().find(|w| !w.starts_with("--") && !given(w)).cloned().unwrap_or_default();
     if let Some(strange) =
         words.iter().find(|w| w.starts_with("--") && !w.starts_with("--test-threads") && !known.contains(&w.as_str()))
     {
@@ -78,7 +80,8 @@ fn main() {
         println!("\n---- {} ----\n{words}", title(one.who, &one.version, one.case));
     }
     if let Some(file) = report {
-        std::fs::write(&file, table(&ran)).unwrap();
+        let before = std::fs::read_to_string(&file).unwrap_or_default();
+        std::fs::write(&file, report::table(&before, &ran, at.as_deref().unwrap_or("?"))).unwrap();
     }
     let verdict = if failed.is_empty() { "ok" } else { "FAILED" };
     println!(
@@ -122,13 +125,12 @@ fn rounds(more: bool, usual: bool) -> Vec<Round> {
 }
 
 fn full() -> Vec<Round> {
-    let everything = || {
-        let versions = std::iter::once(MAIN).chain(OTHERS);
-        versions.flat_map(|v| cases().filter(move |c| c.runs_on(v)).map(move |c| (c, v))).collect::<Vec<_>>()
-    };
-    let mut all = vec![Round { who: Who::Us, runs: everything() }];
+    let of = |version| cases().filter(move |c| c.runs_on(version)).map(move |c| (c, version));
+    let everything = std::iter::once(MAIN).chain(OTHERS).flat_map(of).collect();
+    let mut all = vec![Round { who: Who::Us, runs: everything }];
     if bed::is_root() {
-        all.push(Round { who: Who::OrdinaryUser, runs: everything() });
+        let others = OTHERS.into_iter().flat_map(of).filter(|(c, v)| c.name == PI || !c.runs_on(MAIN) && c.runs_on(v));
+        all.push(Round { who: Who::OrdinaryUser, runs: of(MAIN).chain(others).collect() });
     }
     all
 }
@@ -173,22 +175,4 @@ fn run(round: &Round) -> Vec<Ran> {
     println!("test {} ... {}", title(round.who, MAIN, case), if failure.is_none() { "ok" } else { "FAILED" });
     all.push(Ran { who: round.who, version: MAIN.to_owned(), case, took: began.elapsed(), failure });
     all
-}
-
-/// The result for people, committed by `tests/full`.
-fn table(ran: &[Ran]) -> String {
-    let failed = ran.iter().filter(|r| r.failure.is_some()).count();
-    let mut text = format!(
-        "{} passed, {failed} failed\n\n| as | Spark | case | result | seconds |\n|---|---|---|---|---|\n",
-        ran.len() - failed
-    );
-    for one in ran {
-        let result = match &one.failure {
-            None => "ok".to_owned(),
-            Some(words) => format!("**failed**: {}", words.lines().next().unwrap_or_default().replace('|', "/")),
-        };
-        let (who, version, case, seconds) = (one.who, &one.version, one.case.replace('_', " "), one.took.as_secs());
-        let _ = writeln!(text, "| {who} | {version} | {case} | {result} | {seconds} |");
-    }
-    text
 }

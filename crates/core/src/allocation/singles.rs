@@ -1,7 +1,7 @@
 //! Single pods: the operator makes each, with an id of its own.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashSet};
 
 use firesteel_api::executors::{Cause, Loss};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -70,26 +70,9 @@ impl Draft<'_> {
         }
     }
 
-    /// Finds what is missing, and withdraws what is too much and does not run yet.
+    /// Finds what is missing, and takes back what is too much and does not run yet.
     pub(super) fn balance(&mut self, wanted: &BTreeMap<String, u32>) {
-        let mut live: HashMap<&str, Vec<&ExecutorPod>> = HashMap::new();
-        for pod in self.sight.pods.iter().filter(|p| self.is_live(p)) {
-            live.entry(&pod.profile).or_default().push(pod);
-        }
-        let mut excess = Vec::new();
-        for (profile, pods) in &mut live {
-            let flying = self.flying(profile);
-            let target = wanted.get(*profile).copied().unwrap_or_default() as usize;
-            let too_many = (pods.len() + flying).saturating_sub(target);
-            // One that came to the driver runs, even if its pod's status does not say so yet.
-            pods.retain(|p| matches!(p.state, State::Pending { .. }) && !self.is_registered(p));
-            // Those furthest from running go first.
-            pods.sort_by_key(|p| (matches!(p.state, State::Pending { scheduled: true, .. }), Reverse(p.id)));
-            excess.extend(pods.iter().take(too_many).copied());
-        }
-        for pod in excess {
-            self.withdraw(pod);
-        }
+        self.take_back(wanted);
         let (ready, held) = (self.is_ready(), self.held_until());
         let mut left = self.left();
         for (profile, count) in wanted {
@@ -105,6 +88,33 @@ impl Draft<'_> {
                 None if given > 0 => self.decision.missing.push((profile.clone(), given)),
                 None => self.used_up(),
             }
+        }
+    }
+
+    /// Takes back what is too much: creations that were not asked for yet, then pods that do not run yet.
+    fn take_back(&mut self, wanted: &BTreeMap<String, u32>) {
+        let memory = self.sight.memory;
+        let mut live: BTreeMap<&str, Vec<&ExecutorPod>> =
+            memory.in_flight.values().map(|profile| (profile.as_str(), Vec::new())).collect();
+        for pod in self.sight.pods.iter().filter(|p| self.is_live(p)) {
+            live.entry(&pod.profile).or_default().push(pod);
+        }
+        let mut excess = Vec::new();
+        for (profile, mut pods) in live {
+            let target = wanted.get(profile).copied().unwrap_or_default() as usize;
+            let too_many = (pods.len() + self.flying(profile)).saturating_sub(target);
+            let queued = memory.queued.iter().rev().filter(|id| memory.in_flight.get(id).is_some_and(|p| p == profile));
+            let before = self.decision.cancel.len();
+            self.decision.cancel.extend(queued.take(too_many));
+            let too_many = too_many - (self.decision.cancel.len() - before);
+            // One that came to the driver runs, even if its pod's status does not say so yet.
+            pods.retain(|p| matches!(p.state, State::Pending { .. }) && !self.is_registered(p));
+            // Those furthest from running go first.
+            pods.sort_by_key(|p| (matches!(p.state, State::Pending { scheduled: true, .. }), Reverse(p.id)));
+            excess.extend(pods.into_iter().take(too_many));
+        }
+        for pod in excess {
+            self.withdraw(pod);
         }
     }
 

@@ -28,10 +28,30 @@ pub(super) struct AppPods {
     /// Members of sets that are gone, whose end tells why: their controllers are quick to clear away what failed. By uid,
     /// until a pass has seen them.
     pub(super) departed: BTreeMap<String, ExecutorPod>,
-    /// Executors being created, with their profiles.
-    pub(super) in_flight: BTreeMap<u64, String>,
+    /// Executors being created.
+    pub(super) in_flight: BTreeMap<u64, Flight>,
     /// Claims of executors being created.
     pub(super) claims_in_flight: BTreeMap<u64, Vec<String>>,
+}
+
+/// An executor being created.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Flight {
+    pub(super) profile: String,
+    pub(super) stage: Stage,
+}
+
+/// How far a creation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// It waits for its turn.
+    Queued,
+    /// The API server was asked.
+    Asked,
+    /// The pod was made, and the watch has yet to show it.
+    Made,
+    /// The same, from before pods began to be listed anew: if the list does not have it, it is gone.
+    MadeBeforeList,
 }
 
 #[derive(Debug)]
@@ -59,6 +79,9 @@ impl Index {
         match event {
             Event::Init => {
                 *lock(&self.listing) = Some(HashMap::new());
+                let mut apps = lock(&self.apps);
+                let flights = apps.values_mut().flat_map(|app| app.in_flight.values_mut());
+                flights.filter(|f| f.stage == Stage::Made).for_each(|f| f.stage = Stage::MadeBeforeList);
                 Vec::new()
             }
             Event::InitApply(pod) => {
@@ -110,9 +133,11 @@ impl Index {
             }
             let entry = apps.entry(key).or_default();
             let present: Vec<u64> = entry.executors.values().filter_map(|p| p.id).collect();
-            entry.in_flight.extend(pods.in_flight.into_iter().filter(|(id, _)| !present.contains(id)));
+            let unseen = pods.in_flight.into_iter().filter(|(id, _)| !present.contains(id));
+            entry.in_flight.extend(unseen.filter(|(_, flight)| flight.stage != Stage::MadeBeforeList));
+            let AppPods { in_flight, claims_in_flight, .. } = entry;
+            claims_in_flight.extend(pods.claims_in_flight.into_iter().filter(|(id, _)| in_flight.contains_key(id)));
             entry.departed.extend(pods.departed);
-            entry.claims_in_flight.extend(pods.claims_in_flight.into_iter().filter(|(id, _)| !present.contains(id)));
         }
         touched
     }
@@ -129,11 +154,42 @@ impl Index {
         }
     }
 
-    /// Notes creations that are about to be asked for.
+    /// Notes creations that wait for their turn.
     pub(super) fn launch(&self, key: &AppKey, executors: &[(u64, String)]) {
         let mut apps = lock(&self.apps);
         let entry = apps.entry(key.clone()).or_default();
-        entry.in_flight.extend(executors.iter().cloned());
+        let flight = |profile: &String| Flight { profile: profile.clone(), stage: Stage::Queued };
+        entry.in_flight.extend(executors.iter().map(|(id, profile)| (*id, flight(profile))));
+    }
+
+    /// Takes back those creations that still wait for their turn. Says whether there was one.
+    pub(super) fn cancel(&self, key: &AppKey, executors: &[u64]) -> bool {
+        let mut apps = lock(&self.apps);
+        let Some(entry) = apps.get_mut(key) else { return false };
+        let queued = |id: &&u64| entry.in_flight.get(id).is_some_and(|flight| flight.stage == Stage::Queued);
+        let queued: Vec<u64> = executors.iter().filter(queued).copied().collect();
+        for id in &queued {
+            entry.in_flight.remove(id);
+            entry.claims_in_flight.remove(id);
+        }
+        !queued.is_empty()
+    }
+
+    /// Notes that the API server is about to be asked for an executor. False: it was taken back.
+    pub(super) fn ask(&self, key: &AppKey, id: u64) -> bool {
+        self.move_on(key, id, Stage::Asked)
+    }
+
+    /// Notes that an executor was made.
+    pub(super) fn answered(&self, key: &AppKey, id: u64) {
+        // The watch may have been quicker.
+        self.move_on(key, id, Stage::Made);
+    }
+
+    fn move_on(&self, key: &AppKey, id: u64, stage: Stage) -> bool {
+        let mut apps = lock(&self.apps);
+        let flight = apps.get_mut(key).and_then(|entry| entry.in_flight.get_mut(&id));
+        flight.map(|flight| flight.stage = stage).is_some()
     }
 
     /// Notes the claims of a creation.
@@ -261,5 +317,35 @@ mod tests {
         assert!(index.of(&key).executors.is_empty());
         index.abandon(&key, 3);
         assert_eq!(index.pending(), 0);
+    }
+
+    #[test]
+    fn a_creation_that_was_answered_before_a_list_that_does_not_have_it_is_gone() {
+        let index = Index::default();
+        let key = ("n".to_owned(), "spark-1".to_owned());
+        index.launch(&key, &[(1, "0".to_owned()), (2, "0".to_owned()), (3, "0".to_owned())]);
+        index.apply(Event::Apply(pod(9, "Running")));
+        for id in 1..=3 {
+            assert!(index.ask(&key, id));
+        }
+        index.answered(&key, 1);
+        index.apply(Event::Init);
+        // Made after the list was begun: it may have come too late for it.
+        index.answered(&key, 2);
+        index.apply(Event::InitApply(pod(9, "Running")));
+        index.apply(Event::InitDone);
+        assert_eq!(index.of(&key).in_flight.into_keys().collect::<Vec<_>>(), [2, 3]);
+    }
+
+    #[test]
+    fn only_a_creation_that_waits_for_its_turn_can_be_taken_back() {
+        let index = Index::default();
+        let key = ("n".to_owned(), "spark-1".to_owned());
+        index.launch(&key, &[(1, "0".to_owned()), (2, "0".to_owned())]);
+        assert!(index.ask(&key, 1));
+        assert!(index.cancel(&key, &[1, 2, 3]));
+        assert!(!index.ask(&key, 2), "it was taken back");
+        assert!(!index.cancel(&key, &[1, 2]));
+        assert_eq!(index.of(&key).in_flight.into_keys().collect::<Vec<_>>(), [1]);
     }
 }

@@ -17,7 +17,7 @@ use kube::runtime::controller::Action;
 use kube::runtime::events::{Event, EventType};
 use tracing::Instrument;
 
-use super::index::{self, AppKey, AppPods};
+use super::index::{self, AppKey, AppPods, Stage};
 use super::writes::{self, Creation, Refusal};
 use super::{Allocator, App, sets};
 use crate::error::Error;
@@ -122,7 +122,8 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
     let seen: Vec<ExecutorSet> = known.iter().map(|each| each.set.clone()).collect();
     let executors: Vec<_> = pods.executors.values().chain(pods.departed.values()).cloned().collect();
     let executors = identify(&grant.spec, demand, &old, &seen, executors);
-    state.memory.in_flight.clone_from(&pods.in_flight);
+    state.memory.in_flight = pods.in_flight.iter().map(|(id, flight)| (*id, flight.profile.clone())).collect();
+    state.memory.queued = pods.in_flight.iter().filter(|(_, f)| f.stage == Stage::Queued).map(|(id, _)| *id).collect();
     state.memory.observe(demand, &executors, now);
     let sight = Sight {
         grant: &grant.spec,
@@ -138,8 +139,7 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
     let again = hold(&mut decision, &mut state, now);
 
     let asked: u32 = decision.missing.iter().map(|(_, n)| n).sum();
-    let room = allocator.options.most_pending.saturating_sub(allocator.pending());
-    let (slots, retry) = allocator.budget.take(&key, asked, room, Instant::now());
+    let (slots, retry) = allocator.limits.budget.take(&key, asked, allocator.limits.room(), Instant::now());
     let made = match grant.spec.strategy {
         Strategy::Pods => allocation::reserve(&mut decision.ledger, &decision.missing, slots),
         Strategy::ReplicaSet | Strategy::StatefulSet => {
@@ -154,6 +154,10 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
         write_ledger(grant, allocator, &mut state, &decision.ledger).await?;
     }
     allocator.index.forget(&key, &pods.departed);
+    if allocator.index.cancel(&key, &decision.cancel) {
+        // Some that it counts were never made.
+        state.claims = None;
+    }
     let retry = retry.into_iter().chain(later).min();
     tell(allocator, grant, pods.driver.as_ref(), &decision.notes).await;
     let claims = claims(grant, allocator, &mut state, &pods, &decision).await?;
@@ -389,13 +393,21 @@ fn create(
         let (allocator, key, grant) = (allocator.clone(), key.clone(), grant.clone());
         tokio::spawn(
             async move {
-                let _permit = allocator.creating.acquire().await;
-                if let Err(refusal) = creation.make(&allocator.client, &key.0).await {
-                    allocator.index.abandon(&key, id);
-                    let state = allocator.state(&grant);
-                    refused(&grant, &allocator, &mut *state.lock().await, refusal).await;
-                    allocator.poke(App::new(&grant.name_any()).within(&key.0));
+                let _turn = allocator.limits.creating.take(key.clone()).await;
+                if !allocator.index.ask(&key, id) {
+                    return;
                 }
+                let Err(refusal) = creation.make(&allocator.client, &key.0).await else {
+                    allocator.index.answered(&key, id);
+                    return;
+                };
+                allocator.index.abandon(&key, id);
+                let state = allocator.state(&grant);
+                let mut state = state.lock().await;
+                // Whether its claims were made is not known.
+                state.claims = None;
+                refused(&grant, &allocator, &mut state, refusal).await;
+                allocator.poke(App::new(&grant.name_any()).within(&key.0));
             }
             .in_current_span(),
         );
@@ -409,7 +421,7 @@ async fn refused(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>, state: 
     let row = state.hold.as_ref().map_or(0, |hold| hold.row);
     let (reason, why, wait) = match refusal {
         Refusal::Later { why, retry_after } => {
-            allocator.budget.slow_down(retry_after, Instant::now());
+            allocator.limits.budget.slow_down(retry_after, Instant::now());
             ("ApiServerBusy", why, retry_after.unwrap_or(Duration::from_millis(500)))
         }
         Refusal::Quota(why) => ("QuotaExceeded", why, Duration::from_secs(1 << row.min(4))),
