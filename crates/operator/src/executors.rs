@@ -65,16 +65,16 @@ impl Default for ExecutorOptions {
 }
 
 /// What the applications of all namespaces share.
-pub(crate) struct Limits {
+pub(crate) struct Shared {
     options: ExecutorOptions,
     budget: Budget,
     creating: Arc<Turns<AppKey>>,
     scopes: Mutex<Vec<Weak<Allocator>>>,
 }
 
-impl Limits {
+impl Shared {
     pub(crate) fn new(options: ExecutorOptions) -> Self {
-        Limits {
+        Shared {
             budget: Budget::new(options.per_second),
             creating: Turns::new(options.parallel),
             scopes: Mutex::default(),
@@ -99,7 +99,7 @@ impl Lane for AppKey {
 /// What every pass in one namespace, or all, shares.
 struct Allocator {
     client: Client,
-    limits: Arc<Limits>,
+    shared: Arc<Shared>,
     index: Index,
     sets: Sets,
     recorder: Recorder,
@@ -183,7 +183,7 @@ where
 /// Looks after the executors of one namespace, or all.
 pub(crate) async fn look_after(
     client: Client,
-    limits: Arc<Limits>,
+    shared: Arc<Shared>,
     namespace: Option<String>,
     until: CancellationToken,
 ) {
@@ -197,11 +197,11 @@ pub(crate) async fn look_after(
         client,
         index: Index::default(),
         sets: Sets::default(),
-        limits: limits.clone(),
+        shared: shared.clone(),
         states: Mutex::default(),
         pokes,
     });
-    limits.scopes.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&allocator));
+    shared.scopes.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&allocator));
     let (reader, writer) = reflector::store::<Grant>();
     // Which grant a pod belongs to, by application.
     let by_app: Arc<Mutex<HashMap<AppKey, App>>> = Arc::default();
@@ -255,7 +255,7 @@ pub(crate) async fn look_after(
     };
     let control = async {
         allocator.index.synced().await;
-        let workers = limits.options.workers;
+        let workers = shared.options.workers;
         Controller::for_stream(stream, reader)
             .with_config(controller::Config::default().concurrency(workers))
             .reconcile_on(UnboundedReceiverStream::new(triggers))

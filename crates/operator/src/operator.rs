@@ -84,7 +84,7 @@ async fn work(
     };
     let _stop = until.clone().drop_guard();
     let turns = Turns::new(usize::from(options.workers));
-    let limits = Arc::new(executors::Limits::new(options.executors.clone()));
+    let shared = Arc::new(executors::Shared::new(options.executors.clone()));
     let mut scopes = JoinSet::new();
     let mut synced = Vec::new();
     for namespace in namespaces {
@@ -92,7 +92,7 @@ async fn work(
         let (turns, ending) = (turns.clone(), until.clone());
         let ctx = Arc::new(Context::new(client.clone(), options.clone(), reader, metrics.clone(), turns, ending));
         synced.push(ctx.pods.clone());
-        scopes.spawn(executors::look_after(client.clone(), limits.clone(), namespace.clone(), until.clone()));
+        scopes.spawn(executors::look_after(client.clone(), shared.clone(), namespace.clone(), until.clone()));
         scopes.spawn(look_after(ctx, writer, namespace));
     }
     scopes.spawn(async move {

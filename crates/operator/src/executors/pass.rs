@@ -139,7 +139,7 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
     let again = hold(&mut decision, &mut state, now);
 
     let asked: u32 = decision.missing.iter().map(|(_, n)| n).sum();
-    let (slots, retry) = allocator.limits.budget.take(&key, asked, allocator.limits.room(), Instant::now());
+    let (slots, retry) = allocator.shared.budget.take(&key, asked, allocator.shared.room(), Instant::now());
     let made = match grant.spec.strategy {
         Strategy::Pods => allocation::reserve(&mut decision.ledger, &decision.missing, slots),
         Strategy::ReplicaSet | Strategy::StatefulSet => {
@@ -393,7 +393,7 @@ fn create(
         let (allocator, key, grant) = (allocator.clone(), key.clone(), grant.clone());
         tokio::spawn(
             async move {
-                let _turn = allocator.limits.creating.take(key.clone()).await;
+                let _turn = allocator.shared.creating.take(key.clone()).await;
                 if !allocator.index.ask(&key, id) {
                     return;
                 }
@@ -421,7 +421,7 @@ async fn refused(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>, state: 
     let row = state.hold.as_ref().map_or(0, |hold| hold.row);
     let (reason, why, wait) = match refusal {
         Refusal::Later { why, retry_after } => {
-            allocator.limits.budget.slow_down(retry_after, Instant::now());
+            allocator.shared.budget.slow_down(retry_after, Instant::now());
             ("ApiServerBusy", why, retry_after.unwrap_or(Duration::from_millis(500)))
         }
         Refusal::Quota(why) => ("QuotaExceeded", why, Duration::from_secs(1 << row.min(4))),

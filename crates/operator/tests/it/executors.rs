@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use firesteel_api::executors::{Cause, ExecutorLedgerStatus};
 use firesteel_api::{ExecutorGrant, ExecutorLedger, policy};
+use firesteel_operator::Options;
+use firesteel_operator::executors::ExecutorOptions;
 use firesteel_testenv::TestEnv;
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota, ServiceAccount};
@@ -14,8 +16,9 @@ use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, Pat
 use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
 
-use crate::fixture::{Fixture, PATIENCE, block_on, container, start};
+use crate::fixture::{Fixture, PATIENCE, block_on, container, install, options, start, start_with};
 use crate::killer::{self, Point};
 
 /// One application with its executors outside, and its driver's bridge.
@@ -349,6 +352,33 @@ fn a_full_quota_is_waited_for_and_burns_no_budget() {
             assert!(tokio::time::Instant::now() < deadline, "room is never used");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
+    });
+}
+
+#[test]
+fn what_may_wait_until_it_runs_is_shared_by_all_namespaces() {
+    block_on(async {
+        let Some(env) = TestEnv::get() else { return };
+        let client = env.client().await;
+        install(&client).await;
+        let (one, two) = (env.namespace("share").await, env.namespace("share").await);
+        let executors = ExecutorOptions { most_pending: 5, ..ExecutorOptions::default() };
+        let namespaces = vec![one.name().to_owned(), two.name().to_owned()];
+        let operator = start_with(client.clone(), Options { namespaces, executors, ..options(one.name()) });
+        let nobody = CancellationToken::new().drop_guard();
+        let one = Stage::on(Fixture::around(one, client.clone(), operator), &json!({})).await;
+        let two = Stage::on(Fixture::around(two, client, nobody), &json!({})).await;
+        one.want(4).await;
+        one.until_executors(&[1, 2, 3, 4]).await;
+        two.want(4).await;
+        two.until_executors(&[1]).await;
+        tokio::time::sleep(Duration::from_millis(500)).await;
+        assert_eq!(two.executors().await.len(), 1);
+        // Those that run leave room for others.
+        for id in 1..=4 {
+            one.register(id).await;
+        }
+        two.until_executors(&[1, 2, 3, 4]).await;
     });
 }
 
