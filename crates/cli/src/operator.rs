@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use firesteel_core::lifecycle::Limits;
 use firesteel_core::run::RunSettings;
 use firesteel_core::ui::UiSettings;
+use firesteel_operator::executors::ExecutorOptions;
 use firesteel_operator::{LeaderOptions, Options};
 use k8s_openapi::jiff::SignedDuration;
 use tokio_util::sync::CancellationToken;
@@ -42,6 +43,12 @@ pub(crate) struct Args {
     /// Give up a driver that is still pending after this time; 0 for never
     #[arg(long, value_name = "DURATION", default_value = "0s")]
     driver_pending_timeout: Duration,
+    /// Executors created per second at most, all applications together, where executors are allocated outside the driver
+    #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().per_second, value_parser = clap::value_parser!(u32).range(1..))]
+    executors_per_second: u32,
+    /// Executors that do not run yet at most, all applications together
+    #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().most_pending, value_parser = at_least_one)]
+    max_pending_executors: usize,
     /// API server as drivers reach it
     #[arg(long, value_name = "URL", default_value = "https://kubernetes.default.svc")]
     driver_master: String,
@@ -168,8 +175,17 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         metrics: args.metrics_bind_address.0,
         metrics_prefix: args.metrics_prefix.clone(),
         leader,
-        executors: Default::default(),
+        executors: ExecutorOptions {
+            per_second: args.executors_per_second,
+            most_pending: args.max_pending_executors,
+            ..ExecutorOptions::default()
+        },
     })
+}
+
+fn at_least_one(text: &str) -> Result<usize, String> {
+    let number: usize = text.parse().map_err(|_| "it is not a whole number".to_owned())?;
+    if number == 0 { Err("it has to be at least 1".to_owned()) } else { Ok(number) }
 }
 
 fn signed(duration: Duration) -> SignedDuration {
@@ -208,6 +224,17 @@ mod tests {
         assert_eq!(options.leader.unwrap().name, "x");
         assert_eq!(options.health.unwrap().port(), 8081);
         assert!(args.retired.lines().iter().any(|l| l.starts_with("--workqueue-ratelimiter-bucket-qps")));
+    }
+
+    #[test]
+    fn executors_are_limited_together() {
+        let parse = |line: &str| Only::try_parse_from(line.split_whitespace()).map(|only| only.args);
+        let given = parse("operator --executors-per-second=50 --max-pending-executors 300").unwrap();
+        let executors = options(&given).unwrap().executors;
+        assert_eq!((executors.per_second, executors.most_pending), (50, 300));
+        for none in ["operator --executors-per-second=0", "operator --max-pending-executors=0"] {
+            assert_eq!(parse(none).unwrap_err().exit_code(), 2, "{none} would stop everything");
+        }
     }
 
     /// As a chart or a manifest of the existing operator writes them.

@@ -36,6 +36,7 @@ use index::{AppKey, Index};
 use pass::State;
 use sets::Sets;
 
+use crate::metrics::Metrics;
 use crate::turns::{Lane, Turns};
 
 /// Who events come from.
@@ -69,14 +70,16 @@ pub(crate) struct Shared {
     options: ExecutorOptions,
     budget: Budget,
     creating: Arc<Turns<AppKey>>,
+    metrics: Arc<Metrics>,
     scopes: Mutex<Vec<Weak<Allocator>>>,
 }
 
 impl Shared {
-    pub(crate) fn new(options: ExecutorOptions) -> Self {
+    pub(crate) fn new(options: ExecutorOptions, metrics: Arc<Metrics>) -> Self {
         Shared {
             budget: Budget::new(options.per_second),
             creating: Turns::new(options.parallel),
+            metrics,
             scopes: Mutex::default(),
             options,
         }

@@ -6,11 +6,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
 
+use firesteel_api::executors::Cause;
 use firesteel_api::{SparkApplication, SparkApplicationStatus};
 use k8s_openapi::jiff::Timestamp;
 
 const SUBMIT_BUCKETS: &[f64] = &[0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 const START_BUCKETS: &[f64] = &[1.0, 5.0, 10.0, 30.0, 60.0, 90.0, 120.0, 150.0, 180.0, 210.0, 240.0, 270.0, 300.0];
+const CREATION_BUCKETS: &[f64] = &[0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
 #[derive(Debug, Default)]
 pub struct Metrics {
@@ -115,6 +117,26 @@ impl Metrics {
             for _ in before.failed..after.failed {
                 self.count("spark_executor_failure_count", &namespace);
             }
+        }
+    }
+
+    /// Counts an executor that the operator made itself, so long after that was decided.
+    pub fn executor_created(&self, namespace: &str, seconds: f64) {
+        self.count("firesteel_executor_created_count", namespace);
+        self.histogram("firesteel_executor_creation_seconds_histogram", namespace, seconds, CREATION_BUCKETS);
+    }
+
+    /// Counts an executor that the cluster would not take.
+    pub fn executor_refused(&self, namespace: &str) {
+        self.count("firesteel_executor_refused_count", namespace);
+    }
+
+    /// Counts an executor that was lost.
+    pub fn executor_lost(&self, namespace: &str, cause: Cause) {
+        match cause {
+            Cause::Application => self.count("firesteel_executor_lost_by_application_count", namespace),
+            Cause::Platform => self.count("firesteel_executor_lost_by_platform_count", namespace),
+            Cause::Withdrawn => self.count("firesteel_executor_withdrawn_count", namespace),
         }
     }
 

@@ -84,7 +84,7 @@ async fn work(
     };
     let _stop = until.clone().drop_guard();
     let turns = Turns::new(usize::from(options.workers));
-    let shared = Arc::new(executors::Shared::new(options.executors.clone()));
+    let shared = Arc::new(executors::Shared::new(options.executors.clone(), metrics.clone()));
     let mut scopes = JoinSet::new();
     let mut synced = Vec::new();
     for namespace in namespaces {

@@ -152,6 +152,8 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
     let later = if decision.over { None } else { postponed(&old, &decision.ledger, state.written, Instant::now()) };
     if later.is_none() {
         write_ledger(grant, allocator, &mut state, &decision.ledger).await?;
+        let fresh = decision.ledger.losses.iter().filter(|loss| loss.seq > old.loss_seq);
+        fresh.for_each(|loss| allocator.shared.metrics.executor_lost(&key.0, loss.cause));
     }
     allocator.index.forget(&key, &pods.departed);
     if allocator.index.cancel(&key, &decision.cancel) {
@@ -380,6 +382,7 @@ fn create(
     now: Timestamp,
 ) {
     allocator.index.launch(key, &made);
+    let decided = Instant::now();
     let avoided = state.ledger.as_ref().map(|(l, _)| nodes::avoided(&l.avoided_nodes, now)).unwrap_or_default();
     let unset = BTreeMap::new();
     let profiles = grant.status.as_ref().map_or(&unset, |s| &s.profiles);
@@ -399,8 +402,10 @@ fn create(
                 }
                 let Err(refusal) = creation.make(&allocator.client, &key.0).await else {
                     allocator.index.answered(&key, id);
+                    allocator.shared.metrics.executor_created(&key.0, decided.elapsed().as_secs_f64());
                     return;
                 };
+                allocator.shared.metrics.executor_refused(&key.0);
                 allocator.index.abandon(&key, id);
                 let state = allocator.state(&grant);
                 let mut state = state.lock().await;
