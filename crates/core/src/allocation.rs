@@ -47,8 +47,10 @@ const DISCONNECTED: SignedDuration = SignedDuration::from_secs(10);
 const HUNG: SignedDuration = SignedDuration::from_secs(30);
 /// How long after its grace period a deleted pod may still be there.
 const OVERDUE: SignedDuration = SignedDuration::from_secs(10);
-/// How long an error that waiting does not mend is waited for.
+/// How long an error that waiting on the same node hardly mends is waited for: its node has tried twice by then.
 const START_ERROR: SignedDuration = SignedDuration::from_secs(15);
+/// The same for one that trying again on that node cannot mend.
+const CERTAIN_ERROR: SignedDuration = SignedDuration::from_secs(5);
 /// More unseen losses than this are a driver that does not listen.
 const MOST_LOSSES: usize = 1000;
 /// The largest id Spark takes.
@@ -368,7 +370,8 @@ impl<'a> Draft<'a> {
             State::Pending { waiting, .. } => {
                 let error = waiting.as_ref().filter(|w| ending::is_start_error(&w.reason));
                 let limit = SignedDuration::from_secs(i64::from(grant.start_seconds));
-                let limit = error.map_or(limit, |_| limit.min(START_ERROR));
+                let patience = |words| if ending::is_certain(words) { CERTAIN_ERROR } else { START_ERROR };
+                let limit = error.map_or(limit, |words| limit.min(patience(words)));
                 let seconds = u32::try_from(pod.age(now).as_secs()).unwrap_or_default();
                 self.due((pod.created + limit, ending::of_waiting(waiting.as_ref(), seconds)))
             }

@@ -388,6 +388,40 @@ fn an_image_that_cannot_be_had_moves_executors_elsewhere_and_then_gives_up() {
     assert_eq!(world.ledger.verdict.clone().unwrap().reason, "NoExecutorStarts");
 }
 
+/// One node, an executor that cannot start there, and the scheduler's word while it is avoided. Gives the seconds until the end.
+fn seconds_until_hopeless(message: &str) -> i64 {
+    let mut world = World::new(None, None);
+    world.want(2);
+    let began = world.now;
+    while world.ledger.verdict.is_none() {
+        world.pass(9, None);
+        let away = !nodes::avoided(&world.ledger.avoided_nodes, world.now).is_empty();
+        for pod in world.pods.values_mut().filter(|pod| pod.created == world.now) {
+            let unfit =
+                "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector. preemption: none.";
+            let (reason, message) = if away { ("Unschedulable", unfit) } else { ("ErrImagePull", message) };
+            let waiting = Some(Words { reason: reason.into(), message: message.into() });
+            pod.node = (!away).then(|| "only".into());
+            pod.state = State::Pending { scheduled: !away, waiting };
+        }
+        world.now += seconds(1);
+        assert!(world.now < began + seconds(600), "it hangs");
+    }
+    let verdict = world.ledger.verdict.clone().unwrap();
+    assert_eq!(verdict.reason, "NoExecutorStarts");
+    assert!(verdict.message.contains("6 attempts in a row") && verdict.message.contains(message), "{verdict:?}");
+    assert_eq!(world.ledger.failures.count, 0, "not the application's fault");
+    world.now.duration_since(began).as_secs()
+}
+
+#[test]
+fn an_image_that_no_registry_has_ends_the_application_within_a_minute_and_one_that_may_come_after_two() {
+    let certain = seconds_until_hopeless("rpc error: code = NotFound desc = r.example/spark:1: not found");
+    assert!((30..=65).contains(&certain), "{certain}");
+    let perhaps = seconds_until_hopeless("dial tcp: lookup r.example: no such host");
+    assert!((90..=130).contains(&perhaps), "{perhaps}");
+}
+
 #[test]
 fn pending_pods_above_the_demand_are_withdrawn_and_running_ones_never() {
     let mut world = World::new(None, None);

@@ -1,6 +1,6 @@
 //! What the cluster looks like around one application.
 
-use firesteel_api::SparkApplication;
+use firesteel_api::{ExecutorLedger, SparkApplication};
 use firesteel_core::conf::Subject;
 use firesteel_core::diagnosis::LOG_BYTES;
 use firesteel_core::driver_pod::{DriverPod, Outcome, PodPhase, Words, main_container};
@@ -18,14 +18,17 @@ const LOG_LINES: i64 = 40;
 /// Events asked for of one pod.
 const MOST_EVENTS: u32 = 50;
 
-/// Looks at what is cached; asks the API server only for the log of a driver that failed, and for the events of one that
-/// has been pending for a while without a word.
+/// The code of a driver that was ended because its executors do not work.
+const EXECUTORS_FAILED: i32 = 11;
+
+/// Looks at what is cached; asks the API server only for the log of a driver that failed, for the verdict on its executors
+/// if that is why, and for the events of one that has been pending for a while without a word.
 pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_>, now: Timestamp) -> Observation {
     let pods = ctx.pods.of(subject.namespace, subject.name);
     let name = subject.driver_pod_name();
     let current = app.status.as_ref().and_then(|s| s.submission_id.as_deref());
     let pod = pods.drivers.get(&name);
-    let driver = match pod {
+    let mut driver = match pod {
         Some(pod) => Seen::Present(reasoned(ctx, subject, DriverPod::read(pod, subject.name, subject.uid), now).await),
         None => {
             Seen::Absent { last: pods.tombstone.as_ref().map(|pod| DriverPod::read(pod, subject.name, subject.uid)) }
@@ -33,8 +36,11 @@ pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_
     };
     let (ours, others): (Vec<_>, Vec<_>) =
         pods.executors.into_values().partition(|e| Some(e.submission_id.as_str()) == current);
-    let log = match (pod, &driver) {
-        (Some(pod), Seen::Present(seen)) => log(ctx, app, pod, seen, now).await,
+    let log = match (pod, &mut driver) {
+        (Some(pod), Seen::Present(seen)) if just_failed(app, seen, now) => {
+            sentenced(ctx, subject, seen).await;
+            log(ctx, pod, seen).await
+        }
         _ => None,
     };
     let executors = ours.into_iter().map(|e| e.seen).collect();
@@ -86,12 +92,31 @@ fn latest(events: Vec<Event>) -> Option<Words> {
     Some(Words { reason: event.reason?, message: event.message.unwrap_or_default() })
 }
 
-/// The end of the log of a driver that just failed. Without it the failure is told all the same.
-async fn log(ctx: &Context, app: &SparkApplication, pod: &Pod, seen: &DriverPod, now: Timestamp) -> Option<String> {
-    let status = app.status.as_ref()?;
-    if !Phase::read(status, now).has_driver() || seen.outcome() != Some(Outcome::Failed) || seen.ended.is_none() {
-        return None;
+/// Whether a driver has failed and nobody was told yet.
+fn just_failed(app: &SparkApplication, seen: &DriverPod, now: Timestamp) -> bool {
+    let waited_for = app.status.as_ref().is_some_and(|status| Phase::read(status, now).has_driver());
+    waited_for && seen.outcome() == Some(Outcome::Failed) && seen.ended.is_some()
+}
+
+/// What a driver that was ended for its executors' sake died of: the driver says so in its log, but others follow it there.
+async fn sentenced(ctx: &Context, subject: &Subject<'_>, driver: &mut DriverPod) {
+    let Some(ended) = &mut driver.ended else { return };
+    if ended.exit_code != EXECUTORS_FAILED || !ended.message.trim().is_empty() {
+        return;
     }
+    let api: Api<ExecutorLedger> = Api::namespaced(ctx.client.clone(), subject.namespace);
+    match api.get_opt(&driver.name).await {
+        Ok(ledger) => {
+            let status = ledger.and_then(|ledger| ledger.status);
+            let ours = status.filter(|status| status.driver_uid.as_ref().is_none_or(|uid| *uid == driver.uid));
+            ended.message = ours.and_then(|status| status.verdict).map(|verdict| verdict.message).unwrap_or_default();
+        }
+        Err(error) => tracing::debug!(pod = driver.name, %error, "no ledger of the failed driver"),
+    }
+}
+
+/// The end of the log of a failed driver. Without it the failure is told all the same.
+async fn log(ctx: &Context, pod: &Pod, seen: &DriverPod) -> Option<String> {
     let api: Api<Pod> = Api::namespaced(ctx.client.clone(), pod.metadata.namespace.as_deref()?);
     let params = LogParams {
         container: Some(main_container(pod).to_owned()),

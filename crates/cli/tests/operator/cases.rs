@@ -1,7 +1,8 @@
 //! The cases, one function each.
 
 use firesteel_api::SparkApplication;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, LogParams, PostParams};
 use serde_json::json;
 
@@ -55,24 +56,46 @@ pub(crate) async fn failing_submission_with_retries(bed: &Bed) {
     assert!(bed.pods.get_opt("refused-driver").await.unwrap().is_none());
 }
 
-/// The driver's account has no right on pods; one of its executors is killed.
 pub(crate) async fn executors_outside_and_one_killed(bed: &Bed) {
-    bed.executors_outside("outside");
+    outside_and_one_killed(bed, "outside", "firesteel").await;
+}
+
+pub(crate) async fn executors_in_a_replica_set_and_one_killed(bed: &Bed) {
+    outside_and_one_killed(bed, "replicas", "firesteel-replicaset").await;
+}
+
+pub(crate) async fn executors_in_a_stateful_set_and_one_killed(bed: &Bed) {
+    outside_and_one_killed(bed, "stateful", "firesteel-statefulset").await;
+}
+
+/// The driver's account has no right on pods; one of its executors is killed.
+async fn outside_and_one_killed(bed: &Bed, app: &str, allocator: &str) {
+    let account = format!("account-{app}");
+    bed.executors_outside(&account);
     let outside = json!({
-        "sparkConf": {"spark.kubernetes.allocation.pods.allocator": "firesteel"},
-        "driver": {"serviceAccount": "outside"}, "executor": {"instances": 2, "serviceAccount": "default"},
+        "sparkConf": {"spark.kubernetes.allocation.pods.allocator": allocator},
+        "driver": {"serviceAccount": account}, "executor": {"instances": 2, "serviceAccount": "default"},
     });
-    bed.start("outside", &["lose"], &outside).await;
-    until("two executors are at work", async || bed.log("outside-driver").await.contains("seen 3").then_some(())).await;
-    let victim = bed.executors("outside").await.into_iter().next().unwrap();
-    let (name, id) = (victim.metadata.name.unwrap(), victim.metadata.labels.unwrap()["spark-exec-id"].clone());
-    bed.kill_executor(&name);
-    bed.state("outside", "COMPLETED").await;
-    let log = bed.log("outside-driver").await;
+    bed.start(app, &["lose"], &outside).await;
+    let driver = format!("{app}-driver");
+    until("two executors are at work", async || bed.log(&driver).await.contains("seen 3").then_some(())).await;
+    // Those of sets have their ids from the driver.
+    let id = |pod: &Pod| pod.metadata.labels.as_ref()?.get("spark-exec-id")?.parse::<u32>().ok();
+    let victim = until("its executors are labelled", async || {
+        let pods = bed.executors(app).await;
+        pods.iter().all(|pod| id(pod).is_some()).then(|| pods.into_iter().next().unwrap())
+    })
+    .await;
+    bed.kill_executor(&victim.name_any());
+    bed.state(app, "COMPLETED").await;
+    let log = bed.log(&driver).await;
     assert!(log.contains("sum 499500"), "{log}");
+    let id = id(&victim).unwrap();
     let told = log.lines().find(|l| l.contains(&format!("Lost executor {id} on"))).unwrap_or_default();
     assert!(told.contains("137"), "{told:?}: {log}");
     assert_eq!(log.matches(": Registered executor ").count(), 3, "{log}");
+    // The real controllers and garbage collector have nothing left to do.
+    until("no executor is left", async || bed.executors(app).await.is_empty().then_some(())).await;
 }
 
 pub(crate) async fn suspend_and_resume(bed: &Bed) {

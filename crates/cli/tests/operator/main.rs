@@ -1,6 +1,6 @@
 //! Applications with real Spark, looked after by the real operator, as processes: on the local cluster all cases, and on a
-//! real control plane with our agent as its node the first five and one with its executors outside the driver (ignored by
-//! default; `tests/real` runs them).
+//! real control plane with our agent as its node the first five and three with their executors outside the driver (ignored
+//! by default; `tests/real` runs them).
 //!
 //! One cluster serves all cases; each case is a function that panics when it does not hold. `FIRESTEEL_CASES=page` runs only
 //! those whose name has that in it.
@@ -99,6 +99,11 @@ fn spark_applications_on_a_real_control_plane() {
         let Some(bed) = Bed::real().await else { return };
         let bed = Rc::new(bed);
         run(&bed, first_five()).await;
-        run(&bed, cases![executors_outside_and_one_killed].to_vec()).await;
+        let outside = cases![
+            executors_outside_and_one_killed,
+            executors_in_a_replica_set_and_one_killed,
+            executors_in_a_stateful_set_and_one_killed,
+        ];
+        run(&bed, outside.to_vec()).await;
     });
 }

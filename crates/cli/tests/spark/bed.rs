@@ -9,8 +9,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{Api, DeleteParams, ListParams, LogParams};
+use kube::api::{Api, DeleteParams, ListParams, LogParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// Some user who need not exist.
@@ -261,6 +262,29 @@ impl Bed {
         self.runtime.block_on(api.list(&ListParams::default())).unwrap().items
     }
 
+    pub(crate) fn create<K>(&self, object: &K)
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope>
+            + Clone
+            + DeserializeOwned
+            + Serialize
+            + fmt::Debug,
+        <K as kube::Resource>::DynamicType: Default,
+    {
+        let api: Api<K> = Api::default_namespaced(self.client.clone());
+        self.runtime.block_on(api.create(&PostParams::default(), object)).unwrap();
+    }
+
+    /// If it is there.
+    pub(crate) fn delete<K>(&self, name: &str)
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope> + Clone + DeserializeOwned + fmt::Debug,
+        <K as kube::Resource>::DynamicType: Default,
+    {
+        let api: Api<K> = Api::default_namespaced(self.client.clone());
+        let _ = self.runtime.block_on(api.delete(name, &DeleteParams::default()));
+    }
+
     pub(crate) fn delete_pod(&self, name: &str) {
         let api: Api<Pod> = Api::default_namespaced(self.client.clone());
         self.runtime.block_on(api.delete(name, &DeleteParams::default())).unwrap();
@@ -269,6 +293,13 @@ impl Bed {
     pub(crate) fn log(&self, pod: &str) -> String {
         let api: Api<Pod> = Api::default_namespaced(self.client.clone());
         self.runtime.block_on(api.logs(pod, &LogParams::default())).unwrap_or_else(|e| format!("no log of {pod}: {e}"))
+    }
+
+    /// The same with the time before each line.
+    pub(crate) fn log_with_times(&self, pod: &str) -> String {
+        let api: Api<Pod> = Api::default_namespaced(self.client.clone());
+        let times = LogParams { timestamps: true, ..LogParams::default() };
+        self.runtime.block_on(api.logs(pod, &times)).unwrap_or_default()
     }
 
     /// Follows a pod's log to its end, in the background.

@@ -17,10 +17,16 @@ pub(crate) struct Case {
     pub(crate) name: &'static str,
     /// The first release that can do it.
     since: (u32, u32),
+    /// Only `--full` runs it.
+    pub(crate) is_rare: bool,
     pub(crate) run: fn(&Bed, &str),
 }
 
 impl Case {
+    pub(crate) const fn rare(self) -> Case {
+        Case { is_rare: true, ..self }
+    }
+
     pub(crate) fn runs_on(&self, version: &str) -> bool {
         let mut numbers = version.split('.').map(|n| n.parse::<u32>().unwrap());
         (numbers.next().unwrap(), numbers.next().unwrap()) >= self.since
@@ -28,7 +34,7 @@ impl Case {
 }
 
 pub(crate) const fn case(name: &'static str, run: fn(&Bed, &str)) -> Case {
-    Case { name, since: (3, 5), run }
+    Case { name, since: (3, 5), is_rare: false, run }
 }
 
 pub(crate) const CASES: [Case; 11] = [
@@ -39,7 +45,7 @@ pub(crate) const CASES: [Case; 11] = [
     case("a_manifest_with_all_it_needs_is_shown_on_a_terminal", a_manifest_on_a_terminal),
     case("dynamic_allocation_goes_from_one_to_four_and_back", dynamic_allocation),
     case("a_stateful_set_allocates", a_stateful_set_allocates),
-    Case { name: "a_deployment_allocates", since: (4, 2), run: a_deployment_allocates },
+    Case { since: (4, 2), ..case("a_deployment_allocates", a_deployment_allocates) },
     case("a_killed_executor_is_replaced", a_killed_executor_is_replaced),
     case("a_failing_driver_gives_its_exit_code", a_failing_driver_gives_its_exit_code),
     case("a_stream_stops_when_its_driver_is_told_to", a_stream_stops_when_told_to),
@@ -112,7 +118,7 @@ pub(crate) const ONE_TO_FOUR: [(&str, &str); 7] = [
     ("spark.dynamicAllocation.minExecutors", "1"),
     ("spark.dynamicAllocation.initialExecutors", "1"),
     ("spark.dynamicAllocation.maxExecutors", "4"),
-    ("spark.dynamicAllocation.executorIdleTimeout", "3s"),
+    ("spark.dynamicAllocation.executorIdleTimeout", "1s"),
     ("spark.executor.instances", "1"),
 ];
 

@@ -1,4 +1,6 @@
-"""Counts its executors before work, at work and after it; with dynamic allocation they come and go."""
+"""Counts its executors before work, at work and after it; with dynamic allocation they come and go. With the word `shuffle` it leaves
+shuffle data on all of them and reads it when most are gone: `mapped` says how many records were computed for it."""
+import sys
 import threading
 import time
 
@@ -6,6 +8,7 @@ from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.getOrCreate()
 sc = spark.sparkContext
+mapped = sc.accumulator(0)
 
 
 def executors():
@@ -20,6 +23,12 @@ def wait_for(number):
     return executors()
 
 
+def one(number):
+    mapped.add(1)
+    time.sleep(0.002)
+    return number % 8, number
+
+
 first = wait_for(1)
 # More than four executors could do at once, for as long as it takes them to come.
 work = sc.parallelize(range(400), 400).map(lambda n: (time.sleep(0.5), n)[1])
@@ -30,6 +39,11 @@ thread.start()
 most = wait_for(4)
 sc.cancelAllJobs()
 thread.join(30)
+pairs = sc.parallelize(range(1000), 16).map(one).partitionBy(4)
+if "shuffle" in sys.argv:
+    pairs.count()
 last = wait_for(1)
 print(f"counted: {first} {most} {last}", flush=True)
+if "shuffle" in sys.argv:
+    print(f"sum: {pairs.values().sum()}, mapped {mapped.value}", flush=True)
 spark.stop()

@@ -4,32 +4,21 @@
 use std::collections::BTreeMap;
 use std::process::Child;
 
-use firesteel_api::ExecutorGrant;
 use firesteel_api::executors::ExecutorLedgerStatus;
-use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::bed::{Bed, processes};
-use crate::cases::{Case, JAR, PI, PI_PY, case, finished, registered};
-use crate::outside::{assert_no_refusals, ledger, start, submit};
+use crate::cases::{Case, JAR, PI, case, finished, registered};
+use crate::outside::{assert_no_refusals, ledger, start, submit, submit_script};
 
-pub(crate) const CASES: [Case; 5] = [
+pub(crate) const CASES: [Case; 4] = [
     case("outside_an_executor_out_of_memory_counts_and_says_what_to_raise", out_of_memory),
     case("outside_an_image_missing_on_one_node_makes_executors_move_on", an_image_missing_on_one_node),
     case("outside_a_reused_claim_brings_shuffle_data_back", a_reused_claim),
     case("outside_a_decommissioned_executor_hands_its_shuffle_data_on", a_decommissioned_executor),
-    case("outside_an_application_that_authenticates", an_application_that_authenticates),
 ];
-
-/// Submits a script of this directory.
-fn script(bed: &Bed, version: &str, name: &str, (file, text): (&str, &str), more: &[(&str, &str)]) -> Child {
-    bed.write(file, text);
-    let files = bed.files();
-    let mut conf: Vec<(&str, &str)> = files.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    conf.extend(more);
-    start(submit(bed, version, name, &conf, &[&format!("local:///cases/{file}")]))
-}
 
 /// How Spark was told of its first loss.
 fn told(log: &str) -> &str {
@@ -41,7 +30,7 @@ fn out_of_memory(bed: &Bed, version: &str) {
         ("spark.executor.extraJavaOptions", "-XX:MaxDirectMemorySize=2g"),
         ("spark.kubernetes.executor.deleteOnTermination", "false"),
     ];
-    let child = script(bed, version, "out-memory", ("oom.py", include_str!("oom.py")), &conf);
+    let child = start(submit_script(bed, version, "out-memory", ("oom.py", include_str!("oom.py")), &conf, &[]));
     finished(bed, child, "out-memory");
     let log = bed.log("out-memory");
     let told = told(&log);
@@ -127,7 +116,7 @@ const CLAIMS: [(&str, &str); 6] = [
 ];
 
 fn shuffled(bed: &Bed, version: &str, name: &str, conf: &[(&str, &str)]) -> (Child, Pod) {
-    let child = script(bed, version, name, ("shuffle.py", include_str!("shuffle.py")), conf);
+    let child = start(submit_script(bed, version, name, ("shuffle.py", include_str!("shuffle.py")), conf, &[]));
     bed.until("the shuffle", || bed.log(name).contains("shuffled: 8 outputs, mapped 1000").then_some(()));
     (child, bed.pods("executor").into_iter().next().unwrap())
 }
@@ -164,6 +153,8 @@ fn a_decommissioned_executor(bed: &Bed, version: &str) {
         ("spark.decommission.enabled", "true"),
         ("spark.storage.decommission.enabled", "true"),
         ("spark.storage.decommission.shuffleBlocks.enabled", "true"),
+        // How often it looks whether all is handed on.
+        ("spark.storage.decommission.replicationReattemptInterval", "1s"),
     ];
     let (child, victim) = shuffled(bed, version, "out-decom", &conf);
     bed.evict(&victim.metadata.name.unwrap());
@@ -173,21 +164,4 @@ fn a_decommissioned_executor(bed: &Bed, version: &str) {
     assert_eq!(registered(&log), 3, "{log}");
     assert_no_refusals(&log);
     assert_eq!(ledger(bed, "out-decom").unwrap().failures.count, 0);
-}
-
-fn an_application_that_authenticates(bed: &Bed, version: &str) {
-    let conf = [("spark.authenticate", "true"), ("spark.network.crypto.enabled", "true")];
-    let child = start(submit(bed, version, "out-auth", &conf, &[PI_PY, "4"]));
-    let secret = bed.until("its secret", || {
-        let ours = |s: &Secret| s.metadata.name.as_deref().is_some_and(|n| n.starts_with("spark-auth-"));
-        bed.list::<Secret>().into_iter().find(ours)
-    });
-    let value = secret.data.unwrap_or_default().into_values().next().expect("a value").0;
-    let value = String::from_utf8(value).unwrap();
-    finished(bed, child, "out-auth");
-    let log = bed.log("out-auth");
-    assert!(log.contains("Pi is roughly 3.1") && registered(&log) == 2, "{log}");
-    assert!(value.len() >= 32, "a guess is hopeless");
-    let grant = serde_json::to_string(&bed.get::<ExecutorGrant>("out-auth").unwrap()).unwrap();
-    assert!(grant.contains("out-auth") && !grant.contains(&value), "the secret stands in no custom resource");
 }

@@ -3,16 +3,17 @@
 //! All cases share one running cluster, one after the other: Spark is heavy and a cluster of its own for each case would be most
 //! of the time. So this test has a main function of its own instead of the usual one, with the usual words:
 //!   spark [FILTER]                     every case, with the release that most people use
-//!   spark --ignored [FILTER]           what `tests/real` adds: Pi with every other release, and Pi as an ordinary user
+//!   spark --ignored [FILTER]           what `tests/real` adds: Pi with every other release, losses in a set with one, and Pi as an ordinary user
 //!   spark --full [FILTER]              all cases with all releases, and all with the usual one as an ordinary user; `tests/full`
 //!   --report FILE --at WORD            writes a table of the results, or brings one up to date; WORD says what was tested
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod bed;
 mod cases;
+mod hopeless;
+mod losses;
 mod lost;
 mod outside;
-mod outside_sets;
 mod report;
 
 use std::panic::AssertUnwindSafe;
@@ -98,7 +99,7 @@ fn title(who: Who, version: &str, case: &str) -> String {
 
 /// All there are.
 fn cases() -> impl Iterator<Item = &'static Case> {
-    cases::CASES.iter().chain(&outside::CASES).chain(&outside_sets::CASES).chain(&lost::CASES)
+    cases::CASES.iter().chain(&outside::CASES).chain(&losses::CASES).chain(&hopeless::CASES).chain(&lost::CASES)
 }
 
 /// What CI runs: here and in `tests/real`.
@@ -106,7 +107,7 @@ fn rounds(more: bool, usual: bool) -> Vec<Round> {
     let mut all = Vec::new();
     let mut mine: Vec<(&Case, &str)> = Vec::new();
     if usual {
-        mine.extend(cases().filter(|c| c.runs_on(MAIN)).map(|c| (c, MAIN)));
+        mine.extend(cases().filter(|c| c.runs_on(MAIN) && !c.is_rare).map(|c| (c, MAIN)));
     }
     if more {
         let others = |case: &&Case| case.name == PI || !case.runs_on(MAIN);
@@ -115,6 +116,7 @@ fn rounds(more: bool, usual: bool) -> Vec<Round> {
             let first = |case: &Case| case.name == PI || OTHERS.iter().find(|v| case.runs_on(v)) == Some(&version);
             mine.extend(cases().filter(others).filter(|c| c.runs_on(version) && first(c)).map(|c| (c, version)));
         }
+        mine.extend(cases().filter(|c| c.name == losses::IN_A_REPLICA_SET).map(|c| (c, OTHERS[0])));
     }
     all.push(Round { who: Who::Us, runs: mine });
     if more && bed::is_root() {

@@ -1,42 +1,90 @@
-//! Executors outside the driver: the operator makes them, for drivers whose account has no right on pods.
+//! Executors outside the driver: the operator makes them, for drivers whose account has no right on pods. Here: what works.
 
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime};
 
-use firesteel_api::ExecutorLedger;
-use firesteel_api::executors::{Cause, ExecutorLedgerStatus};
-use k8s_openapi::api::core::v1::Pod;
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use firesteel_api::executors::ExecutorLedgerStatus;
+use firesteel_api::{ExecutorGrant, ExecutorLedger};
+use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::Secret;
 
-use crate::bed::{Bed, Said, processes, said};
-use crate::cases::{ALLOCATOR, Case, JAR, ONE_TO_FOUR, PI, PI_PY, assert_pi, case, exit_code, finished, registered};
+use crate::bed::{Bed, Said, said};
+use crate::cases::{ALLOCATOR, Case, JAR, ONE_TO_FOUR, PI, PI_PY, assert_pi, case, finished, registered};
 
 pub(crate) const CASES: [Case; 8] = [
-    case("outside_pi_on_the_jvm", pi_on_the_jvm),
-    case("outside_pi_in_python", pi_in_python),
-    case("outside_a_killed_executor_is_told_and_replaced", a_killed_executor_is_told_and_replaced),
-    case("outside_an_evicted_executor_counts_against_nobody", an_evicted_executor_counts_against_nobody),
-    case("outside_executors_that_keep_failing_end_the_application", executors_that_keep_failing_end_it),
-    case("outside_an_image_that_cannot_be_had_ends_the_application", an_image_that_cannot_be_had_ends_it),
-    case("outside_the_operator_dies_in_the_middle", the_operator_dies_in_the_middle),
-    case("outside_dynamic_allocation_goes_from_one_to_four_and_back", dynamic_allocation),
+    case("outside_pi_on_the_jvm", |bed, version| pi(bed, version, Way::Pods)),
+    case("sets_pi_on_the_jvm_in_a_replica_set", |bed, version| pi(bed, version, Way::ReplicaSet)),
+    case("sets_pi_on_the_jvm_in_a_stateful_set", |bed, version| pi(bed, version, Way::StatefulSet)),
+    case("outside_an_application_that_authenticates", an_application_that_authenticates),
+    case("outside_dynamic_allocation_goes_from_one_to_four_and_back", |bed, version| grows(bed, version, Way::Pods)),
+    case("sets_dynamic_allocation_goes_from_one_to_four_and_back", |bed, version| {
+        grows(bed, version, Way::ReplicaSet);
+    }),
+    case("outside_dynamic_allocation_decommissions_what_is_idle", |bed, version| {
+        decommissions(bed, version, Way::Pods);
+    }),
+    case("sets_dynamic_allocation_decommissions_what_is_idle", |bed, version| {
+        decommissions(bed, version, Way::ReplicaSet);
+    })
+    .rare(),
 ];
 
-/// The account with exactly the role of `firesteel setup --executors-outside`.
-const ACCOUNT: &str = "outside";
+/// Who makes the pods.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    Pods,
+    ReplicaSet,
+    StatefulSet,
+}
 
-pub(crate) fn submit(bed: &Bed, version: &str, name: &str, conf: &[(&str, &str)], rest: &[&str]) -> Command {
+impl Way {
+    pub(crate) fn allocator(self) -> (&'static str, &'static str) {
+        let name = match self {
+            Way::Pods => "firesteel",
+            Way::ReplicaSet => "firesteel-replicaset",
+            Way::StatefulSet => "firesteel-statefulset",
+        };
+        (ALLOCATOR, name)
+    }
+}
+
+/// The account with exactly the role of `firesteel setup --executors-outside`.
+pub(crate) const ACCOUNT: &str = "outside";
+
+pub(crate) fn set_up(bed: &Bed) {
     let role =
         bed.firesteel(&["setup", "-n", "default", "--service-account", ACCOUNT, "--executors-outside", "--apply"]);
     assert_eq!(role.code, 0, "{}", role.err);
+}
+
+/// To be started; executors are single pods unless `conf` says otherwise.
+pub(crate) fn submit(bed: &Bed, version: &str, name: &str, conf: &[(&str, &str)], rest: &[&str]) -> Command {
+    set_up(bed);
     let mut all = vec![
-        (ALLOCATOR, "firesteel"),
+        Way::Pods.allocator(),
         ("spark.kubernetes.authenticate.driver.serviceAccountName", ACCOUNT),
         ("spark.kubernetes.authenticate.executor.serviceAccountName", "default"),
     ];
+    all.retain(|(key, _)| conf.iter().all(|(k, _)| k != key));
     all.extend(conf);
     bed.submit(version, name, &all, rest)
+}
+
+/// The same for a script of this directory, with arguments.
+pub(crate) fn submit_script(
+    bed: &Bed,
+    version: &str,
+    name: &str,
+    (file, text): (&str, &str),
+    conf: &[(&str, &str)],
+    arguments: &[&str],
+) -> Command {
+    bed.write(file, text);
+    let files = bed.files();
+    let mut all: Vec<(&str, &str)> = files.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    all.extend(conf);
+    let path = format!("local:///cases/{file}");
+    let words: Vec<&str> = std::iter::once(path.as_str()).chain(arguments.iter().copied()).collect();
+    submit(bed, version, name, &all, &words)
 }
 
 pub(crate) fn start(mut command: Command) -> Child {
@@ -55,129 +103,72 @@ pub(crate) fn assert_no_refusals(log: &str) {
     }
 }
 
-fn pi_on_the_jvm(bed: &Bed, version: &str) {
-    let said = said(submit(bed, version, "out-pi", &[], &["--class", PI, JAR, "20"]));
+/// Neither executors nor the sets that made them.
+pub(crate) fn nothing_is_left(bed: &Bed) {
+    bed.until("its executors and their sets to go", || {
+        let sets = bed.list::<ReplicaSet>().len() + bed.list::<StatefulSet>().len();
+        (sets == 0 && bed.pods("executor").is_empty()).then_some(())
+    });
+}
+
+fn pi(bed: &Bed, version: &str, way: Way) {
+    let said = said(submit(bed, version, "out-pi", &[way.allocator()], &["--class", PI, JAR, "20"]));
     let log = bed.log("out-pi");
     assert_pi(&said, &log, 2);
     assert_no_refusals(&log);
-    bed.until("its executors to go", || bed.pods("executor").is_empty().then_some(()));
+    assert_eq!(ledger(bed, "out-pi").unwrap().counts.lost, 0);
+    nothing_is_left(bed);
 }
 
-fn pi_in_python(bed: &Bed, version: &str) {
-    let said = said(submit(bed, version, "out-py", &[], &[PI_PY, "4"]));
-    let log = bed.log("out-py");
-    assert_pi(&said, &log, 2);
+fn an_application_that_authenticates(bed: &Bed, version: &str) {
+    let conf = [("spark.authenticate", "true"), ("spark.network.crypto.enabled", "true")];
+    let child = start(submit(bed, version, "out-auth", &conf, &[PI_PY, "4"]));
+    let secret = bed.until("its secret", || {
+        let ours = |s: &Secret| s.metadata.name.as_deref().is_some_and(|n| n.starts_with("spark-auth-"));
+        bed.list::<Secret>().into_iter().find(ours)
+    });
+    let value = secret.data.unwrap_or_default().into_values().next().expect("a value").0;
+    let value = String::from_utf8(value).unwrap();
+    finished(bed, child, "out-auth");
+    let log = bed.log("out-auth");
+    assert!(log.contains("Pi is roughly 3.1") && registered(&log) == 2, "{log}");
     assert_no_refusals(&log);
+    assert!(value.len() >= 32, "a guess is hopeless");
+    let grant = serde_json::to_string(&bed.get::<ExecutorGrant>("out-auth").unwrap()).unwrap();
+    assert!(grant.contains("out-auth") && !grant.contains(&value), "the secret stands in no custom resource");
 }
 
-/// A job that goes on until another executor has come; gives its client once two executors are at work.
-pub(crate) fn busy(bed: &Bed, version: &str, name: &str, more: &[(&str, &str)]) -> Child {
-    bed.write("busy.py", include_str!("busy.py"));
-    let files = bed.files();
-    let mut conf: Vec<(&str, &str)> = files.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    conf.extend(more);
-    let child = start(submit(bed, version, name, &conf, &["local:///cases/busy.py"]));
-    bed.until("two executors at work", || bed.log(name).contains("two executors are at work").then_some(()));
-    child
-}
-
-fn a_killed_executor_is_told_and_replaced(bed: &Bed, version: &str) {
-    let child = busy(bed, version, "out-killed", &[("spark.kubernetes.executor.deleteOnTermination", "false")]);
-    let victim = bed.pods("executor").into_iter().next().unwrap();
-    let (name, id) = (victim.metadata.name.clone().unwrap(), victim.metadata.labels.unwrap()["spark-exec-id"].clone());
-    let java = processes(&name).into_iter().find(|(_, line)| line.contains("KubernetesExecutorBackend"));
-    let (pid, _) = java.expect("the executor's JVM");
-    kill(Pid::from_raw(pid), Signal::SIGKILL).unwrap();
-    let killed = SystemTime::now();
-    let words = format!("Lost executor {id} on");
-    bed.until("Spark to be told", || bed.log("out-killed").contains(&words).then_some(()));
-    let took = killed.elapsed().unwrap();
-    finished(bed, child, "out-killed");
-    let log = bed.log("out-killed");
-    let told = log.lines().find(|l| l.contains(&words)).unwrap();
-    assert!(told.contains("137"), "{told}");
-    // 1.5 s on a machine of its own; this one may be busy with other tests.
-    assert!(took < Duration::from_secs(10), "{took:?}");
-    println!("  Spark was told {took:?} after the kill (seen by polling its log)");
-    assert!(registered(&log) >= 3, "{log}");
-    assert!(log.contains("sum: 499500"), "{log}");
-    assert_no_refusals(&log);
-    // What failed by the application's fault stays when asked for.
-    let kept: Pod = bed.get(&name).expect("the failed pod is kept");
-    assert_eq!(exit_code(&kept), Some(137));
-    assert_eq!(kept.metadata.labels.unwrap()["spark-exec-inactive"], "true");
-}
-
-fn an_evicted_executor_counts_against_nobody(bed: &Bed, version: &str) {
-    let child = busy(bed, version, "out-evicted", &[("spark.executor.maxNumFailures", "0")]);
-    let victim = bed.pods("executor").into_iter().next().unwrap();
-    let id = victim.metadata.labels.clone().unwrap()["spark-exec-id"].clone();
-    bed.evict(&victim.metadata.name.unwrap());
-    finished(bed, child, "out-evicted");
-    let log = bed.log("out-evicted");
-    let told = log.lines().find(|l| l.contains(&format!("Lost executor {id} on"))).unwrap_or_default();
-    assert!(told.contains("evicted") || told.contains("deleted"), "{told}");
-    assert!(log.contains("sum: 499500"), "{log}");
-    assert_eq!(ledger(bed, "out-evicted").unwrap().failures.count, 0);
-}
-
-fn executors_that_keep_failing_end_it(bed: &Bed, version: &str) {
-    let conf = [
-        ("spark.executor.extraJavaOptions", "-agentpath:/there/is/no/such/agent"),
-        ("spark.executor.maxNumFailures", "2"),
-    ];
-    let said = said(submit(bed, version, "out-failing", &conf, &["--class", PI, JAR, "20"]));
-    let log = bed.log("out-failing");
-    assert_eq!(said.code, 11, "{}\n{log}", said.err);
-    assert!(log.contains("spark.executor.maxNumFailures"), "{log}");
-    let ledger = ledger(bed, "out-failing").unwrap();
-    let verdict = ledger.verdict.unwrap();
-    assert_eq!(verdict.reason, "ExecutorsKeepFailing");
-    assert!(verdict.message.contains("exit code 1"), "{}", verdict.message);
-}
-
-fn an_image_that_cannot_be_had_ends_it(bed: &Bed, version: &str) {
-    let conf = [("spark.kubernetes.executor.container.image", "no.such/image:1")];
-    let child = start(submit(bed, version, "out-image", &conf, &["--class", PI, JAR, "20"]));
-    let first = bed.until("a loss", || ledger(bed, "out-image").filter(|l| l.counts.lost > 0));
-    child_end(child);
-    assert_eq!(first.failures.count, 0, "not the application's fault");
-    assert!(first.losses.iter().all(|l| l.cause == Cause::Platform && l.text.contains("image")), "{:?}", first.losses);
-    assert!(!first.avoided_nodes.is_empty());
-}
-
-fn child_end(mut child: Child) {
-    let _ = child.kill();
-    let _ = child.wait();
-}
-
-fn the_operator_dies_in_the_middle(bed: &Bed, version: &str) {
-    let child = busy(bed, version, "out-operator", &[]);
-    let operator = || processes(&bed.place()).into_iter().find(|(_, line)| line.contains(" operator "));
-    let (first, _) = operator().expect("an operator");
-    kill(Pid::from_raw(first), Signal::SIGKILL).unwrap();
-    // An executor ends while nobody looks.
-    let victim = bed.pods("executor").into_iter().next().unwrap().metadata.name.unwrap();
-    let java = processes(&victim).into_iter().find(|(_, line)| line.contains("KubernetesExecutorBackend"));
-    kill(Pid::from_raw(java.expect("the executor's JVM").0), Signal::SIGKILL).unwrap();
-    let began = Instant::now();
-    finished(bed, child, "out-operator");
-    println!("  finished {:?} after both died", began.elapsed());
-    assert_ne!(operator().map(|(pid, _)| pid), Some(first), "another operator works now");
-    let log = bed.log("out-operator");
-    assert_eq!(registered(&log), 3, "one was lost and one came: {log}");
-    assert!(log.contains("sum: 499500"), "{log}");
-}
-
-fn dynamic_allocation(bed: &Bed, version: &str) {
-    bed.write("grow.py", include_str!("grow.py"));
-    let files = bed.files();
-    let mut conf: Vec<(&str, &str)> = files.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
-    conf.extend(ONE_TO_FOUR);
-    let Said { code, err, .. } = said(submit(bed, version, "out-grow", &conf, &["local:///cases/grow.py"]));
+/// Runs `grow.py` and gives its log.
+fn one_to_four(bed: &Bed, version: &str, conf: &[(&str, &str)], arguments: &[&str]) -> String {
+    let mut all = conf.to_vec();
+    all.extend(ONE_TO_FOUR.iter().filter(|(key, _)| conf.iter().all(|(k, _)| k != key)));
+    let script = ("grow.py", include_str!("grow.py"));
+    let Said { code, err, .. } = said(submit_script(bed, version, "out-grow", script, &all, arguments));
     let log = bed.log("out-grow");
     assert_eq!(code, 0, "{err}\n{log}");
+    // The driver has counted its executors: one at first, four at work, one when idle.
     assert!(log.contains("counted: 1 4 1"), "{log}");
     assert_no_refusals(&log);
     assert_eq!(ledger(bed, "out-grow").unwrap().failures.count, 0);
+    nothing_is_left(bed);
+    log
+}
+
+fn grows(bed: &Bed, version: &str, way: Way) {
+    one_to_four(bed, version, &[way.allocator()], &[]);
+}
+
+/// Spark tells idle executors to hand their shuffle data on and to go, instead of stopping them.
+fn decommissions(bed: &Bed, version: &str, way: Way) {
+    let conf = [
+        way.allocator(),
+        ("spark.dynamicAllocation.shuffleTracking.enabled", "false"),
+        ("spark.decommission.enabled", "true"),
+        ("spark.storage.decommission.enabled", "true"),
+        ("spark.storage.decommission.shuffleBlocks.enabled", "true"),
+        ("spark.storage.decommission.replicationReattemptInterval", "1s"),
+    ];
+    let log = one_to_four(bed, version, &conf, &["shuffle"]);
+    assert!(log.contains("Decommission executors: "), "{log}");
+    assert!(log.contains("sum: 499500, mapped 1000"), "nothing was computed again: {log}");
 }

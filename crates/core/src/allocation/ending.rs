@@ -176,6 +176,30 @@ pub fn is_start_error(reason: &str) -> bool {
     )
 }
 
+/// The registry answered that it has no such image, the node that it has none, or the name is none: the node need not try
+/// again. Another node may have it.
+pub fn is_certain(words: &Words) -> bool {
+    match words.reason.as_str() {
+        "InvalidImageName" | "ErrImageNeverPull" => true,
+        "ErrImagePull" | "ImagePullBackOff" => {
+            // containerd, CRI-O and Docker, Docker Hub, our own agent.
+            let phrases =
+                [": not found", "manifest unknown", "repository does not exist", "is not known on this machine"];
+            phrases.iter().any(|phrase| words.message.contains(phrase))
+        }
+        _ => false,
+    }
+}
+
+/// No node was refused for a reason that may pass: the pod keeps away from all of them. The scheduler's sentence is
+/// `0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector. …`.
+pub fn keeps_away_from_all(words: &Words) -> bool {
+    let reasons = words.message.split_once(" nodes are available: ").and_then(|(_, rest)| rest.split(". ").next());
+    let affinity =
+        |reason: &str| reason.trim_end_matches('.').ends_with("node(s) didn't match Pod's node affinity/selector");
+    words.reason == "Unschedulable" && reasons.is_some_and(|reasons| reasons.split(", ").all(affinity))
+}
+
 fn exit_words(code: i32) -> &'static str {
     match code {
         1 => "the executor failed; see its log",
@@ -203,4 +227,39 @@ fn tail(text: &str) -> &str {
         at += 1;
     }
     &text[at..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(reason: &str, message: &str) -> Words {
+        Words { reason: reason.to_owned(), message: message.to_owned() }
+    }
+
+    #[test]
+    fn what_a_registry_does_not_have_is_told_from_a_registry_that_does_not_answer() {
+        let pull = "rpc error: code = NotFound desc = failed to pull and unpack image \"r.example/spark:1\": failed to resolve \
+                    image: r.example/spark:1: not found";
+        assert!(is_certain(&words("ErrImagePull", pull)));
+        assert!(is_certain(&words("ImagePullBackOff", &format!("Back-off pulling image \"x\": ErrImagePull: {pull}"))));
+        assert!(is_certain(&words("ErrImagePull", "reading manifest 1 in r.example/spark: manifest unknown")));
+        assert!(is_certain(&words("InvalidImageName", "")));
+        for message in ["dial tcp: lookup r.example: no such host", "503 Service Unavailable", "i/o timeout", ""] {
+            assert!(!is_certain(&words("ErrImagePull", message)), "{message}");
+        }
+        assert!(!is_certain(&words("CreateContainerConfigError", "secret \"s\" not found: not found")));
+    }
+
+    #[test]
+    fn a_pod_that_keeps_away_from_all_nodes_is_told_from_one_that_waits_for_room() {
+        let away = "3 node(s) didn't match Pod's node affinity/selector";
+        let end = "no new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful.";
+        let said = |reasons: &str| words("Unschedulable", &format!("0/3 nodes are available: {reasons}. {end}"));
+        assert!(keeps_away_from_all(&said(away)));
+        assert!(keeps_away_from_all(&words("Unschedulable", &format!("0/3 nodes are available: {away}."))));
+        assert!(!keeps_away_from_all(&said(&format!("1 Insufficient cpu, {away}"))));
+        assert!(!keeps_away_from_all(&said(&format!("{away}, 1 node(s) had untolerated taint(s)"))));
+        assert!(!keeps_away_from_all(&words("Unschedulable", "no nodes available to schedule pods")));
+    }
 }

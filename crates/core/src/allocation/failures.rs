@@ -5,13 +5,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::pod::{ExecutorPod, State};
-use super::{CONDITION_SATISFIED, Draft, Note, START_ERROR, nodes};
+use super::{CONDITION_SATISFIED, Draft, Note, START_ERROR, ending, nodes};
 use crate::conditions::{self, Holds};
 
 /// The longest wait between failures in a row.
 const LONGEST_DELAY: SignedDuration = SignedDuration::from_secs(60);
 /// After so many failures in a row, with no executor left, none will start.
 const HOPELESS_ROW: u32 = 6;
+/// How long a pod waits for another node when the cluster has none but those it keeps away from. One may just be joining.
+const NOWHERE_ELSE: SignedDuration = SignedDuration::from_secs(2);
 
 impl Draft<'_> {
     /// Counts failures, delays what follows them, and ends what is hopeless.
@@ -91,14 +93,18 @@ impl Draft<'_> {
         if nodes::avoided(&self.decision.ledger.avoided_nodes, now).is_empty() {
             return;
         }
-        let homeless = |pod: &ExecutorPod| match &pod.state {
-            State::Pending { scheduled: false, waiting: Some(words) } => words.reason == "Unschedulable",
-            State::Pending { .. } | State::Running { .. } | State::Ended(_) => false,
+        // Until when a pod that no node takes may wait for a better one.
+        let homeless_until = |pod: &ExecutorPod| match &pod.state {
+            State::Pending { scheduled: false, waiting: Some(words) } if words.reason == "Unschedulable" => {
+                let alone = ending::keeps_away_from_all(words);
+                Some(pod.created + if alone { NOWHERE_ELSE } else { START_ERROR })
+            }
+            State::Pending { .. } | State::Running { .. } | State::Ended(_) => None,
         };
-        let stuck = |pod: &ExecutorPod| homeless(pod) && pod.age(now) >= START_ERROR;
+        let stuck = |pod: &ExecutorPod| homeless_until(pod).is_some_and(|until| until <= now);
         // Nothing else may happen that would make us look again.
         let pods = self.sight.pods;
-        let soon = pods.iter().filter(|p| homeless(p)).map(|p| p.created + START_ERROR).filter(|at| *at > now).min();
+        let soon = pods.iter().filter_map(homeless_until).filter(|at| *at > now).min();
         if let Some(at) = soon {
             self.wake(at);
         }
