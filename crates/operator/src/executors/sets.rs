@@ -239,9 +239,12 @@ impl Sets {
             let made = match found {
                 None => self.create(&api, &plan, *size).await?,
                 Some(found) => {
-                    let before = written.templates.get(profile);
-                    let edited = before
-                        .is_some_and(|(plan, as_made)| found.plan.as_ref() == Some(plan) && found.template != *as_made);
+                    // What someone did to the set of an operator before this one cannot be seen; writing it again changes
+                    // nothing if nobody did anything.
+                    let edited = written
+                        .templates
+                        .get(profile)
+                        .is_none_or(|(plan, as_made)| found.plan.as_ref() == Some(plan) && found.template != *as_made);
                     let Some(patch) = plan.patch(found, *size, edited) else { continue };
                     match api.patch(&found.set.name, &PatchParams::default(), &patch).await {
                         Ok(made) => Some(made),

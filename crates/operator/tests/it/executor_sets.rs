@@ -269,23 +269,32 @@ fn a_stateful_set_has_numbered_members_with_claims_of_their_own() {
 #[test]
 fn members_that_cannot_start_move_elsewhere_and_hand_edits_do_not_last() {
     block_on(async {
-        let Some(s) = Stage::on_sets("elsewhere", "firesteel-replicaset", &json!({})).await else { return };
+        let Some(mut s) = Stage::on_sets("elsewhere", "firesteel-replicaset", &json!({})).await else { return };
         s.want(1).await;
         let name = s.until_members(1).await.into_keys().next().unwrap();
         let sets = s.replica_sets();
         let set = sets.list(&ListParams::default()).await.unwrap().items.remove(0).name_any();
         let edit = json!({"spec": {"replicas": 4, "template": {"spec": {"serviceAccountName": "root"}}}});
-        sets.patch(&set, &PatchParams::default(), &Patch::Merge(&edit)).await.unwrap();
         let granted = s.grants.get(GRANT).await.unwrap().spec.template.spec.unwrap().service_account_name;
-        until!("as it was granted", {
-            let spec = sets.get(&set).await.unwrap().spec;
-            let account = spec.template.unwrap().spec.unwrap().service_account_name;
-            if spec.replicas == Some(1) && account == granted {
-                Ok(())
-            } else {
-                Err(format!("{:?} {account:?}", spec.replicas))
+        for unseen in [false, true] {
+            if unseen {
+                s.f.stop_operator();
+                tokio::time::sleep(Duration::from_millis(500)).await;
             }
-        });
+            sets.patch(&set, &PatchParams::default(), &Patch::Merge(&edit)).await.unwrap();
+            if unseen {
+                s.f.start_operator();
+            }
+            until!("as it was granted", {
+                let spec = sets.get(&set).await.unwrap().spec;
+                let account = spec.template.unwrap().spec.unwrap().service_account_name;
+                if spec.replicas == Some(1) && account == granted {
+                    Ok(())
+                } else {
+                    Err(format!("{:?} {account:?}, edited while nobody looked: {unseen}", spec.replicas))
+                }
+            });
+        }
         s.until_members(1).await;
         // The first pod may have gone with the surplus.
         let name =
