@@ -4,6 +4,7 @@
 //! followed through the Kubernetes API alone. The driver's log goes to stdout, everything else to stderr.
 
 mod arguments;
+mod call;
 mod cluster;
 mod files;
 mod follow;
@@ -16,9 +17,8 @@ mod stages;
 mod story;
 mod view;
 
-use std::path::PathBuf;
-
 use crate::ExitStatus;
+use crate::run::call::{Call, Own};
 use crate::run::cluster::Local;
 use crate::run::view::View;
 use crate::submit::interrupt::Interrupt;
@@ -29,15 +29,8 @@ use crate::submit::interrupt::Interrupt;
                         firesteel run script.py input.csv"
 )]
 pub(crate) struct Args {
-    /// Leave the local cluster running, and what was run on it
-    #[arg(long)]
-    keep: bool,
-    /// Do not prepare quicker starts, which a first run on a terminal does
-    #[arg(long)]
-    no_quick_starts: bool,
-    /// Where the local cluster keeps everything [default: $XDG_DATA_HOME/firesteel]
-    #[arg(long, value_name = "DIR")]
-    data_dir: Option<PathBuf>,
+    #[command(flatten)]
+    own: Own,
     /// Manifests (`-` is stdin), or the arguments of spark-submit
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "FILE… | ARGUMENTS")]
     arguments: Vec<String>,
@@ -49,33 +42,32 @@ enum Wish {
     Submission(Box<arguments::Wanted>),
 }
 
-pub(crate) fn main(mut args: Args) -> anyhow::Result<ExitStatus> {
+pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
     crate::logging::start(false);
-    // Flags of ours may also stand behind the files.
-    let manifests_only = manifests::are_files(args.arguments.iter().filter(|a| *a != "--keep"));
-    if manifests_only {
-        args.keep |= args.arguments.iter().any(|a| a == "--keep");
-        args.arguments.retain(|a| a != "--keep");
-    }
+    let Args { own, arguments } = args;
     // All that can be wrong with the input is found before anything is started.
-    let wish = if manifests_only {
-        let mut documents = manifests::read(&args.arguments)?;
-        for document in documents.iter_mut().filter(|d| d.work() == manifests::Work::SparkApplication) {
-            let checked = files::check_application(&mut document.object, &document.base);
-            checked.map_err(|e| crate::exit::BadInput(format!("{}: {e}", document.place)))?;
+    let (own, wish) = match call::read(own, &arguments)? {
+        Call::Manifests { own, files } => {
+            let mut documents = manifests::read(&files)?;
+            for document in documents.iter_mut().filter(|d| d.work() == manifests::Work::SparkApplication) {
+                let checked = files::check_application(&mut document.object, &document.base);
+                checked.map_err(|e| crate::exit::BadInput(format!("{}: {e}", document.place)))?;
+            }
+            (own, Wish::Manifests(documents))
         }
-        Wish::Manifests(documents)
-    } else {
-        Wish::Submission(Box::new(arguments::read(&args.arguments)?))
+        Call::Submission(own) => (own, Wish::Submission(Box::new(arguments::read(&arguments)?))),
+        Call::Help(text) => {
+            crate::output::Printer.data(text)?;
+            return Ok(ExitStatus::Success);
+        }
     };
-    let home = crate::local::home(args.data_dir.clone())?;
+    let home = crate::local::home(own.data_dir.clone())?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
     let view = View::new();
     let outcome = runtime.block_on(async {
         let interrupt = Interrupt::listen()?;
-        let mut local = Local::up(home, args.keep, &view).await?;
-        let how = How { keep: args.keep, quick_starts: !args.no_quick_starts };
-        let outcome = carry_out(&local, wish, how, &view, &interrupt).await;
+        let mut local = Local::up(home, own.keep, &view).await?;
+        let outcome = carry_out(&local, wish, &own, &view, &interrupt).await;
         view.finish();
         local.down(&view).await?;
         let (exit, quickening) = outcome?;
@@ -91,17 +83,10 @@ pub(crate) fn main(mut args: Args) -> anyhow::Result<ExitStatus> {
     outcome
 }
 
-/// What the person wants of the run itself.
-#[derive(Clone, Copy)]
-struct How {
-    keep: bool,
-    quick_starts: bool,
-}
-
 async fn carry_out(
     local: &Local,
     wish: Wish,
-    how: How,
+    own: &Own,
     view: &View,
     interrupt: &Interrupt,
 ) -> anyhow::Result<(ExitStatus, Option<quick::Quickening>)> {
@@ -109,7 +94,7 @@ async fn carry_out(
         Wish::Manifests(documents) => prepare::manifests(local, documents, view, interrupt).await?,
         Wish::Submission(wanted) => prepare::submission(local, *wanted, view, interrupt).await?,
     };
-    let quickening = if how.quick_starts { quick::Quickening::begin(&started.images, view).await } else { None };
+    let quickening = if own.no_quick_starts { None } else { quick::Quickening::begin(&started.images, view).await };
     let mut worst = ExitStatus::Success;
     for (at, followed) in started.followed.iter().enumerate() {
         let follower = follow::Follower { local, view, interrupt, began: started.began };
@@ -130,7 +115,7 @@ async fn carry_out(
             break;
         }
     }
-    if !how.keep {
+    if !own.keep {
         started.clear();
     }
     Ok((worst, quickening))

@@ -3,11 +3,12 @@
 use std::path::Path;
 
 use firesteel_api::ExecutorGrant;
-use firesteel_spark::args::{self, Opt};
+use firesteel_spark::args::{self, ArgsError, Opt};
 use firesteel_spark::driver::DriverPlan;
 use firesteel_spark::submission::{self, Around, Effective, MainResource, Resolved, is_local_file};
 
 use crate::exit::BadInput;
+use crate::run::call;
 use crate::run::files::{self, Shelf};
 use crate::submit::disk::Disk;
 use crate::submit::surroundings;
@@ -24,7 +25,19 @@ pub(crate) struct Wanted {
 
 pub(crate) fn read(arguments: &[String]) -> anyhow::Result<Wanted> {
     let wrong = |error: &dyn std::fmt::Display| BadInput(error.to_string());
-    let mut raw = args::parse(arguments).map_err(|e| wrong(&e))?;
+    let mut raw = args::parse(arguments).map_err(|error| match error {
+        ArgsError::UnknownOption { option, .. } if call::is_own(&option) => {
+            BadInput(format!("{option} is an option of `firesteel run`: write it before those of spark-submit"))
+        }
+        other => wrong(&other),
+    })?;
+    if let Some(manifest) = raw.resource.as_deref().filter(|word| call::is_manifest(word)) {
+        let message = format!(
+            "options of spark-submit do not go with a manifest: write what they say into {manifest} (spec.sparkConf and the \
+             fields beside it)"
+        );
+        return Err(BadInput(message).into());
+    }
     let own = &raw.own;
     if own.dry_run || own.explain || own.output.is_some() {
         let message = "--dry-run, --explain and --output belong to `firesteel submit`: `run` runs what it is given";

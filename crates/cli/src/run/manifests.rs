@@ -49,16 +49,6 @@ impl Document {
     }
 }
 
-/// Whether arguments are manifests and not arguments of spark-submit.
-pub(crate) fn are_files<'a>(mut arguments: impl Iterator<Item = &'a String>) -> bool {
-    let manifest =
-        |a: &String| a == "-" || [".yaml", ".yml", ".json"].iter().any(|end| a.to_lowercase().ends_with(end));
-    match arguments.next() {
-        Some(first) => manifest(first) && arguments.all(manifest),
-        None => false,
-    }
-}
-
 /// Reads manifests; at least one object must be something to run.
 pub(crate) fn read(paths: &[String]) -> anyhow::Result<Vec<Document>> {
     let mut documents = Vec::new();
@@ -157,14 +147,5 @@ mod tests {
         assert_eq!(bare, "x.yaml: metadata.namespace is not text; put it in quotes");
         assert!(documents("- a\n- b").unwrap_err().contains("not an object"));
         assert!(documents("a: [").unwrap_err().starts_with("x.yaml is not YAML: "));
-    }
-
-    #[test]
-    fn manifests_are_told_from_arguments_of_spark_submit() {
-        let are = |list: &[&str]| are_files(list.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>().iter());
-        assert!(are(&["a.yaml", "b.YML", "-"]));
-        assert!(!are(&["app.py", "conf.yaml"]));
-        assert!(!are(&["--class", "Main", "app.jar"]));
-        assert!(!are(&[]));
     }
 }

@@ -4,6 +4,7 @@
 //! they are skipped.
 
 mod verbs;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -111,28 +112,6 @@ fn spark() -> bool {
 
 fn example(name: &str) -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples").join(name).to_string_lossy().into_owned()
-}
-
-#[test]
-fn bad_input_is_said_before_anything_is_started() {
-    let bed = Bed::new();
-    let empty = bed.write("empty.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n");
-    let broken = bed.write("broken.yaml", "a: [");
-    for (arguments, words) in [
-        (vec!["nowhere.yaml"], "cannot read nowhere.yaml"),
-        (vec![empty.as_str()], "nothing to run"),
-        (vec![broken.as_str()], "is not YAML"),
-        (vec!["--class"], "--class"),
-        (vec!["nowhere.py"], "there is no file"),
-        (vec!["--dry-run", "x.py"], "belong to `firesteel submit`"),
-        (vec!["--kill", "a:b"], "needs an application"),
-    ] {
-        let said = bed.run(&["run"], &arguments);
-        assert_eq!(said.code, 2, "{arguments:?}: {said:?}");
-        assert!(said.err.contains(words), "{arguments:?}: {said:?}");
-        assert_eq!(said.err.lines().count(), 1, "one sentence: {said:?}");
-    }
-    assert!(!bed.data().exists(), "nothing was started");
 }
 
 #[test]

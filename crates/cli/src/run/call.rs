@@ -1,0 +1,180 @@
+//! Which of its two callers `firesteel run` has: somebody with manifests, or somebody used to spark-submit.
+//!
+//! The first word that is no option of ours tells. Behind a manifest come further manifests and options of ours, in any order;
+//! an application's arguments stand in its manifest. Behind a jar or a script everything is the application's.
+
+use std::path::PathBuf;
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{CommandFactory, Parser};
+
+use crate::exit::BadInput;
+
+/// What the person wants of the run itself.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct Own {
+    /// Leave the local cluster running, and what was run on it
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Do not prepare quicker starts, which a first run on a terminal does
+    #[arg(long)]
+    pub(crate) no_quick_starts: bool,
+    /// Where the local cluster keeps everything [default: $XDG_DATA_HOME/firesteel]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: Option<PathBuf>,
+}
+
+/// What stands behind the first manifest, and that manifest.
+#[derive(Debug, Parser)]
+#[command(
+    name = "firesteel run",
+    about = "Run the applications of manifests on this machine and follow them to their end"
+)]
+struct Words {
+    #[command(flatten)]
+    own: Own,
+    /// Manifests (`-` is stdin)
+    #[arg(value_name = "FILE")]
+    files: Vec<String>,
+}
+
+/// How the program was called.
+#[derive(Debug)]
+pub(crate) enum Call {
+    Manifests { own: Own, files: Vec<String> },
+    Submission(Own),
+    Help(String),
+}
+
+/// Reads the words behind those options of ours that came first.
+pub(crate) fn read(first: Own, words: &[String]) -> Result<Call, BadInput> {
+    let Some(manifest) = words.first().filter(|word| is_manifest(word)) else { return Ok(Call::Submission(first)) };
+    let program = String::new();
+    let Words { own, files } = match Words::try_parse_from(std::iter::once(&program).chain(words)) {
+        Ok(read) => read,
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => return Ok(Call::Help(error.to_string())),
+        Err(error) => return Err(refusal(&error, manifest)),
+    };
+    if let Some(strange) = files.iter().find(|word| !is_manifest(word)) {
+        return Err(stray(strange, manifest));
+    }
+    if own.data_dir.is_some() && first.data_dir.is_some() {
+        return Err(BadInput("--data-dir is given twice; there is one local cluster to run on".to_owned()));
+    }
+    let own = Own {
+        keep: first.keep || own.keep,
+        no_quick_starts: first.no_quick_starts || own.no_quick_starts,
+        data_dir: own.data_dir.or(first.data_dir),
+    };
+    Ok(Call::Manifests { own, files })
+}
+
+/// Whether a word names a manifest.
+pub(crate) fn is_manifest(word: &str) -> bool {
+    word == "-" || [".yaml", ".yml", ".json"].iter().any(|end| word.to_lowercase().ends_with(end))
+}
+
+/// Whether a word is an option of ours.
+pub(crate) fn is_own(word: &str) -> bool {
+    let name = word.split('=').next().unwrap_or_default();
+    Words::command().get_opts().any(|option| option.get_long().is_some_and(|long| name == format!("--{long}")))
+}
+
+fn refusal(error: &clap::Error, manifest: &str) -> BadInput {
+    match (error.kind(), error.get(ContextKind::InvalidArg)) {
+        (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) => stray(word, manifest),
+        _ => {
+            let text = error.to_string();
+            let words = text.lines().next().unwrap_or_default();
+            BadInput(words.strip_prefix("error: ").unwrap_or(words).to_owned())
+        }
+    }
+}
+
+fn stray(word: &str, manifest: &str) -> BadInput {
+    let manifest =
+        if manifest == "-" { "the manifest on stdin".to_owned() } else { format!("the manifest {manifest}") };
+    BadInput(format!(
+        "`{word}` behind {manifest} is neither a manifest nor an option of `firesteel run`; settings and arguments of an \
+         application stand in its manifest (spec.sparkConf, spec.arguments)"
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn none() -> Own {
+        Own { keep: false, no_quick_starts: false, data_dir: None }
+    }
+
+    fn call(first: Own, words: &[&str]) -> Result<Call, String> {
+        let words: Vec<String> = words.iter().map(|w| (*w).to_owned()).collect();
+        read(first, &words).map_err(|e| e.0)
+    }
+
+    fn files(words: &[&str]) -> (Own, Vec<String>) {
+        match call(none(), words) {
+            Ok(Call::Manifests { own, files }) => (own, files),
+            other => panic!("{words:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn options_of_ours_may_stand_behind_and_between_manifests() {
+        let (own, found) = files(&["a.yaml", "--data-dir", "d", "b.YML", "--keep", "-", "--no-quick-starts"]);
+        assert_eq!(found, ["a.yaml", "b.YML", "-"]);
+        assert!(own.keep && own.no_quick_starts);
+        assert_eq!(own.data_dir, Some(PathBuf::from("d")));
+        assert_eq!(files(&["-", "--data-dir=e"]).0.data_dir, Some(PathBuf::from("e")));
+        assert!(!files(&["a.json"]).0.keep);
+    }
+
+    #[test]
+    fn options_before_and_behind_count_alike() {
+        let first = Own { keep: true, no_quick_starts: false, data_dir: Some("d".into()) };
+        let Ok(Call::Manifests { own, .. }) = call(first.clone(), &["a.yaml", "--no-quick-starts"]) else { panic!() };
+        assert!(own.keep && own.no_quick_starts);
+        assert_eq!(own.data_dir, Some(PathBuf::from("d")));
+        assert!(call(first, &["a.yaml", "--data-dir", "e"]).expect_err("twice").contains("given twice"));
+        assert!(
+            call(none(), &["a.yaml", "--data-dir", "d", "--data-dir", "e"])
+                .expect_err("twice")
+                .contains("multiple times")
+        );
+    }
+
+    #[test]
+    fn words_of_an_application_are_not_ours() {
+        for words in [
+            &["app.py", "conf.yaml", "--data-dir", "d"][..],
+            &["--class", "Main", "app.jar", "--keep"],
+            &["app.jar", "--data-dir"],
+            &["run-example", "SparkPi"],
+        ] {
+            let Ok(Call::Submission(own)) = call(none(), words) else { panic!("{words:?}") };
+            assert!(!own.keep && own.data_dir.is_none(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_left_over_behind_a_manifest_is_one_sentence() {
+        for (words, wanted) in [
+            (&["a.yaml", "1000"][..], "`1000` behind the manifest a.yaml is neither a manifest nor an option"),
+            (&["-", "--conf", "a=b"], "`--conf` behind the manifest on stdin is neither"),
+            (&["a.yaml", "--executor-memory=1g"], "`--executor-memory` behind the manifest a.yaml"),
+            (&["a.yaml", "-x"], "`-x` behind the manifest a.yaml"),
+            (&["a.yaml", "--data-dir"], "a value is required for '--data-dir <DIR>'"),
+        ] {
+            let said = call(none(), words).expect_err("refused");
+            assert!(said.contains(wanted), "{words:?}: {said}");
+            assert_eq!(said.lines().count(), 1, "{words:?}: {said}");
+        }
+    }
+
+    #[test]
+    fn help_is_help_also_behind_a_manifest() {
+        let Ok(Call::Help(text)) = call(none(), &["a.yaml", "--help"]) else { panic!() };
+        assert!(text.contains("--data-dir <DIR>"), "{text}");
+    }
+}

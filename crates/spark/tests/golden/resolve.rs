@@ -1,0 +1,41 @@
+//! What the arguments of a golden case resolve to, with the files that it names.
+
+use std::collections::BTreeMap;
+use std::io;
+
+use firesteel_spark::args;
+use firesteel_spark::submission::{self, Submission};
+use firesteel_spark::surroundings::Files;
+
+pub(crate) struct Disk;
+
+impl Files for Disk {
+    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
+        std::fs::read(firesteel_spark::surroundings::local_path(path))
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<(String, u64)>> {
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(dir)? {
+            let entry = entry?;
+            let metadata = std::fs::metadata(entry.path())?;
+            if metadata.is_file() {
+                files.push((entry.file_name().to_string_lossy().into_owned(), metadata.len()));
+            }
+        }
+        Ok(files)
+    }
+
+    fn canonical(&self, path: &str) -> io::Result<String> {
+        Ok(std::fs::canonicalize(path)?.to_string_lossy().into_owned())
+    }
+}
+
+pub(crate) fn resolve(argv: &[String], env: &BTreeMap<String, String>) -> Result<Submission, String> {
+    let raw = args::parse(argv).map_err(|e| e.to_string())?;
+    let around = submission::Around { env, files: &Disk, cwd: "/", now_ms: 0 };
+    match submission::resolve(&raw, around).map_err(|e| e.to_string())? {
+        submission::Resolved::Submit(effective) => Ok(effective.submission),
+        other => Err(format!("the arguments do not submit in cluster mode but say {other:?}")),
+    }
+}
