@@ -172,7 +172,10 @@ pub struct Created {
     pub web_port: Option<i32>,
     pub web_ingress: Option<String>,
     pub web_url: Option<String>,
+    /// Fields without effect, with the reason.
     pub lost: Vec<(String, String)>,
+    /// Settings that are probably not meant as they are.
+    pub remarks: Vec<String>,
 }
 
 /// Decides what follows from what is seen.
@@ -283,6 +286,10 @@ pub fn submitted(app: &App<'_>, attempt: i64, outcome: &Submission, now: Timesta
             conditions::driver_present(status, true, app.generation, now);
             for (path, why) in &created.lost {
                 draft.event(true, "SparkApplicationFieldNotHonoured", format!("{path} has no effect: {why}"));
+            }
+            if !created.remarks.is_empty() {
+                // In one event: of several with the same reason only the first would be read.
+                draft.event(true, "SparkApplicationRemark", created.remarks.join("; "));
             }
             draft.enter(Phase::Submitted { since: now }, "");
             draft.event(false, "SparkDriverPending", format!("driver {} is pending", created.pod_name));

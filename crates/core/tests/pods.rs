@@ -131,6 +131,7 @@ impl Row {
         }
         let lost: Vec<Value> = run.lost.iter().map(|(path, _)| json!(path)).collect();
         assert_eq!(lost, self.0["lost"].as_array().cloned().unwrap_or_default(), "{field}");
+        assert_eq!(run.warnings, Vec::<String>::new(), "{field}: nothing that we write ourselves is remarkable");
     }
 }
 

@@ -194,9 +194,6 @@ async fn submit(app: &SparkApplication, ctx: &Context, wanted: &App<'_>, number:
         Ok(run) => run,
         Err(refusal) => return Ok(Submission::Impossible(refusal.0)),
     };
-    for warning in &run.warnings {
-        tracing::debug!(warning, "while planning");
-    }
     let outcome = writes::create_run(&ctx.client, subject.name, subject.uid, &run).await?;
     tracing::debug!(attempt = number, submission = run.submission_id, ?outcome, "submitted");
     Ok(outcome)

@@ -38,6 +38,7 @@ pub async fn create_run(client: &Client, app_name: &str, app_uid: &str, run: &Ru
         web_ingress: run.exposure.web_ingress.clone(),
         web_url: run.exposure.web_url.clone(),
         lost: run.lost.clone(),
+        remarks: run.warnings.clone(),
         web_address: None,
     };
     // None of these needs another; the pod needs all of them.

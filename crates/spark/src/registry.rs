@@ -10,6 +10,7 @@ mod table;
 
 use std::fmt;
 
+use crate::pod::volumes::ON_DEMAND;
 use crate::submission::SparkConf;
 use crate::value;
 use crate::version::{Line, SparkVersion};
@@ -33,6 +34,8 @@ pub enum Warning {
     NoLonger { key: String, version: String, last: Line },
     /// The driver will refuse the value.
     Value { key: String, problem: String },
+    /// Claims are to be made on demand, and what Spark needs to make them is not all there.
+    NoClaim { key: String, missing: Vec<String> },
 }
 
 impl fmt::Display for Warning {
@@ -50,13 +53,34 @@ impl fmt::Display for Warning {
                 write!(f, "Spark {version} does not know {key} any more ({last} was the last to): it will be ignored")
             }
             Warning::Value { key, problem } => write!(f, "{key}: {problem}"),
+            Warning::NoClaim { key, missing } => {
+                let are = if missing.len() == 1 { "is" } else { "are" };
+                write!(
+                    f,
+                    "{key} asks for claims on demand, which Spark makes only where {} {are} set too: pods will wait for a \
+                     claim that nobody makes",
+                    missing.join(" and ")
+                )
+            }
         }
     }
 }
 
 /// Warnings about settings that this version of Spark does not know or will not understand.
 pub fn check(conf: &SparkConf, version: &SparkVersion) -> Vec<Warning> {
-    conf.iter().filter_map(|(key, value)| check_one(key, value, version)).collect()
+    let each = conf.iter().filter_map(|(key, value)| check_one(key, value, version));
+    each.chain(claims(conf)).collect()
+}
+
+/// Claims on demand that Spark will not make.
+fn claims(conf: &SparkConf) -> impl Iterator<Item = Warning> {
+    conf.iter().filter(|(_, name)| name.contains(ON_DEMAND)).filter_map(|(key, _)| {
+        let stem = key.strip_suffix("claimName").filter(|stem| stem.ends_with(".options."))?;
+        VOLUMES.iter().find(|volumes| key.starts_with(&format!("{volumes}persistentVolumeClaim.")))?;
+        let needed = ["storageClass", "sizeLimit"].map(|option| format!("{stem}{option}"));
+        let missing: Vec<String> = needed.into_iter().filter(|needed| !conf.contains_key(needed)).collect();
+        (!missing.is_empty()).then(|| Warning::NoClaim { key: key.clone(), missing })
+    })
 }
 
 fn check_one(key: &str, value: &str, version: &SparkVersion) -> Option<Warning> {
@@ -207,6 +231,29 @@ mod tests {
                 assert_eq!(check_value(setting, text, line), None, "{}", setting.key);
             }
         }
+    }
+
+    #[test]
+    fn a_claim_on_demand_that_nobody_makes_is_worth_a_word() {
+        let said = |role: &str, settings: &[(&str, &str)]| -> Vec<String> {
+            let volume = format!("spark.kubernetes.{role}.volumes.persistentVolumeClaim.data.");
+            let conf = settings.iter().map(|(key, value)| (format!("{volume}{key}"), (*value).to_owned())).collect();
+            check(&conf, &"4.1.4".parse().unwrap()).iter().map(ToString::to_string).collect()
+        };
+        let on_demand = ("options.claimName", "OnDemand");
+        let (class, size) = (("options.storageClass", "fast"), ("options.sizeLimit", "1Gi"));
+        let options = "spark.kubernetes.executor.volumes.persistentVolumeClaim.data.options";
+        assert_eq!(
+            said("executor", &[("mount.path", "/data"), on_demand]),
+            [format!(
+                "{options}.claimName asks for claims on demand, which Spark makes only where {options}.storageClass and \
+                 {options}.sizeLimit are set too: pods will wait for a claim that nobody makes"
+            )]
+        );
+        assert!(said("driver", &[on_demand, class])[0].contains("data.options.sizeLimit is set too"));
+        assert!(said("driver", &[("options.claimName", "my-OnDemand"), size])[0].contains("storageClass is set too"));
+        assert!(said("executor", &[on_demand, class, size]).is_empty());
+        assert!(said("executor", &[("options.claimName", "there-already")]).is_empty());
     }
 
     #[test]

@@ -71,6 +71,23 @@ fn a_field_without_effect_is_told_by_a_condition_and_an_event() {
 }
 
 #[test]
+fn settings_that_are_probably_not_meant_are_told_by_one_event() {
+    block_on(async {
+        let Some(f) = Fixture::new("remarks").await else { return };
+        let volume = "spark.kubernetes.executor.volumes.persistentVolumeClaim.data";
+        let conf = json!({
+            format!("{volume}.mount.path"): "/data", format!("{volume}.options.claimName"): "OnDemand",
+            "spark.kubernetes.namspace": "x",
+        });
+        f.create("pi", &json!({"sparkConf": conf})).await;
+        f.driver("pi", 1).await;
+        let note = f.event("SparkApplicationRemark").await;
+        assert!(note.contains("claimName asks for claims on demand, which Spark makes only where"), "{note}");
+        assert!(note.contains("did you mean spark.kubernetes.namespace?"), "{note}");
+    });
+}
+
+#[test]
 fn executors_are_counted_and_told_about() {
     block_on(async {
         let Some(f) = Fixture::new("executors").await else { return };

@@ -15,7 +15,7 @@ use crate::value;
 use crate::version::Line;
 
 /// A claim name that stands for "make one for this pod".
-const ON_DEMAND: &str = "OnDemand";
+pub(crate) const ON_DEMAND: &str = "OnDemand";
 
 /// The settings of one volume, by the part of their key behind `<type>.<name>.`.
 struct VolumeSettings<'a> {
