@@ -6,7 +6,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-use crate::quantity::Quantity;
+use crate::quantity;
 use crate::schema::{Schema, Type};
 
 /// Fields that strict validation complains about, in the order found.
@@ -332,9 +332,9 @@ impl Conform<'_> {
                 let text = match &*value {
                     Value::String(text) => text.clone(),
                     Value::Number(number) => number.to_string(),
-                    _ => return Err(crate::quantity::SYNTAX_COMPLAINT.into()),
+                    _ => return Err(quantity::SYNTAX_COMPLAINT.into()),
                 };
-                *value = Quantity::parse(&text)?.to_string().into();
+                *value = quantity::parse(&text)?.to_string().into();
                 Ok(())
             }
         }

@@ -3,7 +3,13 @@
 use serde_json::{Value, json};
 
 use crate::meta;
-use crate::quantity::Quantity;
+use crate::quantity::{self, Quantity};
+
+/// The names of a pod's containers, without those that come before or beside them for a while.
+pub(crate) fn container_names(pod: &Value) -> Vec<&str> {
+    let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
+    containers.into_iter().flatten().map(|c| meta::text(c, "/name")).collect()
+}
 
 pub(crate) fn qos_class(pod: &Value) -> &'static str {
     const COUNTED: [&str; 2] = ["cpu", "memory"];
@@ -13,8 +19,8 @@ pub(crate) fn qos_class(pod: &Value) -> &'static str {
         container
             .pointer(&format!("/resources/{list}/{resource}"))
             .and_then(Value::as_str)
-            .and_then(|text| Quantity::parse(text).ok())
-            .filter(|q| *q > Quantity::zero())
+            .and_then(|text| quantity::parse(text).ok())
+            .filter(|q| *q > Quantity::ZERO)
     };
     for field in ["/spec/containers", "/spec/initContainers"] {
         for container in pod.pointer(field).and_then(Value::as_array).into_iter().flatten() {

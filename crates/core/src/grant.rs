@@ -110,7 +110,7 @@ fn spec(
 /// What is granted: as many executors as the settings name, and as much as so many of the default profile take.
 fn maximum(submission: &Submission, plan: &ExecutorPlan) -> Result<Maximum, PlanError> {
     let executors = plan.allocation.maximum;
-    let cores = u64::from(plan.profile.cores).max(allocation::whole(&plan.profile.cpu, 1)).max(1);
+    let cores = u64::from(plan.profile.cores).max(allocation::whole(&plan.profile.cpu)).max(1);
     let memory = allocation::mebibytes(&plan.profile.memory);
     let times = |each: u64| executors.map(|n| u64::from(n).saturating_mul(each));
     Ok(Maximum {
@@ -132,7 +132,7 @@ fn maximum(submission: &Submission, plan: &ExecutorPlan) -> Result<Maximum, Plan
             Some(text) => Some(named(text)?),
             None => executors.map(|_| {
                 let each = plan.profile.resources.iter();
-                each.filter_map(|(name, amount)| Some((name.clone(), times(allocation::whole(amount, 1))?))).collect()
+                each.filter_map(|(name, amount)| Some((name.clone(), times(allocation::whole(amount))?))).collect()
             }),
         },
     })

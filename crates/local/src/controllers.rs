@@ -18,6 +18,7 @@ mod replica_sets;
 mod revision;
 mod scheduler;
 mod service_accounts;
+mod shell;
 mod stateful_sets;
 mod volumes;
 

@@ -135,6 +135,19 @@ impl Api {
             ))),
         }
     }
+
+    /// Finds a pod of this node that has such a container.
+    fn find_container(&self, namespace: &str, name: &str, container: &str) -> Result<PodDir, Box<Response>> {
+        let (entry, dir) = self.find(namespace, name)?;
+        let known = entry.view.borrow().pod.spec.as_ref().is_some_and(|s| {
+            s.containers.iter().chain(s.init_containers.iter().flatten()).any(|c| c.name == container)
+        });
+        if known {
+            return Ok(dir);
+        }
+        let why = format!("container \"{container}\" not found in pod \"{name}\"");
+        Err(Box::new(refuse(StatusCode::NOT_FOUND, why)))
+    }
 }
 
 fn refuse(status: StatusCode, why: impl Into<String>) -> Response {

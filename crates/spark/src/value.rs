@@ -3,12 +3,11 @@
 //! The rules are Spark's own (`JavaUtils`, `ConfigBuilder`) or Kubernetes' (`resource.Quantity`), so that a text means
 //! here what it means there. Errors are clauses that can follow a key: "`1x` is not a size; write 512m or 2g".
 
-mod quantity;
 mod size;
 mod substitution;
 mod time;
 
-pub use quantity::{Quantity, QuantityError};
+pub use firesteel_quantity::{Quantity, QuantityError};
 pub use size::{ByteUnit, SizeError, check_suffix, memory_mib, size, size_bytes};
 pub use substitution::substitute;
 pub use time::{TimeError, TimeUnit, time};

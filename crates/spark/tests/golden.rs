@@ -6,19 +6,17 @@
 
 #![allow(clippy::unwrap_used, reason = "a capture that is not what it should be fails the test right there")]
 
-#[path = "golden/disk.rs"]
-mod disk;
 #[path = "golden/normalize.rs"]
 mod normalize;
+#[path = "golden/plan.rs"]
+mod plan;
+#[path = "golden/resolve.rs"]
+mod resolve;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use firesteel_spark::surroundings::{Ids, Surroundings};
-use firesteel_spark::{args, driver, submission};
 use serde_json::Value;
-
-use disk::Disk;
 
 /// Cases in which we do something else on purpose: (case, what and why).
 const DIFFERENCES: &[(&str, &str)] = &[(
@@ -70,19 +68,7 @@ fn planned(version: &str, case: &Value) -> Result<Vec<Value>, String> {
     for (name, value) in case["env"].as_object().into_iter().flatten() {
         env.insert(name.clone(), fill(value));
     }
-    let raw = args::parse(&argv).map_err(|e| e.to_string())?;
-    let world = submission::Around { env: &env, files: &Disk, cwd: "/", now_ms: 0 };
-    let submission = match submission::resolve(&raw, world).map_err(|e| e.to_string())? {
-        submission::Resolved::Submit(effective) => effective.submission,
-        other => return Err(format!("the arguments do not submit in cluster mode but say {other:?}")),
-    };
-    let around = Surroundings {
-        ids: Ids::from_bytes(&[0xab; 64], 0x19a_e1e0_617a),
-        user: env.get("SPARK_USER").cloned().unwrap_or_else(|| "root".to_owned()),
-        env,
-        files: &Disk,
-    };
-    let plan = driver::plan(&submission, &around).map_err(|e| e.to_string())?;
+    let (_, _, plan) = plan::plan(&argv, env)?;
     let mut objects = vec![serde_json::to_value(&plan.pod).unwrap()];
     objects.extend(plan.objects.iter().map(|o| o.to_value().unwrap()));
     Ok(normalize::objects(&objects, inputs))

@@ -5,12 +5,12 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may fail right there")]
 
+#[path = "golden/resolve.rs"]
+mod resolve;
+
 use std::collections::BTreeMap;
-use std::io;
 use std::path::{Path, PathBuf};
 
-use firesteel_spark::submission::{Around, Resolved, resolve};
-use firesteel_spark::{Files, args};
 use serde_json::Value;
 
 /// Keys that steps of the plan write or rewrite.
@@ -31,30 +31,6 @@ const OF_THE_PLAN: [&str; 12] = [
 
 /// Lists whose local entries the plan replaces by where they are uploaded to.
 const UPLOADED: [&str; 4] = ["spark.archives", "spark.files", "spark.jars", "spark.submit.pyFiles"];
-
-struct Disk;
-
-impl Files for Disk {
-    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
-        std::fs::read(path.trim_start_matches("file:"))
-    }
-
-    fn list(&self, dir: &str) -> io::Result<Vec<(String, u64)>> {
-        let mut files = Vec::new();
-        for entry in std::fs::read_dir(dir)? {
-            let entry = entry?;
-            let metadata = std::fs::metadata(entry.path())?;
-            if metadata.is_file() {
-                files.push((entry.file_name().to_string_lossy().into_owned(), metadata.len()));
-            }
-        }
-        Ok(files)
-    }
-
-    fn canonical(&self, path: &str) -> io::Result<String> {
-        Ok(std::fs::canonicalize(path)?.to_string_lossy().into_owned())
-    }
-}
 
 fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden").canonicalize().unwrap()
@@ -86,12 +62,7 @@ fn resolved(version: &Path, case: &Value) -> Result<BTreeMap<String, String>, St
     let mut argv = vec!["--spark-version".to_owned(), version.file_name().unwrap().to_str().unwrap().to_owned()];
     argv.extend(case["argv"].as_array().unwrap().iter().map(fill));
     let env = case["env"].as_object().unwrap().iter().map(|(name, value)| (name.clone(), fill(value))).collect();
-    let raw = args::parse(&argv).map_err(|e| e.to_string())?;
-    let around = Around { env: &env, files: &Disk, cwd: "/", now_ms: 0 };
-    match resolve(&raw, around).map_err(|e| e.to_string())? {
-        Resolved::Submit(effective) => Ok(effective.submission.conf),
-        other => panic!("not a submission: {other:?}"),
-    }
+    Ok(resolve::resolve(&argv, &env)?.conf)
 }
 
 /// `spark.properties` of the case's driver ConfigMap.

@@ -6,20 +6,18 @@
 
 #![allow(clippy::unwrap_used, reason = "a capture that is not what it should be fails the test right there")]
 
-#[path = "golden/disk.rs"]
-mod disk;
 #[path = "golden/normalize.rs"]
 mod normalize;
+#[path = "golden/plan.rs"]
+mod plan;
+#[path = "golden/resolve.rs"]
+mod resolve;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use firesteel_spark::executor::{self, ExecutorPlan, Strategy};
-use firesteel_spark::surroundings::{Ids, Surroundings};
-use firesteel_spark::{args, driver, submission};
 use serde_json::{Value, json};
-
-use disk::Disk;
 
 fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")
@@ -72,19 +70,7 @@ fn planned(version: &str, case: &Value) -> Result<(ExecutorPlan, Strategy), Stri
     let fill = |text: &Value| text.as_str().unwrap().replace("<INPUTS>", &inputs());
     let env: BTreeMap<String, String> =
         case["env"].as_object().into_iter().flatten().map(|(name, value)| (name.clone(), fill(value))).collect();
-    let raw = args::parse(&argv).map_err(|e| e.to_string())?;
-    let world = submission::Around { env: &env, files: &Disk, cwd: "/", now_ms: 0 };
-    let submission = match submission::resolve(&raw, world).map_err(|e| e.to_string())? {
-        submission::Resolved::Submit(effective) => effective.submission,
-        other => return Err(format!("the arguments do not submit in cluster mode but say {other:?}")),
-    };
-    let around = Surroundings {
-        ids: Ids::from_bytes(&[0xab; 64], 0x19a_e1e0_617a),
-        user: env.get("SPARK_USER").cloned().unwrap_or_else(|| "root".to_owned()),
-        env,
-        files: &Disk,
-    };
-    let driver = driver::plan(&submission, &around).map_err(|e| e.to_string())?;
+    let (submission, around, driver) = plan::plan(&argv, env)?;
     let strategy = strategy(&argv);
     let plan = executor::plan(&submission, &around, &driver, strategy).map_err(|e| e.to_string())?;
     Ok((plan, strategy))

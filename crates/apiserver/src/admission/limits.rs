@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::meta;
-use crate::quantity::Quantity;
+use crate::quantity::{self, Quantity};
 use crate::state::State;
 use crate::status::{Failure, Outcome};
 use crate::store::Stored;
@@ -27,7 +27,7 @@ fn items(range: &Value) -> Vec<Value> {
 
 fn amounts(holder: &Value, pointer: &str) -> Amounts {
     let given = holder.pointer(pointer).and_then(Value::as_object).into_iter().flatten();
-    given.filter_map(|(name, amount)| Some((name.clone(), Quantity::parse(amount.as_str()?).ok()?))).collect()
+    given.filter_map(|(name, amount)| Some((name.clone(), quantity::parse(amount.as_str()?).ok()?))).collect()
 }
 
 /// Gives containers that say nothing what the ranges of their namespace say.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::meta;
-use crate::quantity::Quantity;
+use crate::quantity::{self, Quantity};
 use crate::state::State;
 use crate::status::{Failure, Outcome};
 use crate::store::Stored;
@@ -26,7 +26,7 @@ pub(super) fn has_any(state: &State, namespace: &str) -> bool {
 }
 
 fn add(usage: &mut Usage, name: &str, amount: Quantity) {
-    let slot = usage.entry(name.to_owned()).or_insert_with(Quantity::zero);
+    let slot = usage.entry(name.to_owned()).or_insert(Quantity::ZERO);
     *slot = slot.plus(amount);
 }
 
@@ -35,7 +35,7 @@ fn add(usage: &mut Usage, name: &str, amount: Quantity) {
 pub(super) fn total(pod: &Value, list: &str) -> Usage {
     let of = |container: &Value| -> Vec<(String, Quantity)> {
         let amounts = container.pointer(&format!("/resources/{list}")).and_then(Value::as_object);
-        let parsed = |(name, amount): (&String, &Value)| Some((name.clone(), Quantity::parse(amount.as_str()?).ok()?));
+        let parsed = |(name, amount): (&String, &Value)| Some((name.clone(), quantity::parse(amount.as_str()?).ok()?));
         amounts.into_iter().flatten().filter_map(parsed).collect()
     };
     let containers = |field: &str| pod.pointer(field).and_then(Value::as_array).into_iter().flatten();
@@ -46,26 +46,26 @@ pub(super) fn total(pod: &Value, list: &str) -> Usage {
     for container in containers("/spec/initContainers") {
         let stays = meta::text(container, "/restartPolicy") == "Always";
         for (name, amount) in of(container) {
-            let beside = staying.get(&name).copied().unwrap_or_else(Quantity::zero).plus(amount);
+            let beside = staying.get(&name).copied().unwrap_or(Quantity::ZERO).plus(amount);
             if stays {
                 add(&mut sum, &name, amount);
                 staying.insert(name.clone(), beside);
             }
-            let slot = most.entry(name).or_insert_with(Quantity::zero);
+            let slot = most.entry(name).or_insert(Quantity::ZERO);
             if *slot < beside {
                 *slot = beside;
             }
         }
     }
     for (name, amount) in most {
-        let slot = sum.entry(name).or_insert_with(Quantity::zero);
+        let slot = sum.entry(name).or_insert(Quantity::ZERO);
         if *slot < amount {
             *slot = amount;
         }
     }
     for (name, amount) in pod.pointer("/spec/overhead").and_then(Value::as_object).into_iter().flatten() {
         if let (Some(amount), true) =
-            (amount.as_str().and_then(|a| Quantity::parse(a).ok()), list == "requests" || sum.contains_key(name))
+            (amount.as_str().and_then(|a| quantity::parse(a).ok()), list == "requests" || sum.contains_key(name))
         {
             add(&mut sum, name, amount);
         }
@@ -76,7 +76,7 @@ pub(super) fn total(pod: &Value, list: &str) -> Usage {
 /// What a pod counts for.
 fn usage_of(pod: &Value) -> Usage {
     let mut usage = Usage::new();
-    if let Ok(one) = Quantity::parse("1") {
+    if let Ok(one) = quantity::parse("1") {
         add(&mut usage, "pods", one);
         add(&mut usage, "count/pods", one);
     }
@@ -153,7 +153,7 @@ fn limits(quota: &Value) -> Vec<(String, Quantity)> {
                 || name.starts_with("requests.") && *name != "requests.storage"
                 || name.starts_with("limits.")
         })
-        .filter_map(|(name, amount)| Some((name.clone(), Quantity::parse(amount.as_str()?).ok()?)))
+        .filter_map(|(name, amount)| Some((name.clone(), quantity::parse(amount.as_str()?).ok()?)))
         .collect()
 }
 
@@ -176,18 +176,12 @@ pub(super) fn admit(state: &State, pod: &Value) -> Outcome<()> {
         let missing: Vec<String> =
             limits.iter().filter(|(r, _)| !wanted.contains_key(r)).map(|(r, _)| r.clone()).collect();
         if !missing.is_empty() {
-            let containers: Vec<&str> = pod
-                .pointer("/spec/containers")
-                .and_then(Value::as_array)
-                .into_iter()
-                .flatten()
-                .map(|c| meta::text(c, "/name"))
-                .collect();
-            let each: Vec<String> = missing.iter().map(|r| format!("{r} for: {}", containers.join(","))).collect();
+            let containers = crate::pods::container_names(pod).join(",");
+            let each: Vec<String> = missing.iter().map(|r| format!("{r} for: {containers}")).collect();
             let why = format!("failed quota: {name}: must specify {}", each.join("; "));
             return Err(Failure::forbidden("", "pods", meta::name(pod), &why));
         }
-        let zero = Quantity::zero();
+        let zero = Quantity::ZERO;
         let full: Vec<&(String, Quantity)> = limits
             .iter()
             .filter(|(resource, limit)| before.get(resource).copied().unwrap_or(zero).plus(wanted[resource]) > *limit)

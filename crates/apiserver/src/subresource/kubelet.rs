@@ -46,7 +46,7 @@ fn kubelet_of(state: &State, node_name: &str) -> Outcome<Kubelet> {
     Ok(Kubelet { address, port: u16::try_from(port).ok().filter(|p| *p != 0).unwrap_or(DEFAULT_PORT) })
 }
 
-fn container_names(pod: &Value) -> Vec<&str> {
+fn all_names(pod: &Value) -> Vec<&str> {
     ["/spec/initContainers", "/spec/containers", "/spec/ephemeralContainers"]
         .into_iter()
         .flat_map(|list| pod.pointer(list).and_then(Value::as_array).into_iter().flatten())
@@ -59,23 +59,16 @@ fn container(asked: &Asked, pod: &Value) -> Outcome<String> {
     let name = &asked.target.name;
     let wanted = asked.query.get("container");
     if !wanted.is_empty() {
-        if container_names(pod).contains(&wanted) {
+        if all_names(pod).contains(&wanted) {
             return Ok(wanted.to_owned());
         }
         return Err(Failure::bad_request(format!("container {wanted} is not valid for pod {name}")));
     }
-    let main: Vec<&str> = pod
-        .pointer("/spec/containers")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten()
-        .map(|c| meta::text(c, "/name"))
-        .collect();
-    match main.as_slice() {
+    match crate::pods::container_names(pod).as_slice() {
         [only] => Ok((*only).to_owned()),
         [] => Err(Failure::bad_request(format!("a container name must be specified for pod {name}"))),
         many => {
-            let inits: Vec<&str> = container_names(pod).into_iter().filter(|n| !many.contains(n)).collect();
+            let inits: Vec<&str> = all_names(pod).into_iter().filter(|n| !many.contains(n)).collect();
             let also = if inits.is_empty() {
                 String::new()
             } else {

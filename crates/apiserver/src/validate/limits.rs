@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::{each, text};
-use crate::quantity::Quantity;
+use crate::quantity::{self, Quantity};
 use crate::status::Cause;
 
 /// What a quota may count without a prefix of its own.
@@ -45,7 +45,7 @@ fn amounts(item: &Value, field: &str) -> BTreeMap<String, (Quantity, String)> {
     given
         .filter_map(|(name, amount)| {
             let shown = amount.as_str()?;
-            Some((name.clone(), (Quantity::parse(shown).ok()?, shown.to_owned())))
+            Some((name.clone(), (quantity::parse(shown).ok()?, shown.to_owned())))
         })
         .collect()
 }
@@ -128,8 +128,8 @@ pub(super) fn quota(object: &Value, causes: &mut Vec<Cause>) {
             }
             causes.push(Cause::invalid(field.clone(), &name.as_str().into(), "must be a standard resource for quota"));
         }
-        let parsed = amount.as_str().and_then(|a| Quantity::parse(a).ok());
-        if parsed.is_some_and(|q| q < Quantity::zero()) {
+        let parsed = amount.as_str().and_then(|a| quantity::parse(a).ok());
+        if parsed.is_some_and(|q| q < Quantity::ZERO) {
             causes.push(Cause::invalid(field, amount, "must be greater than or equal to 0"));
         }
     }

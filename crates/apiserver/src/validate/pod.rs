@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::{each, one_of, text};
 use crate::names;
-use crate::quantity::Quantity;
+use crate::quantity::{self, Quantity};
 use crate::status::Cause;
 
 const NEGATIVE: &str = "must be greater than or equal to 0";
@@ -272,7 +272,7 @@ pub(super) fn resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) 
             .flatten()
             .filter_map(|(name, v)| {
                 let shown = v.as_str()?;
-                Some((name.clone(), shown.to_owned(), Quantity::parse(shown).ok()?))
+                Some((name.clone(), shown.to_owned(), quantity::parse(shown).ok()?))
             })
             .collect()
     };

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{one_of, text};
 use crate::names;
-use crate::quantity::Quantity;
+use crate::quantity::{self, Quantity};
 use crate::status::Cause;
 
 const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
@@ -50,7 +50,7 @@ pub(super) fn claim(object: &Value, causes: &mut Vec<Cause>) {
     match spec.pointer("/resources/requests/storage").and_then(Value::as_str) {
         None => causes.push(Cause::required("spec.resources[storage]", "")),
         Some(shown) => {
-            if Quantity::parse(shown).is_ok_and(|q| q <= Quantity::zero()) {
+            if quantity::parse(shown).is_ok_and(|q| q <= Quantity::ZERO) {
                 causes.push(Cause::invalid("spec.resources[storage]", &shown.into(), "must be greater than zero"));
             }
         }
@@ -88,9 +88,9 @@ pub(super) fn claim_update(old: &Value, next: &Value, causes: &mut Vec<Cause>) {
         object
             .pointer("/spec/resources/requests/storage")
             .and_then(Value::as_str)
-            .and_then(|text| Quantity::parse(text).ok())
+            .and_then(|text| quantity::parse(text).ok())
     };
-    let real = old.pointer("/status/capacity/storage").and_then(Value::as_str).and_then(|t| Quantity::parse(t).ok());
+    let real = old.pointer("/status/capacity/storage").and_then(Value::as_str).and_then(|t| quantity::parse(t).ok());
     if size(next) < size(old) && (real.is_none() || size(next) <= real) {
         causes.push(Cause::forbidden("spec.resources.requests.storage", "field can not be less than status.capacity"));
     }
@@ -113,7 +113,7 @@ pub(super) fn volume(object: &Value, causes: &mut Vec<Cause>) {
         causes.push(Cause::unsupported("spec.capacity", &shown, &["storage"]));
     }
     for (resource, amount) in capacity.into_iter().flatten() {
-        if amount.as_str().and_then(|a| Quantity::parse(a).ok()).is_some_and(|q| q <= Quantity::zero()) {
+        if amount.as_str().and_then(|a| quantity::parse(a).ok()).is_some_and(|q| q <= Quantity::ZERO) {
             causes.push(Cause::invalid(format!("spec.capacity[{resource}]"), amount, "must be greater than zero"));
         }
     }

@@ -111,6 +111,8 @@ impl Waiting<'_> {
                 }
             }
             drop(events);
+            let (namespace, server) = (self.namespace, self.cluster.server.as_str());
+            let about = Attempt { verb: "get", kind: "pod", name: &name, namespace, server };
             match self.cluster.ask(pods.get_opt(&name)).await {
                 Ok(Some(seen)) if seen.uid() == pod.uid() => {
                     pod = seen;
@@ -118,13 +120,6 @@ impl Waiting<'_> {
                 }
                 Ok(_) => return Ok(self.deleted(&pod)),
                 Err(error @ Error::Api(_)) if refused(&error) => {
-                    let about = Attempt {
-                        verb: "get",
-                        kind: "pod",
-                        name: &name,
-                        namespace: self.namespace,
-                        server: &self.cluster.server,
-                    };
                     return Err(anyhow::Error::from(about.refused(&error))
                         .context("the driver was started, but cannot be looked at"));
                 }
@@ -134,13 +129,6 @@ impl Waiting<'_> {
                     }
                     pause = Duration::from_millis(200).max(pause * 2).min(Duration::from_secs(10));
                     if pause >= Duration::from_secs(3) {
-                        let about = Attempt {
-                            verb: "get",
-                            kind: "pod",
-                            name: &name,
-                            namespace: self.namespace,
-                            server: &self.cluster.server,
-                        };
                         self.printer.warn(format_args!("{}; still trying", about.refused(&error)));
                     }
                 }

@@ -18,7 +18,7 @@ impl Draft<'_> {
         let mut wanted = BTreeMap::new();
         let mut cut = Vec::new();
         for (profile, demand) in by_number(&self.sight.demand.profiles) {
-            let requested = demand.cpu.as_deref().map_or(0, |cpu| whole(cpu, 1));
+            let requested = demand.cpu.as_deref().map_or(0, whole);
             let each_cores = u64::from(demand.cores).max(requested).max(1);
             let each_memory = mebibytes(&demand.memory);
             if each_memory == 0 {
@@ -27,12 +27,8 @@ impl Draft<'_> {
                 wanted.insert(profile.clone(), 0);
                 continue;
             }
-            let each_named: Vec<(&String, u64)> = demand
-                .resources
-                .iter()
-                .map(|(name, amount)| (name, whole(amount, 1)))
-                .filter(|(_, n)| *n > 0)
-                .collect();
+            let each_named: Vec<(&String, u64)> =
+                demand.resources.iter().map(|(name, amount)| (name, whole(amount))).filter(|(_, n)| *n > 0).collect();
             let of_named = named.iter().flat_map(|left| {
                 each_named.iter().map(|(name, each)| left.get(*name).copied().unwrap_or_default() / *each)
             });
@@ -85,16 +81,16 @@ fn is_false(ledger: &ExecutorLedgerStatus, kind: &str) -> bool {
     ledger.conditions.iter().any(|c| c.type_ == kind && c.status == "False")
 }
 
-const NANOS: i128 = 1_000_000_000;
-
 /// A memory quantity in MiB, rounded up; 0 if it is none.
 pub(crate) fn mebibytes(text: &str) -> u64 {
-    whole(text, 1024 * 1024)
+    in_units_of(text, 1 << 20)
 }
 
-/// A quantity in units, rounded up; 0 if it is none.
-pub(crate) fn whole(text: &str, unit: i128) -> u64 {
-    let Ok(quantity) = text.parse::<Quantity>() else { return 0 };
-    let unit = unit * NANOS;
-    u64::try_from((quantity.nanos() + unit - 1).div_euclid(unit)).unwrap_or_default()
+/// A quantity as a whole number, rounded up; 0 if it is none.
+pub(crate) fn whole(text: &str) -> u64 {
+    in_units_of(text, 1)
+}
+
+fn in_units_of(text: &str, unit: u32) -> u64 {
+    text.parse::<Quantity>().map_or(0, |quantity| u64::try_from(quantity.in_units_of(unit)).unwrap_or_default())
 }

@@ -13,30 +13,19 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::controllers::affairs::Speaker;
-use crate::queue::{Next, Queue};
+use crate::controllers::shell::{self, Shell};
+use crate::queue::Next;
 use crate::watched::Key;
 use crate::world::World;
 
 const WORKERS: usize = 4;
+/// Fields of the status that are left out when they are zero.
+const COUNTS: [&str; 5] = ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas"];
 
 pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
-    let queue: Arc<Queue<Key>> = Queue::new();
-    let to = Arc::clone(&queue);
-    world.deployments.on_change(move |change| to.add(Key::of(&**change.object())));
-    let to = Arc::clone(&queue);
-    world.replica_sets.on_change(move |change| {
-        let set = change.object();
-        for owner in set.owner_references().iter().filter(|o| o.kind == "Deployment") {
-            to.add(Key::new(&set.namespace().unwrap_or_default(), &owner.name));
-        }
-    });
-    let world = Arc::clone(world);
-    let speaker = Speaker::new(world.client.clone(), "deployment-controller");
-    tasks.spawn(async move {
-        world.ready().await;
-        let work = move |key| reconcile(Arc::clone(&world), speaker.clone(), key);
-        queue.serve("deployments", WORKERS, work).await;
-    });
+    let (owners, members) = (&world.deployments, &world.replica_sets);
+    Shell { name: "deployments", speaks_as: "deployment-controller", owners, members, at_once: WORKERS }
+        .start(world, tasks, reconcile);
 }
 
 async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Result<Next> {
@@ -75,18 +64,7 @@ async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Res
     }
     number(&world, &deployment, &sets, plan.revision).await.context("number the rollout")?;
     if deployment.status.as_ref() != Some(&plan.status) {
-        let mut patch = json!({"status": plan.status});
-        for field in ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas"] {
-            if patch["status"].get(field).is_none() {
-                patch["status"][field] = serde_json::Value::Null;
-            }
-        }
-        let api = world.api::<Deployment>(&key.namespace);
-        match api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-            Ok(written) => world.deployments.caught_up(&written).await,
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            Err(error) => return Err(error).context("write status"),
-        }
+        shell::write_status(&world, &world.deployments, &key, &plan.status, &COUNTS).await?;
     }
     Ok(Next::Wait)
 }

@@ -15,30 +15,21 @@ use tokio::task::JoinSet;
 
 use crate::controllers::affairs::Speaker;
 use crate::controllers::members;
-use crate::queue::{Next, Queue};
+use crate::controllers::shell::Shell;
+use crate::queue::Next;
 use crate::watched::Key;
 use crate::world::World;
 
 const WORKERS: usize = 4;
 
 pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
-    let queue: Arc<Queue<Key>> = Queue::new();
-    let to = Arc::clone(&queue);
-    world.jobs.on_change(move |change| to.add(Key::of(&**change.object())));
-    let to = Arc::clone(&queue);
-    world.pods.on_change(move |change| {
-        let pod = change.object();
-        for owner in pod.owner_references().iter().filter(|o| o.kind == "Job") {
-            to.add(Key::new(&pod.namespace().unwrap_or_default(), &owner.name));
-        }
-    });
+    let (owners, members) = (&world.jobs, &world.pods);
+    Shell { name: "jobs", speaks_as: "job-controller", owners, members, at_once: WORKERS }
+        .start(world, tasks, reconcile);
     let world = Arc::clone(world);
-    let speaker = Speaker::new(world.client.clone(), "job-controller");
     tasks.spawn(async move {
         world.ready().await;
         release_orphans(&world).await;
-        let work = move |key| reconcile(Arc::clone(&world), speaker.clone(), key);
-        queue.serve("jobs", WORKERS, work).await;
     });
 }
 

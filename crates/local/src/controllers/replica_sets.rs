@@ -8,17 +8,18 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetStatus};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
-use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::controllers::affairs::Speaker;
 use crate::controllers::members;
-use crate::queue::{Next, Queue};
-use crate::watched::{Change, Key};
+use crate::controllers::shell::{self, Shell};
+use crate::queue::Next;
+use crate::watched::Key;
 use crate::world::World;
 
 const WORKERS: usize = 8;
+/// Fields of the status that are left out when they are zero.
+const COUNTS: [&str; 3] = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
 
 /// What to do for one ReplicaSet.
 #[derive(Debug, PartialEq)]
@@ -62,28 +63,9 @@ fn plan(set: &ReplicaSet, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
 }
 
 pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
-    let queue: Arc<Queue<Key>> = Queue::new();
-    let to = Arc::clone(&queue);
-    world.replica_sets.on_change(move |change| to.add(Key::of(&**change.object())));
-    let to = Arc::clone(&queue);
-    world.pods.on_change(move |change| {
-        let old = match change {
-            Change::Applied { old, .. } => old.as_deref(),
-            Change::Deleted(_) => None,
-        };
-        for pod in old.into_iter().chain([&**change.object()]) {
-            for owner in pod.owner_references().iter().filter(|o| o.kind == "ReplicaSet") {
-                to.add(Key::new(&pod.namespace().unwrap_or_default(), &owner.name));
-            }
-        }
-    });
-    let world = Arc::clone(world);
-    let speaker = Speaker::new(world.client.clone(), "replicaset-controller");
-    tasks.spawn(async move {
-        world.ready().await;
-        let work = move |key| reconcile(Arc::clone(&world), speaker.clone(), key);
-        queue.serve("replica sets", WORKERS, work).await;
-    });
+    let (owners, members) = (&world.replica_sets, &world.pods);
+    Shell { name: "replica sets", speaks_as: "replicaset-controller", owners, members, at_once: WORKERS }
+        .start(world, tasks, reconcile);
 }
 
 async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Result<Next> {
@@ -101,33 +83,17 @@ async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Res
     }
     .await;
     if set.status.as_ref() != Some(&plan.status) {
-        let patch = json!({"status": plan.status});
-        let api = world.api::<ReplicaSet>(&key.namespace);
-        match api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&full(&patch))).await {
-            Ok(written) => world.replica_sets.caught_up(&written).await,
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            Err(error) => return Err(error).context("write status"),
-        }
+        shell::write_status(&world, &world.replica_sets, &key, &plan.status, &COUNTS).await?;
     }
     acted?;
     // What was created or deleted comes back as events.
     Ok(if plan.wake { Next::After(Duration::from_secs(1)) } else { Next::Wait })
 }
 
-/// Counts that are zero are not written by serde; a merge patch has to take them away by name.
-fn full(patch: &serde_json::Value) -> serde_json::Value {
-    let mut patch = patch.clone();
-    for field in ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"] {
-        let status = &mut patch["status"];
-        if status.get(field).is_none() {
-            status[field] = serde_json::Value::Null;
-        }
-    }
-    patch
-}
-
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn set(replicas: i32) -> ReplicaSet {

@@ -11,41 +11,25 @@ use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
 use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use k8s_openapi::apimachinery::pkg::runtime::RawExtension;
 use kube::ResourceExt;
-use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
+use kube::api::{ObjectMeta, PostParams};
 use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::controllers::affairs::Speaker;
+use crate::controllers::shell::{self, Shell};
 use crate::controllers::{members, revision};
-use crate::queue::{Next, Queue};
-use crate::watched::{Change, Key};
+use crate::queue::Next;
+use crate::watched::Key;
 use crate::world::World;
 
 const WORKERS: usize = 8;
+/// Fields of the status that are left out when they are zero.
+const COUNTS: [&str; 3] = ["readyReplicas", "currentReplicas", "updatedReplicas"];
 
 pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
-    let queue: Arc<Queue<Key>> = Queue::new();
-    let to = Arc::clone(&queue);
-    world.stateful_sets.on_change(move |change| to.add(Key::of(&**change.object())));
-    let to = Arc::clone(&queue);
-    world.pods.on_change(move |change| {
-        let old = match change {
-            Change::Applied { old, .. } => old.as_deref(),
-            Change::Deleted(_) => None,
-        };
-        for pod in old.into_iter().chain([&**change.object()]) {
-            for owner in pod.owner_references().iter().filter(|o| o.kind == "StatefulSet") {
-                to.add(Key::new(&pod.namespace().unwrap_or_default(), &owner.name));
-            }
-        }
-    });
-    let world = Arc::clone(world);
-    let speaker = Speaker::new(world.client.clone(), "statefulset-controller");
-    tasks.spawn(async move {
-        world.ready().await;
-        let work = move |key| reconcile(Arc::clone(&world), speaker.clone(), key);
-        queue.serve("stateful sets", WORKERS, work).await;
-    });
+    let (owners, members) = (&world.stateful_sets, &world.pods);
+    Shell { name: "stateful sets", speaks_as: "statefulset-controller", owners, members, at_once: WORKERS }
+        .start(world, tasks, reconcile);
 }
 
 async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Result<Next> {
@@ -67,18 +51,7 @@ async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Res
     }
     .await;
     if set.status.as_ref() != Some(&plan.status) {
-        let mut patch = json!({"status": plan.status});
-        for field in ["readyReplicas", "currentReplicas", "updatedReplicas"] {
-            if patch["status"].get(field).is_none() {
-                patch["status"][field] = serde_json::Value::Null;
-            }
-        }
-        let api = world.api::<StatefulSet>(&key.namespace);
-        match api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-            Ok(written) => world.stateful_sets.caught_up(&written).await,
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            Err(error) => return Err(error).context("write status"),
-        }
+        shell::write_status(&world, &world.stateful_sets, &key, &plan.status, &COUNTS).await?;
     }
     acted?;
     Ok(if plan.wake { Next::After(Duration::from_secs(1)) } else { Next::Wait })

@@ -9,9 +9,7 @@ use http::{Request, Uri, header};
 use http_body_util::{BodyExt as _, Empty, Full};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use k8s_openapi::api::core::v1::HTTPHeader;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -58,7 +56,8 @@ async fn get_once(url: &Uri, wanted: &Get<'_>) -> Result<(u16, Option<String>), 
     let stream = connect(url.host().unwrap_or(&wanted.host), port).await?;
     if https {
         let name = ServerName::try_from(wanted.host.clone()).map_err(|e| e.to_string())?;
-        let stream = TlsConnector::from(any_certificate()).connect(name, stream).await.map_err(|e| e.to_string())?;
+        let tls = firesteel_tls::unchecked().map_err(|e| e.to_string())?.with_no_client_auth();
+        let stream = TlsConnector::from(Arc::new(tls)).connect(name, stream).await.map_err(|e| e.to_string())?;
         send(stream, url, wanted).await
     } else {
         send(stream, url, wanted).await
@@ -176,53 +175,6 @@ fn health_status(frame: &[u8]) -> Option<u64> {
         [] => Some(0),
         [0x08, value, ..] if *value < 0x80 => Some(u64::from(*value)),
         _ => None,
-    }
-}
-
-#[derive(Debug)]
-struct AnyCertificate(Arc<rustls::crypto::CryptoProvider>);
-
-fn any_certificate() -> Arc<ClientConfig> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions();
-    // The provider supports the default versions, so this cannot fail; an empty configuration would refuse all.
-    let builder = builder.unwrap_or_else(|_| ClientConfig::builder());
-    let config = builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider)));
-    Arc::new(config.with_no_client_auth())
-}
-
-impl ServerCertVerifier for AnyCertificate {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 

@@ -3,14 +3,13 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, Request, State};
-use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
+use super::Api;
 use super::session::{self, Input, Output, Session, Wish};
-use super::{Api, refuse};
 use crate::frames;
 use crate::launch::{ATTACHED, Command, PodDir};
 use crate::shim::short_path;
@@ -20,17 +19,10 @@ pub(super) async fn serve(
     Path((namespace, pod, container)): Path<(String, String, String)>,
     request: Request,
 ) -> Response {
-    let (entry, dir) = match api.find(&namespace, &pod) {
+    let dir = match api.find_container(&namespace, &pod, &container) {
         Ok(found) => found,
         Err(response) => return *response,
     };
-    let known =
-        entry.view.borrow().pod.spec.as_ref().is_some_and(|s| {
-            s.containers.iter().chain(s.init_containers.iter().flatten()).any(|c| c.name == container)
-        });
-    if !known {
-        return refuse(StatusCode::NOT_FOUND, format!("container \"{container}\" not found in pod \"{pod}\""));
-    }
     let (parts, _) = request.into_parts();
     let wish = Wish::parse(parts.uri.query().unwrap_or_default());
     session::serve(parts, wish, move |session| async move {

@@ -45,17 +45,10 @@ pub(super) async fn serve(
     UrlPath((namespace, pod, container)): UrlPath<(String, String, String)>,
     Query(options): Query<Options>,
 ) -> Response {
-    let (entry, dir) = match api.find(&namespace, &pod) {
+    let dir = match api.find_container(&namespace, &pod, &container) {
         Ok(found) => found,
         Err(response) => return *response,
     };
-    let known =
-        entry.view.borrow().pod.spec.as_ref().is_some_and(|s| {
-            s.containers.iter().chain(s.init_containers.iter().flatten()).any(|c| c.name == container)
-        });
-    if !known {
-        return refuse(StatusCode::NOT_FOUND, format!("container \"{container}\" not found in pod \"{pod}\""));
-    }
     let attempt = match attempt_of(&dir, &container, is_on(options.previous.as_ref())) {
         Ok(attempt) => attempt,
         Err(why) => return refuse(StatusCode::BAD_REQUEST, format!("{why} in pod \"{pod}\"")),

@@ -376,33 +376,19 @@ fn overlay(lower: &Path, target: &Path, scratch: &Path, launch: &Launch, privile
     let _ = chown(&upper, Some(Uid::from_raw(launch.user.uid)), Some(Gid::from_raw(launch.user.gid)));
     let _ = fs::set_permissions(&upper, fs::Permissions::from_mode(0o775));
     let extra = if privilege == Privilege::Root { "" } else { ",userxattr" };
-    let options = |upper: &Path, work: &Path| {
-        format!("lowerdir={},upperdir={},workdir={}{extra}", escape(lower), escape(upper), escape(work))
+    let options = format!("lowerdir={},upperdir={},workdir={}{extra}", escape(lower), escape(&upper), escape(&work));
+    let mount = || {
+        let (what, kind) = ("mounting an overlay at", "overlay");
+        mount_with(what, Some(Path::new(kind)), target, Some(kind), MsFlags::MS_NODEV, Some(&options))
     };
-    let mounted = mount_with(
-        "mounting an overlay at",
-        Some(Path::new("overlay")),
-        target,
-        Some("overlay"),
-        MsFlags::MS_NODEV,
-        Some(&options(&upper, &work)),
-    );
-    let Err(error) = mounted else { return Ok(()) };
+    let Err(error) = mount() else { return Ok(()) };
     // Some file systems (an overlay itself, some network ones) cannot be an upper layer: memory can.
     make_dir(scratch, 0o755)?;
     mount_with("mounting", Some(Path::new("tmpfs")), scratch, Some("tmpfs"), MsFlags::MS_NODEV, Some("mode=755"))?;
     make_dir(&upper, 0o775)?;
     make_dir(&work, 0o755)?;
     let _ = chown(&upper, Some(Uid::from_raw(launch.user.uid)), Some(Gid::from_raw(launch.user.gid)));
-    mount_with(
-        "mounting an overlay at",
-        Some(Path::new("overlay")),
-        target,
-        Some("overlay"),
-        MsFlags::MS_NODEV,
-        Some(&options(&upper, &work)),
-    )
-    .map_err(|_| error)
+    mount().map_err(|_| error)
 }
 
 /// Colons and commas separate the options of an overlay.
