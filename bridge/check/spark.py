@@ -42,6 +42,10 @@ class Process:
 
     def __init__(self, command, env, log):
         self.log = log
+        # A JVM that is killed leaves what it unpacked (native libraries, Spark's own directory): beside its log, not in /tmp.
+        tmp = pathlib.Path(f"{log}.tmp")
+        tmp.mkdir(exist_ok=True)
+        env = {**env, "JAVA_TOOL_OPTIONS": f"{env.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={tmp}".strip()}
         self.lines = queue.Queue()
         self.process = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                         start_new_session=True)

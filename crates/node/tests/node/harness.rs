@@ -37,7 +37,18 @@ pub(crate) struct World {
     agent: Option<Child>,
     server: Option<RunningServer>,
     _namespace: Option<TestNamespace>,
+    /// Goes before the directory it is mounted in.
+    disk: Option<Disk>,
     _scratch: tempfile::TempDir,
+}
+
+/// A file system of the agent's own, gone with its world.
+struct Disk(PathBuf);
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = nix::mount::umount2(&self.0, nix::mount::MntFlags::MNT_DETACH);
+    }
 }
 
 impl World {
@@ -97,6 +108,7 @@ impl World {
             agent: None,
             server,
             _namespace: namespace,
+            disk: None,
             _scratch: scratch,
         };
         world.start_agent().await;
@@ -121,6 +133,7 @@ impl World {
             agent: None,
             server: None,
             _namespace: None,
+            disk: None,
             _scratch: scratch,
         };
         other.start_agent().await;
@@ -196,6 +209,17 @@ impl World {
             agent.kill().expect("kill");
             agent.wait().expect("wait");
         }
+    }
+
+    /// Gives the agent a fresh start on a disk of this size (as tmpfs takes it).
+    pub(crate) async fn restart_on_a_disk_of(&mut self, size: &str) {
+        self.kill_agent();
+        std::fs::create_dir_all(&self.data_dir).expect("dir");
+        let options = format!("size={size},mode=700");
+        let flags = nix::mount::MsFlags::empty();
+        nix::mount::mount(Some("tmpfs"), &self.data_dir, Some("tmpfs"), flags, Some(options.as_str())).expect("a disk");
+        self.disk = Some(Disk(self.data_dir.clone()));
+        self.start_agent().await;
     }
 
     /// Stops the agent as an administrator would, and waits for its end.

@@ -135,24 +135,9 @@ if os.getuid() == 0 and open("/proc/self/uid_map").read().split()[1] == "0":
     world.finish().await;
 }
 
-/// Unmounts when the test is over, however it ends.
-struct Mounted(std::path::PathBuf);
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = nix::mount::umount2(&self.0, nix::mount::MntFlags::MNT_DETACH);
-    }
-}
-
 /// A disk that is full: who filled it is evicted, which makes room; what runs beside it goes on and loses nothing but output.
 pub(crate) async fn a_full_disk_ends_only_who_filled_it(mut world: World) {
-    world.kill_agent();
-    std::fs::create_dir_all(&world.data_dir).expect("dir");
-    let small = Some("size=24m,mode=700");
-    nix::mount::mount(Some("tmpfs"), &world.data_dir, Some("tmpfs"), nix::mount::MsFlags::empty(), small)
-        .expect("a disk");
-    let _mounted = Mounted(world.data_dir.clone());
-    world.start_agent().await;
+    world.restart_on_a_disk_of("24m").await;
     let host = tempfile::tempdir().expect("dir");
     let mut spec = sh("while [ ! -e /h/stop ]; do printf '%0500d\\n' 0; sleep 0.01; done; echo the end; exit 3");
     spec["containers"][0]["volumeMounts"] = json!([{"name": "h", "mountPath": "/h"}]);
