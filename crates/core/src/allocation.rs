@@ -52,7 +52,7 @@ const START_ERROR: SignedDuration = SignedDuration::from_secs(15);
 /// The same for one that trying again on that node cannot mend.
 const CERTAIN_ERROR: SignedDuration = SignedDuration::from_secs(5);
 /// More unseen losses than this are a driver that does not listen.
-const MOST_LOSSES: usize = 1000;
+pub const MOST_LOSSES: u64 = 1000;
 /// The largest id Spark takes.
 const LARGEST_ID: u64 = 2_147_483_647;
 
@@ -449,7 +449,7 @@ impl<'a> Draft<'a> {
             let id = loss.id.parse().unwrap_or_default();
             loss.seq > seen || registered.contains(&id) || present.contains(&id)
         });
-        let surplus = ledger.losses.len().saturating_sub(MOST_LOSSES);
+        let surplus = ledger.losses.len().saturating_sub(usize::try_from(MOST_LOSSES).unwrap_or(usize::MAX));
         ledger.losses.drain(..surplus);
         ledger.counts = counts;
         let there: HashSet<&str> = self.sight.pods.iter().map(|p| p.uid.as_str()).collect();

@@ -149,7 +149,12 @@ impl World {
                 let names: Vec<String> = self.pods.keys().cloned().collect();
                 names.iter().for_each(|name| self.take(name));
             }
-            (Some(size), Some(set)) => set.replicas = size,
+            (Some(size), Some(set)) => {
+                set.replicas = size;
+                if self.grant.strategy == Kind::ReplicaSet {
+                    self.take_those_without_node(size as usize);
+                }
+            }
             (Some(size), None) => {
                 self.sets_made += 1;
                 self.set = Some(ExecutorSet {
@@ -162,6 +167,15 @@ impl World {
                 });
             }
         }
+    }
+
+    /// A ReplicaSet's controller sees a smaller size sooner than a pod can get a node and start.
+    fn take_those_without_node(&mut self, size: usize) {
+        let live = self.pods.values().filter(|p| p.is_live()).count();
+        let waits = |p: &&ExecutorPod| p.is_live() && matches!(p.state, State::Pending { scheduled: false, .. });
+        let waiting = self.pods.values().filter(waits).map(|p| p.name.clone());
+        let gone: Vec<String> = waiting.take(live.saturating_sub(size)).collect();
+        gone.iter().for_each(|name| self.take(name));
     }
 
     /// What the set's controller does.
@@ -188,7 +202,11 @@ impl World {
             self.make(&name, &set.uid);
         }
         let mut order: Vec<&ExecutorPod> = self.pods.values().filter(|p| p.is_live()).collect();
-        order.sort_by_key(|p| (matches!(p.state, State::Running { .. }), !p.member.as_ref().unwrap().cheap));
+        let progress = |state: &State| match state {
+            State::Pending { scheduled, .. } => u8::from(*scheduled),
+            State::Running { .. } | State::Ended(_) => 2,
+        };
+        order.sort_by_key(|p| (progress(&p.state), !p.member.as_ref().unwrap().cheap));
         let surplus = live.len().saturating_sub(set.replicas as usize);
         let gone: Vec<String> = order.into_iter().take(surplus).map(|p| p.name.clone()).collect();
         for name in gone {
@@ -618,6 +636,24 @@ fn a_replica_set_shrinks_by_what_spark_let_go_and_marks_it_first() {
     world.control();
     assert!(!world.pods.contains_key(&name));
     assert_eq!(world.ledger.failures.count, 0);
+}
+
+#[test]
+fn a_replica_set_shrinks_at_once_by_pods_that_have_no_node() {
+    let mut world = at_work(Kind::ReplicaSet, 2, None);
+    world.want(6);
+    world.pass(99, None);
+    world.control();
+    let new: Vec<String> = world.pods.values().filter(|p| p.node.is_none()).map(|p| p.name.clone()).collect();
+    world.pods.get_mut(&new[1]).unwrap().state = State::Pending { scheduled: true, waiting: None };
+    world.want(2);
+    let decision = world.pass(99, None);
+    let marked: Vec<_> = decision.marks.iter().map(|mark| (&mark.name, mark.cheap)).collect();
+    assert_eq!((marked, decision.sizes["0"]), (vec![(&new[1], Some(true))], 3), "one may start any moment");
+    assert_eq!(world.pods.len(), 3);
+    assert_eq!(world.pass(99, None).sizes["0"], 2);
+    world.control();
+    assert_eq!((world.pods.len(), world.demand.registered.len()), (2, 2));
 }
 
 #[test]

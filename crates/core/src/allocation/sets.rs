@@ -322,7 +322,8 @@ impl<'a> Draft<'a> {
     }
 
     /// The size a set can come down to now. Pods that are to go are put into `going`; they count only once it can be seen
-    /// that they are marked, because the set's controller, too, sees that no sooner.
+    /// that they are marked, because the set's controller, too, sees that no sooner. Those without a node need no mark: the
+    /// controller takes them before all others, and sees the new size sooner than one of them could get a node and start.
     fn shrink(&self, set: &ExecutorSet, want: u32, going: &mut Vec<&'a ExecutorPod>) -> u32 {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let mine = |pod: &&ExecutorPod| pod.member.as_ref().is_some_and(|m| m.set == set.uid) && pod.is_live();
@@ -347,7 +348,7 @@ impl<'a> Draft<'a> {
                 State::Pending { scheduled: true, .. } => 2,
                 State::Running { .. } => 3,
             };
-            (!cheap_member(pod), progress, Reverse(pod.created), pod.name.clone())
+            (!has_no_node(pod), !cheap_member(pod), progress, Reverse(pod.created), pod.name.clone())
         });
         // Some may be going already, for an earlier size.
         let before = have.saturating_sub(set.replicas);
@@ -356,8 +357,9 @@ impl<'a> Draft<'a> {
         let first = |n: u32| free.iter().take(n as usize);
         going.extend(first(before + more).copied());
         // One that registered after it was marked must lose its mark first, or it would go for another.
-        let marked = if busy_and_cheap { 0 } else { first(before + more).filter(|pod| cheap_member(pod)).count() };
-        set.replicas - surplus.min(unmade) - count(marked).saturating_sub(before).min(more)
+        let certain = |pod: &&&ExecutorPod| has_no_node(pod) || (cheap_member(pod) && !busy_and_cheap);
+        let certain = count(first(before + more).filter(certain).count());
+        set.replicas - surplus.min(unmade) - certain.saturating_sub(before).min(more)
     }
 
     /// Marks those that are to go first, and takes the mark from those that are not to go after all.
@@ -368,7 +370,7 @@ impl<'a> Draft<'a> {
             let members: Vec<&ExecutorPod> = self.sight.pods.iter().filter(mine).collect();
             // While its controller still has to delete some, it must find the marks.
             let settled = members.len() <= set.replicas as usize;
-            for pod in members {
+            for pod in members.into_iter().filter(|pod| !has_no_node(pod)) {
                 let is = pod.member.as_ref().is_some_and(|m| m.cheap);
                 let shall = uids.contains(pod.uid.as_str());
                 if is != shall && (shall || settled) {
@@ -412,6 +414,11 @@ impl<'a> Draft<'a> {
         let message = format!("the cluster refuses executors: {}", trouble.words.message);
         self.sentence("ExecutorsRefused", message);
     }
+}
+
+/// Whether a pod waits for a node.
+fn has_no_node(pod: &ExecutorPod) -> bool {
+    matches!(pod.state, State::Pending { scheduled: false, .. })
 }
 
 /// Why an executor ended whose pod lives on.
