@@ -46,7 +46,10 @@ public class Job {
                 }).count());
                 break;
             case "want":
-                say("want " + context.sc().requestTotalExecutors(Integer.parseInt(words[1]), 0, Map$.MODULE$.<String, Object>empty()));
+                // With the time of the request: what follows from it is seen elsewhere.
+                long asked = System.currentTimeMillis();
+                boolean taken = context.sc().requestTotalExecutors(Integer.parseInt(words[1]), 0, Map$.MODULE$.<String, Object>empty());
+                say("want " + taken + " " + asked);
                 break;
             case "kill":
                 say("killed " + context.sc().killExecutor(words[1]));

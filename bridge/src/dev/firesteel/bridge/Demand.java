@@ -15,12 +15,17 @@ import org.apache.spark.resource.ResourceProfile;
  * the publisher waits here for something to send. Nothing in here blocks or talks to anybody.
  */
 final class Demand {
+    /** That losses were seen is said with the next change, and so long after the first of them at the latest. */
+    private static final long SEEN_NANOS = 2_000_000_000L;
+
     private final Map<Integer, ResourceProfile> profiles = new TreeMap<>();
     private final Map<Integer, Integer> wanted = new TreeMap<>();
     private final Map<Integer, Map<String, Object>> shapes = new TreeMap<>();
     private Map<String, String> registered = Collections.emptyMap();
     private List<String> disconnected = Collections.emptyList();
     private Long lossSeen;
+    /** When it has to be said, if there is something to say. */
+    private Long lossSeenBy;
     private boolean stopped;
     private boolean changed;
 
@@ -59,7 +64,10 @@ final class Demand {
     synchronized void lossSeen(long seq) {
         if (lossSeen == null || seq > lossSeen) {
             lossSeen = seq;
-            signal();
+            if (lossSeenBy == null) {
+                lossSeenBy = System.nanoTime() + SEEN_NANOS;
+                notifyAll();
+            }
         }
     }
 
@@ -76,17 +84,22 @@ final class Demand {
         notifyAll();
     }
 
-    /** Returns when something changed since the last call, or after this time. */
+    /** Returns when there is something to say since the last call, or after this time. */
     synchronized void await(long milliseconds) throws InterruptedException {
         long end = System.nanoTime() + milliseconds * 1_000_000L;
         while (!changed) {
-            long left = (end - System.nanoTime()) / 1_000_000L;
-            if (left <= 0) {
-                return;
+            long now = System.nanoTime();
+            long left = end - now;
+            if (lossSeenBy != null) {
+                left = Math.min(left, lossSeenBy - now);
             }
-            wait(left);
+            if (left <= 0) {
+                break;
+            }
+            wait(left / 1_000_000L + 1);
         }
         changed = false;
+        lossSeenBy = null;
     }
 
     synchronized boolean isStopped() {
@@ -95,6 +108,7 @@ final class Demand {
 
     /** The document to publish. Profiles without a shape are left out until they have one. */
     synchronized Map<String, Object> document(String sparkVersion) {
+        lossSeenBy = null;
         Map<String, Object> document = new LinkedHashMap<>();
         document.put("bridge", FiresteelAllocator.VERSION);
         document.put("sparkVersion", sparkVersion);
