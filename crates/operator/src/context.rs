@@ -26,7 +26,7 @@ pub struct Context {
     /// Applications, as they are known now.
     pub apps: Store<DeserializeGuard<SparkApplication>>,
     pub pods: Arc<PodIndex>,
-    pub news: News,
+    pub news: Arc<News>,
     pub metrics: Arc<Metrics>,
     pub turns: Arc<Turns<Kind>>,
     /// The operator ends: nothing new is begun.
@@ -43,11 +43,12 @@ impl Context {
         apps: Store<DeserializeGuard<SparkApplication>>,
         metrics: Arc<Metrics>,
         turns: Arc<Turns<Kind>>,
+        news: Arc<News>,
         ending: CancellationToken,
     ) -> Self {
         Context {
-            news: News::start(&client, &turns),
             client,
+            news,
             options,
             apps,
             pods: Arc::default(),

@@ -3,11 +3,13 @@
 //! - [`index`] keeps what is needed of pods;
 //! - [`pass`] is one look at one application: it asks `firesteel_core::allocation` for a decision and carries it out
 //!   through [`writes`];
+//! - [`paced`] makes one pass of many that are asked for in quick succession;
 //! - [`sets`] is what is known of ReplicaSets and StatefulSets of executors, and every change made to them;
 //! - [`budget`] limits what all applications create together, in whatever namespace.
 
 mod budget;
 mod index;
+mod paced;
 mod pass;
 mod sets;
 mod writes;
@@ -22,7 +24,6 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::DeserializeGuard;
-use kube::runtime::events::Recorder;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{Controller, WatchStreamExt, controller, reflector, watcher as watch};
@@ -33,14 +34,13 @@ use tokio_util::sync::CancellationToken;
 
 use budget::Budget;
 use index::{AppKey, Index};
+use paced::{Paced, Turn};
 use pass::State;
 use sets::Sets;
 
 use crate::metrics::Metrics;
+use crate::tell::News;
 use crate::turns::{Lane, Turns};
-
-/// Who events come from.
-const REPORTER: &str = "firesteel-executors";
 
 type Grant = DeserializeGuard<ExecutorGrant>;
 /// What a pass is asked for with.
@@ -71,15 +71,17 @@ pub(crate) struct Shared {
     budget: Budget,
     creating: Arc<Turns<AppKey>>,
     metrics: Arc<Metrics>,
+    news: Arc<News>,
     scopes: Mutex<Vec<Weak<Allocator>>>,
 }
 
 impl Shared {
-    pub(crate) fn new(options: ExecutorOptions, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(options: ExecutorOptions, metrics: Arc<Metrics>, news: Arc<News>) -> Self {
         Shared {
             budget: Budget::new(options.per_second),
             creating: Turns::new(options.parallel),
             metrics,
+            news,
             scopes: Mutex::default(),
             options,
         }
@@ -105,7 +107,6 @@ struct Allocator {
     shared: Arc<Shared>,
     index: Index,
     sets: Sets,
-    recorder: Recorder,
     states: Mutex<HashMap<String, Arc<tokio::sync::Mutex<State>>>>,
     pokes: mpsc::UnboundedSender<App>,
 }
@@ -139,39 +140,6 @@ impl Allocator {
     }
 }
 
-/// How far apart passes are that pods of one application ask for.
-const APART: Duration = Duration::from_millis(50);
-
-/// Pods come and go by the thousand, and one pass sees all of them: the first asks at once, those that follow closely ask
-/// together.
-#[derive(Debug, Default)]
-struct Paced(Arc<Mutex<HashMap<App, Instant>>>);
-
-impl Paced {
-    fn poke(&self, app: App, allocator: &Arc<Allocator>) {
-        let now = Instant::now();
-        let mut next = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match next.get(&app).copied() {
-            // Somebody has asked for a pass at that time.
-            Some(at) if at > now => {}
-            Some(at) if now.duration_since(at) < APART => {
-                let at = at + APART;
-                next.insert(app.clone(), at);
-                let allocator = allocator.clone();
-                tokio::spawn(async move {
-                    tokio::time::sleep_until(at.into()).await;
-                    allocator.poke(app);
-                });
-            }
-            _ => {
-                next.retain(|_, at| now.saturating_duration_since(*at) < APART);
-                next.insert(app.clone(), now);
-                allocator.poke(app);
-            }
-        }
-    }
-}
-
 /// The objects of a kind in one namespace, or all.
 fn within<K>(client: &Client, namespace: Option<&str>) -> Api<K>
 where
@@ -196,7 +164,6 @@ pub(crate) async fn look_after(
     let stateful_sets: Api<StatefulSet> = within(&client, namespace.as_deref());
     let (pokes, triggers) = mpsc::unbounded_channel();
     let allocator = Arc::new(Allocator {
-        recorder: Recorder::new(client.clone(), REPORTER.into()),
         client,
         index: Index::default(),
         sets: Sets::default(),
@@ -244,7 +211,19 @@ pub(crate) async fn look_after(
     let paced = Paced::default();
     let poke_all = |touched: Vec<AppKey>| {
         let known = by_app.lock().unwrap_or_else(PoisonError::into_inner);
-        touched.iter().filter_map(|key| known.get(key)).for_each(|app| paced.poke(app.clone(), &allocator));
+        for app in touched.iter().filter_map(|key| known.get(key)) {
+            let (allocator, app) = (allocator.clone(), app.clone());
+            match paced.turn(&app, Instant::now()) {
+                Turn::Coming => {}
+                Turn::Now => allocator.poke(app),
+                Turn::At(at) => {
+                    tokio::spawn(async move {
+                        tokio::time::sleep_until(at.into()).await;
+                        allocator.poke(app);
+                    });
+                }
+            }
+        }
     };
     let follow_pods = async {
         let config = watcher::Config::default().labels(names::LABEL_ALLOCATOR);

@@ -24,6 +24,7 @@ use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::reconcile::{again, reconcile};
 use crate::serve::{self, Ready};
+use crate::tell::News;
 use crate::turns::Turns;
 use crate::{executors, leader};
 
@@ -84,13 +85,15 @@ async fn work(
     };
     let _stop = until.clone().drop_guard();
     let turns = Turns::new(usize::from(options.workers));
-    let shared = Arc::new(executors::Shared::new(options.executors.clone(), metrics.clone()));
+    let news = Arc::new(News::start(&client, &turns));
+    let shared = Arc::new(executors::Shared::new(options.executors.clone(), metrics.clone(), news.clone()));
     let mut scopes = JoinSet::new();
     let mut synced = Vec::new();
     for namespace in namespaces {
         let (reader, writer) = reflector::store();
-        let (turns, ending) = (turns.clone(), until.clone());
-        let ctx = Arc::new(Context::new(client.clone(), options.clone(), reader, metrics.clone(), turns, ending));
+        let (turns, telling, ending) = (turns.clone(), news.clone(), until.clone());
+        let ctx =
+            Arc::new(Context::new(client.clone(), options.clone(), reader, metrics.clone(), turns, telling, ending));
         synced.push(ctx.pods.clone());
         scopes.spawn(executors::look_after(client.clone(), shared.clone(), namespace.clone(), until.clone()));
         scopes.spawn(look_after(ctx, writer, namespace));
@@ -105,6 +108,7 @@ async fn work(
     while let Some(ended) = scopes.join_next().await {
         ended.context("a controller ended unexpectedly")?;
     }
+    news.publish_rest().await;
     Ok(())
 }
 
@@ -167,5 +171,4 @@ async fn look_after(ctx: Arc<Context>, writer: Writer<App>, namespace: Option<St
         // The controller ends by itself when it is told to; this is for one that has not started yet.
         () = async { ctx.ending.cancelled().await; tokio::time::sleep(std::time::Duration::from_secs(30)).await } => {}
     }
-    ctx.news.publish_rest().await;
 }

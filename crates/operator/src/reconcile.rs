@@ -10,16 +10,17 @@ use firesteel_core::lifecycle::{self, App, Decision, Effect, Submission};
 use firesteel_core::phase::Phase;
 use firesteel_core::run::{self, Attempt};
 use k8s_openapi::jiff::Timestamp;
-use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
+use kube::{Resource, ResourceExt};
 use tracing::Instrument;
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::tell::Reporter;
 use crate::turns::Kind;
-use crate::{malformed, observe, tell, writes};
+use crate::{malformed, observe, writes};
 
 /// A pass that takes longer is given up and tried again.
 const LONGEST_PASS: Duration = Duration::from_secs(60);
@@ -144,7 +145,9 @@ async fn pass(app: &SparkApplication, ctx: &Context) -> Result<Action, Error> {
         }
         ctx.metrics.executors(app, old, new);
     }
-    tell::tell(ctx, app, &decision.events);
+    for event in &decision.events {
+        ctx.news.tell(Reporter::Applications, &app.object_ref(&()), event.warning, event.reason, &event.note);
+    }
     Ok(match decision.wake {
         Some(at) => {
             let wait = at.duration_since(Timestamp::now());

@@ -1,45 +1,68 @@
-//! Events on applications, for people. They are published beside the work, when it leaves room: news must not keep
-//! drivers waiting. The same news again is one event with a count.
+//! Events, for people. They are published beside the work, when it leaves room: news must not keep drivers and executors
+//! waiting. The same news again is one event with a count, and counts are published together, once in a while.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use firesteel_api::SparkApplication;
-use firesteel_core::lifecycle;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
-use kube::{Client, Resource};
 use serde_json::json;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
-use crate::context::Context;
 use crate::error::{Class, class};
 use crate::turns::{Kind, Turns};
 
-/// Who events come from.
-const REPORTER: &str = "spark-application-controller";
 /// The most a note may hold.
 const NOTE_BYTES: usize = 1000;
-/// Events published at the same time. Those of one application go one after the other.
+/// Events published at the same time. Those about one object go one after the other.
 const LANES: usize = 4;
 /// Events that wait; more are dropped.
 const WAITING: usize = 5000;
 /// News that is repeated after this time is a new event.
 const MEMORY: SignedDuration = SignedDuration::from_mins(6);
+/// How far apart two counts of one event are published.
+const TOGETHER: Duration = Duration::from_secs(10);
 /// How long an operator that ends stays to publish what waits.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// What is remembered is looked through after so many events.
 const SWEEP: usize = 512;
 
+/// Which controller events come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reporter {
+    Applications,
+    Executors,
+}
+
+impl Reporter {
+    fn name(self) -> &'static str {
+        match self {
+            Reporter::Applications => "spark-application-controller",
+            Reporter::Executors => "firesteel-executors",
+        }
+    }
+
+    fn action(self) -> &'static str {
+        match self {
+            Reporter::Applications => "Reconcile",
+            Reporter::Executors => "Allocate",
+        }
+    }
+}
+
 /// Something that happened.
 #[derive(Debug)]
 struct Item {
     at: Timestamp,
+    from: Reporter,
     warning: bool,
     reason: &'static str,
     note: String,
@@ -49,130 +72,182 @@ struct Item {
 /// Takes events and publishes them.
 #[derive(Debug)]
 pub struct News {
-    lanes: Vec<mpsc::Sender<Item>>,
-    /// How many wait or are being published.
-    waiting: watch::Sender<usize>,
+    /// None once the operator ends.
+    lanes: Mutex<Vec<mpsc::Sender<Item>>>,
+    publishing: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl News {
     /// Starts publishing; it ends, once nothing is left, when this is dropped.
     pub fn start(client: &Client, turns: &Arc<Turns<Kind>>) -> Self {
-        let waiting = watch::Sender::new(0);
         let lane = |_| {
-            let (send, mut receive) = mpsc::channel::<Item>(WAITING);
-            let done = waiting.clone();
-            let (turns, mut lane) = (turns.clone(), Lane { client: client.clone(), told: HashMap::new(), count: 0 });
-            tokio::spawn(async move {
-                while let Some(item) = receive.recv().await {
-                    let _turn = turns.take(Kind::News).await;
-                    if let Err(error) = lane.publish(&item).await {
-                        let (namespace, application) = (item.about.namespace.as_deref(), item.about.name.as_deref());
-                        tracing::warn!(namespace, application, reason = item.reason, %error, "cannot publish an event");
-                    }
-                    done.send_modify(|waiting| *waiting -= 1);
-                }
-            });
-            send
+            let (send, receive) = mpsc::channel(WAITING);
+            (send, tokio::spawn(Lane::new(client.clone(), turns.clone()).run(receive)))
         };
-        News { lanes: (0..LANES).map(lane).collect(), waiting }
+        let (lanes, publishing) = (0..LANES).map(lane).unzip();
+        News { lanes: Mutex::new(lanes), publishing: Mutex::new(publishing) }
     }
 
-    /// Waits until everything is published, but not for long.
+    /// Publishes everything that waits, but does not take long. What is told from now on is dropped.
     pub async fn publish_rest(&self) {
-        let mut waiting = self.waiting.subscribe();
-        if tokio::time::timeout(PATIENCE, waiting.wait_for(|waiting| *waiting == 0)).await.is_err() {
-            tracing::warn!(events = *self.waiting.borrow(), "these events are not published: the operator ends");
+        lock(&self.lanes).clear();
+        let publishing = std::mem::take(&mut *lock(&self.publishing));
+        if tokio::time::timeout(PATIENCE, futures::future::join_all(publishing)).await.is_err() {
+            tracing::warn!("some events are not published: the operator ends");
         }
     }
 
-    fn publish(&self, item: Item) {
+    /// Tells people about an object.
+    pub fn tell(&self, from: Reporter, about: &ObjectReference, warning: bool, reason: &'static str, note: &str) {
         let mut hasher = DefaultHasher::new();
-        item.about.uid.hash(&mut hasher);
+        (&about.namespace, &about.name).hash(&mut hasher);
         let lane = usize::try_from(hasher.finish() % LANES as u64).unwrap_or_default();
-        self.waiting.send_modify(|waiting| *waiting += 1);
-        if let Some(lane) = self.lanes.get(lane)
+        let item =
+            Item { at: Timestamp::now(), from, warning, reason, note: cut(note).to_owned(), about: about.clone() };
+        if let Some(lane) = lock(&self.lanes).get(lane)
             && lane.try_send(item).is_err()
         {
-            self.waiting.send_modify(|waiting| *waiting -= 1);
             tracing::warn!("too many events wait; this one is dropped");
         }
     }
 }
 
-/// Publishes the events of some applications, one after the other.
+/// The same news: of whom, about what, and what.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Key {
+    namespace: String,
+    name: String,
+    uid: String,
+    reason: &'static str,
+}
+
+/// Publishes the events about some objects, one after the other.
 struct Lane {
     client: Client,
-    /// By uid of the application, and reason.
-    told: HashMap<(String, &'static str), Told>,
+    turns: Arc<Turns<Kind>>,
+    told: HashMap<Key, Told>,
+    /// Counts that are to be published, and when.
+    due: BTreeSet<(Instant, Key)>,
     count: usize,
 }
 
 /// An event that was published.
+#[derive(Debug, Clone)]
 struct Told {
-    name: String,
+    event: String,
     count: i32,
     last: Timestamp,
+    /// When it was last published.
+    published: Instant,
 }
 
 impl Lane {
-    async fn publish(&mut self, item: &Item) -> Result<(), kube::Error> {
+    fn new(client: Client, turns: Arc<Turns<Kind>>) -> Self {
+        Lane { client, turns, told: HashMap::new(), due: BTreeSet::new(), count: 0 }
+    }
+
+    async fn run(mut self, mut receive: mpsc::Receiver<Item>) {
+        loop {
+            let due = self.due.first().map(|(at, _)| *at);
+            let pause = async {
+                match due {
+                    Some(at) => tokio::time::sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                item = receive.recv() => match item {
+                    Some(item) => self.take(&item).await,
+                    None => break,
+                },
+                () = pause => self.publish_next_count().await,
+            }
+        }
+        while !self.due.is_empty() {
+            self.publish_next_count().await;
+        }
+    }
+
+    async fn take(&mut self, item: &Item) {
         self.count = self.count.wrapping_add(1);
         if self.count.is_multiple_of(SWEEP) {
             self.told.retain(|_, told| item.at.duration_since(told.last) < MEMORY);
         }
-        let api: Api<Event> =
-            Api::namespaced(self.client.clone(), item.about.namespace.as_deref().unwrap_or("default"));
-        let key = (item.about.uid.clone().unwrap_or_default(), item.reason);
-        if let Some(told) = self.told.get_mut(&key).filter(|told| item.at.duration_since(told.last) < MEMORY) {
-            told.count = told.count.saturating_add(1);
-            told.last = item.at;
-            let series = EventSeries { count: told.count, last_observed_time: MicroTime(item.at) };
-            let patch = Patch::Merge(json!({"series": series}));
-            match api.patch_metadata(&told.name, &PatchParams::default(), &patch).await {
-                Ok(_) => return Ok(()),
-                // Someone removed it.
-                Err(error) if class(&error) == Class::Missing => {}
-                Err(error) => return Err(error),
+        let of = &item.about;
+        let key = Key {
+            namespace: of.namespace.clone().unwrap_or_else(|| "default".to_owned()),
+            name: of.name.clone().unwrap_or_default(),
+            uid: of.uid.clone().unwrap_or_default(),
+            reason: item.reason,
+        };
+        match self.told.get_mut(&key).filter(|told| item.at.duration_since(told.last) < MEMORY) {
+            Some(told) => {
+                told.count = told.count.saturating_add(1);
+                told.last = item.at;
+                // If it is there already, it is there with this time.
+                self.due.insert((told.published + TOGETHER, key));
             }
+            None => self.publish(key, item).await,
         }
-        let about = item.about.name.as_deref().unwrap_or(REPORTER);
-        let name = format!("{about}.{:x}{:02x}", item.at.as_nanosecond(), self.count % 256);
-        match api.create(&PostParams::default(), &event(item, name.clone())).await {
+    }
+
+    async fn publish(&mut self, key: Key, item: &Item) {
+        let name = format!("{}.{:x}{:02x}", key.name, item.at.as_nanosecond(), self.count % 256);
+        let _turn = self.turns.take(Kind::News).await;
+        match self.events(&key).create(&PostParams::default(), &event(item, &key, &name)).await {
             Ok(_) => {}
             // It was made, and the answer got lost.
             Err(error) if class(&error) == Class::Exists => {}
-            Err(error) => return Err(error),
+            Err(error) => return complain(&key, &error),
         }
-        self.told.insert(key, Told { name, count: 1, last: item.at });
-        Ok(())
+        let told = Told { event: name, count: 1, last: item.at, published: Instant::now() };
+        self.told.insert(key, told);
+    }
+
+    async fn publish_next_count(&mut self) {
+        let Some((_, key)) = self.due.pop_first() else { return };
+        let events = self.events(&key);
+        let Some(told) = self.told.get_mut(&key) else { return };
+        let series = EventSeries { count: told.count, last_observed_time: MicroTime(told.last) };
+        let patch = Patch::Merge(json!({"series": series}));
+        let _turn = self.turns.take(Kind::News).await;
+        let published = events.patch_metadata(&told.event, &PatchParams::default(), &patch).await;
+        told.published = Instant::now();
+        match published {
+            Ok(_) => {}
+            // Someone removed it: the same news once more is a new event.
+            Err(error) if class(&error) == Class::Missing => {
+                self.told.remove(&key);
+            }
+            Err(error) => complain(&key, &error),
+        }
+    }
+
+    fn events(&self, key: &Key) -> Api<Event> {
+        Api::namespaced(self.client.clone(), &key.namespace)
     }
 }
 
-fn event(item: &Item, name: String) -> Event {
+fn complain(Key { namespace, name, reason, .. }: &Key, error: &kube::Error) {
+    tracing::warn!(namespace, name, reason, %error, "cannot publish an event");
+}
+
+fn event(item: &Item, key: &Key, name: &str) -> Event {
     Event {
-        metadata: ObjectMeta { name: Some(name), namespace: item.about.namespace.clone(), ..ObjectMeta::default() },
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(key.namespace.clone()),
+            ..ObjectMeta::default()
+        },
         event_time: Some(MicroTime(item.at)),
         type_: Some(if item.warning { "Warning" } else { "Normal" }.to_owned()),
         reason: Some(item.reason.to_owned()),
-        note: Some(cut(&item.note).to_owned()),
-        action: Some("Reconcile".to_owned()),
+        note: Some(item.note.clone()),
+        action: Some(item.from.action().to_owned()),
         regarding: Some(item.about.clone()),
-        reporting_controller: Some(REPORTER.to_owned()),
-        reporting_instance: Some(REPORTER.to_owned()),
+        reporting_controller: Some(item.from.name().to_owned()),
+        reporting_instance: Some(item.from.name().to_owned()),
         ..Event::default()
-    }
-}
-
-/// Publishes what happened to an application.
-pub fn tell(ctx: &Context, app: &SparkApplication, events: &[lifecycle::Event]) {
-    for event in events {
-        ctx.news.publish(Item {
-            at: Timestamp::now(),
-            warning: event.warning,
-            reason: event.reason,
-            note: event.note.clone(),
-            about: app.object_ref(&()),
-        });
     }
 }
 
@@ -185,4 +260,8 @@ fn cut(text: &str) -> &str {
         end -= 1;
     }
     &text[..end]
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -7,10 +7,10 @@ use std::path::Path;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use k8s_openapi::api::authentication::v1::TokenRequest;
-use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::Api;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::api::PostParams;
-use kube::config::Kubeconfig;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Api, Client, Config};
 use serde_json::json;
 use tempfile::NamedTempFile;
 
@@ -24,11 +24,14 @@ pub struct LimitedKubeconfig {
 }
 
 impl LimitedKubeconfig {
-    pub(crate) async fn make(env: &TestEnv, namespace: &str, account: &str) -> LimitedKubeconfig {
+    /// With a token that is bound to a pod, as those are that a kubelet mounts; or to none.
+    pub(crate) async fn make(env: &TestEnv, namespace: &str, account: &str, pod: Option<&Pod>) -> LimitedKubeconfig {
         let accounts: Api<ServiceAccount> = Api::namespaced(env.client().await, namespace);
-        let request: TokenRequest =
-            serde_json::from_value(json!({ "spec": { "audiences": [], "expirationSeconds": 3600 } }))
-                .expect("a token request");
+        let bound = pod.map(|Pod { metadata, .. }| {
+            json!({ "apiVersion": "v1", "kind": "Pod", "name": metadata.name, "uid": metadata.uid })
+        });
+        let spec = json!({ "audiences": [], "expirationSeconds": 3600, "boundObjectRef": bound });
+        let request: TokenRequest = serde_json::from_value(json!({ "spec": spec })).expect("a token request");
         let answer = accounts.create_token_request(account, &PostParams::default(), &request).await;
         let answer = answer.unwrap_or_else(|error| panic!("a token for {namespace}/{account}: {error}"));
         let token = answer.status.and_then(|status| status.token).expect("the API server answers with a token");
@@ -49,6 +52,13 @@ impl LimitedKubeconfig {
     /// Path of the file.
     pub fn path(&self) -> &Path {
         self.file.path()
+    }
+
+    /// A client that speaks so.
+    pub async fn client(&self) -> Client {
+        let config = Kubeconfig::read_from(self.path()).expect("our own kubeconfig");
+        let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.expect("a config");
+        Client::try_from(config).expect("a client")
     }
 
     /// The bearer token in it.

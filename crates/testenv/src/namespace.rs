@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
@@ -62,7 +62,12 @@ impl TestNamespace {
 
     /// A kubeconfig that speaks as an existing service account, with this namespace as the default.
     pub async fn kubeconfig_for(&self, account: &str) -> LimitedKubeconfig {
-        LimitedKubeconfig::make(self.env, &self.name, account).await
+        LimitedKubeconfig::make(self.env, &self.name, account, None).await
+    }
+
+    /// The same as a process in this pod would have it.
+    pub async fn kubeconfig_in(&self, pod: &Pod, account: &str) -> LimitedKubeconfig {
+        LimitedKubeconfig::make(self.env, &self.name, account, Some(pod)).await
     }
 
     async fn service_account(&self, client: &Client, name: &str) {

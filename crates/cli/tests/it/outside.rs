@@ -1,7 +1,5 @@
 //! Executors outside the driver, as far as a submission goes: what is made, and what is refused.
 
-use std::process::Stdio;
-
 use serde_json::{Value, json};
 
 use crate::place::Place;
@@ -126,18 +124,7 @@ fn what_cannot_be_had_is_refused_before_anything_is_made() {
 #[tokio::test]
 async fn without_an_operator_nothing_starts_and_nothing_is_left() {
     let Some(place) = Place::new("nobody").await else { return };
-    for crd in firesteel_api::crds::manifests() {
-        let mut kubectl = std::process::Command::new(place.env.kubectl())
-            .args(["apply", "--server-side", "--force-conflicts", "-f", "-"])
-            .env("KUBECONFIG", place.env.kubeconfig())
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()
-            .expect("kubectl starts");
-        std::io::Write::write_all(&mut kubectl.stdin.take().expect("stdin"), crd.to_string().as_bytes())
-            .expect("written");
-        assert!(kubectl.wait().expect("kubectl ends").success());
-    }
+    place.install_crds();
     let child = place.submission(&[(ALLOCATOR, "firesteel")]).start();
     let ran = tokio::task::spawn_blocking(|| finish(child)).await.expect("it ends");
     assert_ne!(ran.code, Some(0), "{ran:?}");

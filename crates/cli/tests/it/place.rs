@@ -1,6 +1,7 @@
 //! A namespace of its own in a real API server, and what a test wants to know about it.
 
-use std::process::Command;
+use std::io::Write as _;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use firesteel_testenv::{LimitedKubeconfig, TestEnv, TestNamespace};
@@ -110,6 +111,33 @@ impl Place {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
         panic!("the gate was not lifted in 15 s");
+    }
+
+    /// What `firesteel crds` prints, applied and in effect.
+    pub(crate) fn install_crds(&self) {
+        let mut names = Vec::new();
+        for crd in firesteel_api::crds::manifests() {
+            let mut kubectl = self
+                .kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"])
+                .stdin(Stdio::piped())
+                .stdout(Stdio::null())
+                .spawn()
+                .expect("kubectl starts");
+            let mut stdin = kubectl.stdin.take().expect("stdin");
+            stdin.write_all(crd.to_string().as_bytes()).expect("written");
+            drop(stdin);
+            assert!(kubectl.wait().expect("kubectl ends").success());
+            names.push(format!("crd/{}", crd["metadata"]["name"].as_str().expect("a name")));
+        }
+        let mut words = vec!["wait", "--for=condition=Established", "--timeout=30s"];
+        words.extend(names.iter().map(String::as_str));
+        assert!(self.kubectl(&words).stdout(Stdio::null()).status().expect("kubectl runs").success());
+    }
+
+    fn kubectl(&self, words: &[&str]) -> Command {
+        let mut kubectl = Command::new(self.env.kubectl());
+        kubectl.args(words).env("KUBECONFIG", self.env.kubeconfig());
+        kubectl
     }
 
     /// Plays the kubelet.

@@ -1,6 +1,13 @@
 //! `firesteel setup`.
 
 use std::process::Command;
+use std::time::Duration;
+
+use firesteel_api::ExecutorGrant;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use kube::api::{Api, ListParams, Patch, PatchParams};
+use serde_json::json;
 
 use crate::place::Place;
 use crate::program::{Run as _, firesteel};
@@ -75,6 +82,61 @@ async fn applied_twice_it_gives_drivers_their_rights_and_no_others() {
     {
         assert!(!may(verb, resource), "{verb} {resource}");
     }
+}
+
+#[tokio::test]
+async fn applied_with_the_policy_it_keeps_drivers_of_one_account_from_each_others_executors() {
+    let Some(place) = Place::new("setupapart").await else { return };
+    place.install_crds();
+    let words = ["setup", "-n", place.name(), "--service-account", "etl", "--executors-outside", "--admission-policy"];
+    let mut ran = firesteel(words);
+    let ran = ran.arg("--apply").kubeconfig(place.env.kubeconfig()).run();
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{ran:?}");
+    for kind in ["validatingadmissionpolicy", "validatingadmissionpolicybinding"] {
+        assert!(ran.stderr.contains(&format!("{kind} firesteel-executor-grants applied")), "{ran:?}");
+    }
+    let mut pods = Vec::new();
+    for name in ["mine", "other"] {
+        let container = json!({"name": "spark-kubernetes-driver", "image": "spark"});
+        let spec = json!({"serviceAccountName": "etl", "nodeSelector": {"no": "where"}, "containers": [container]});
+        place.create::<Pod>(json!({"metadata": {"name": name}, "spec": spec})).await;
+        let pod = place.pods().get(name).await.expect("the pod");
+        let grant = json!({
+            "driver": {"podName": name, "podUid": pod.metadata.uid}, "appId": name, "strategy": "pods",
+            "namePrefix": name, "container": "c", "template": {"spec": {"containers": [{"name": "c", "image": "spark"}]}},
+            "maximum": {"executors": 1}, "failures": {"maximum": 1, "windowSeconds": 60},
+        });
+        let meta = json!({"name": name});
+        place.create::<ExecutorGrant>(json!({"apiVersion": "firesteel.dev/v1alpha1", "kind": "ExecutorGrant", "metadata": meta, "spec": grant})).await;
+        pods.push(pod);
+    }
+    let driver = place.namespace.kubeconfig_in(&pods[0], "etl").await.client().await;
+    let anyone = place.namespace.kubeconfig_for("etl").await.client().await;
+    let publish = async |client: &Client, grant: &str| {
+        let grants: Api<ExecutorGrant> = Api::namespaced(client.clone(), place.name());
+        let patch = Patch::Merge(json!({"status": {"lossSeen": 1}}));
+        match grants.patch_status(grant, &PatchParams::default(), &patch).await {
+            Ok(_) => Ok(()),
+            Err(kube::Error::Api(status)) => Err(status.message),
+            Err(other) => panic!("{other}"),
+        }
+    };
+    // Role and policy take a moment to be followed.
+    let refusal = "a driver may write the status of its own ExecutorGrant only";
+    for _ in 0..300 {
+        let (own, others) = (publish(&driver, "mine").await, publish(&driver, "other").await);
+        if own.is_ok() && others.is_err() {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    publish(&driver, "mine").await.expect("a driver speaks for itself");
+    let refused = publish(&driver, "other").await.expect_err("and for no other");
+    assert!(refused.contains(refusal), "{refused}");
+    let refused = publish(&anyone, "mine").await.expect_err("nobody but the driver's pod speaks for it");
+    assert!(refused.contains(refusal), "{refused}");
+    let pods: Api<Pod> = Api::namespaced(driver, place.name());
+    assert!(pods.list(&ListParams::default()).await.is_err(), "it has no right on pods");
 }
 
 #[tokio::test]

@@ -14,13 +14,13 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
-use kube::runtime::events::{Event, EventType};
 use tracing::Instrument;
 
 use super::index::{self, AppKey, AppPods, Stage};
 use super::writes::{self, Creation, Refusal};
 use super::{Allocator, App, sets};
 use crate::error::Error;
+use crate::tell::Reporter;
 
 /// A pass that takes longer is given up and tried again.
 const LONGEST_PASS: Duration = Duration::from_secs(60);
@@ -161,7 +161,7 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
         state.claims = None;
     }
     let retry = retry.into_iter().chain(later).min();
-    tell(allocator, grant, pods.driver.as_ref(), &decision.notes).await;
+    tell(allocator, grant, decision.ledger.driver_uid.as_deref(), &decision.notes);
     let claims = claims(grant, allocator, &mut state, &pods, &decision).await?;
     if grant.spec.strategy != Strategy::Pods {
         sets::mark_members(&allocator.client, &key.0, &mut state.sets, &decision.marks).await?;
@@ -260,8 +260,8 @@ async fn ledger(
                     accepted: refusal.is_none(),
                     message: refusal.unwrap_or_default(),
                     reserved_through: state.floor,
-                    // The driver would take lower numbers for losses that it knows.
-                    loss_seq: grant.status.as_ref().map_or(0, |status| status.loss_seen),
+                    // Lower numbers would be those of losses that the driver has seen, though it may not have said so yet.
+                    loss_seq: grant.status.as_ref().map_or(0, |status| status.loss_seen + allocation::MOST_LOSSES),
                     ..ExecutorLedgerStatus::default()
                 };
                 let version = writes::create_ledger(&allocator.client, grant, &status).await?;
@@ -315,14 +315,14 @@ fn driver(grant: &ExecutorGrant, pods: &AppPods, ledger: &mut ExecutorLedgerStat
     }
 }
 
-/// Publishes what people should hear of, on the driver pod.
-async fn tell(allocator: &Allocator, grant: &ExecutorGrant, driver: Option<&DriverPod>, notes: &[Note]) {
-    let regarding = ObjectReference {
+/// Tells people what they should hear of, as events of the driver pod.
+fn tell(allocator: &Allocator, grant: &ExecutorGrant, driver: Option<&str>, notes: &[Note]) {
+    let about = ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Pod".to_owned()),
         name: Some(grant.spec.driver.pod_name.clone()),
         namespace: grant.namespace(),
-        uid: driver.map(|d| d.uid.clone()),
+        uid: driver.map(str::to_owned),
         ..ObjectReference::default()
     };
     for note in notes {
@@ -331,16 +331,7 @@ async fn tell(allocator: &Allocator, grant: &ExecutorGrant, driver: Option<&Driv
         } else {
             tracing::info!(reason = note.reason, "{}", note.text);
         }
-        let event = Event {
-            type_: if note.warning { EventType::Warning } else { EventType::Normal },
-            reason: note.reason.to_owned(),
-            note: Some(note.text.chars().take(1000).collect()),
-            action: "Allocate".to_owned(),
-            secondary: None,
-        };
-        if let Err(error) = allocator.recorder.publish(&event, &regarding).await {
-            tracing::debug!(reason = event.reason, %error, "cannot publish an event");
-        }
+        allocator.shared.news.tell(Reporter::Executors, &about, note.warning, note.reason, &note.text);
     }
 }
 
@@ -444,15 +435,69 @@ async fn refused(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>, state: 
         }
     };
     if fresh {
-        tracing::warn!(reason, "{why}");
         let until = now + k8s_openapi::jiff::SignedDuration::try_from(wait).unwrap_or_default();
         let note = Note { warning: true, reason, text: why.clone() };
         state.hold = Some(Hold { until, reason, why, row: row + 1 });
-        tell(allocator, grant, None, &[note]).await;
+        let driver = state.ledger.as_ref().and_then(|(ledger, _)| ledger.driver_uid.as_deref());
+        tell(allocator, grant, driver, &[note]);
     }
 }
 
 /// Labels by which everything of an application is found.
 pub(super) fn selector(app_id: &str) -> String {
     format!("{}={app_id}", names::LABEL_APP_SELECTOR)
+}
+
+#[cfg(test)]
+mod tests {
+    use firesteel_api::executors::{Cause, Loss};
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+    use super::*;
+
+    fn loss(seq: u64) -> Loss {
+        let at = Time(Timestamp::UNIX_EPOCH);
+        Loss { seq, id: seq.to_string(), code: 1, cause: Cause::Platform, text: String::new(), node: None, at }
+    }
+
+    /// How long the change of a ledger waits that was last written so many milliseconds ago.
+    fn wait(old: &ExecutorLedgerStatus, change: impl Fn(&mut ExecutorLedgerStatus), ago: u64) -> Option<u128> {
+        let mut new = old.clone();
+        change(&mut new);
+        let written = Instant::now();
+        let wait = postponed(old, &new, Some(written), written + Duration::from_millis(ago));
+        wait.map(|wait| wait.as_millis())
+    }
+
+    #[test]
+    fn counts_and_losses_that_were_seen_wait_until_three_seconds_after_the_last_write() {
+        let old = ExecutorLedgerStatus { losses: vec![loss(1)], loss_seq: 1, ..ExecutorLedgerStatus::default() };
+        let counts = |ledger: &mut ExecutorLedgerStatus| ledger.counts.running = 5;
+        assert_eq!((wait(&old, counts, 0), wait(&old, counts, 2_900)), (Some(3_000), Some(100)));
+        assert_eq!((wait(&old, counts, 3_000), wait(&old, counts, 60_000)), (None, None));
+        assert_eq!(wait(&old, |ledger| ledger.losses.clear(), 1_000), Some(2_000));
+        let mut new = old.clone();
+        counts(&mut new);
+        assert_eq!(postponed(&old, &new, None, Instant::now()), None, "nothing was written yet");
+        assert_eq!(wait(&old, |_| {}, 1_000), None, "nothing is to be written");
+    }
+
+    #[test]
+    fn what_the_driver_or_a_next_operator_has_to_know_does_not_wait() {
+        let old = ExecutorLedgerStatus::default();
+        let loses = |ledger: &mut ExecutorLedgerStatus| {
+            ledger.losses.push(loss(1));
+            ledger.loss_seq = 1;
+        };
+        assert_eq!(wait(&old, loses, 0), None);
+        assert_eq!(wait(&old, |ledger| ledger.reserved_through = 8, 0), None);
+        assert_eq!(wait(&old, |ledger| ledger.failures.count = 1, 0), None);
+        assert_eq!(wait(&old, |ledger| ledger.driver_uid = Some("u".to_owned()), 0), None);
+        let verdict = firesteel_api::executors::Verdict {
+            reason: "ExecutorsKeepFailing".to_owned(),
+            message: String::new(),
+            at: Time(Timestamp::UNIX_EPOCH),
+        };
+        assert_eq!(wait(&old, |ledger| ledger.verdict = Some(verdict.clone()), 0), None);
+    }
 }

@@ -135,13 +135,21 @@ fn d15_the_same_news_is_one_event_with_a_count() {
         f.wait_state("pi", "FAILED").await;
         f.event("SparkApplicationFailed").await;
         let events: Api<Event> = Api::namespaced(f.client.clone(), f.namespace.name());
-        let all = events.list(&ListParams::default()).await.unwrap().items;
-        let failed: Vec<_> =
-            all.iter().filter(|e| e.reason.as_deref() == Some("SparkApplicationSubmissionFailed")).collect();
-        assert_eq!(failed.len(), 1, "{failed:?}");
-        assert!(failed[0].note.as_ref().unwrap().contains("nobody"));
-        assert_eq!(failed[0].action.as_deref(), Some("Reconcile"));
-        assert_eq!(failed[0].series.as_ref().map(|s| s.count), Some(3));
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let mut failed = events.list(&ListParams::default()).await.unwrap().items;
+            failed.retain(|e| e.reason.as_deref() == Some("SparkApplicationSubmissionFailed"));
+            assert_eq!(failed.len(), 1, "{failed:?}");
+            assert!(failed[0].note.as_ref().unwrap().contains("nobody"));
+            assert_eq!(failed[0].action.as_deref(), Some("Reconcile"));
+            // Counts are published together.
+            let count = failed[0].series.as_ref().map(|s| s.count);
+            if count == Some(3) {
+                break;
+            }
+            assert!(tokio::time::Instant::now() < deadline, "three failures are counted as {count:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
     });
 }
 

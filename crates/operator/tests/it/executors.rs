@@ -9,8 +9,8 @@ use firesteel_api::{ExecutorGrant, ExecutorLedger, policy};
 use firesteel_operator::Options;
 use firesteel_operator::executors::ExecutorOptions;
 use firesteel_testenv::TestEnv;
-use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota, ServiceAccount};
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::GroupVersionKind;
@@ -52,7 +52,7 @@ impl Stage {
         crate::fixture::json_patch(&mut spec, patch);
         f.create(APP, &spec).await;
         let pod = f.driver(APP, 1).await;
-        let driver = as_driver(&f.client, ns, &pod).await;
+        let driver = f.namespace.kubeconfig_in(&pod, ACCOUNT).await.client().await;
         f.run_driver(APP).await;
         let (grants, ledgers) = (Api::namespaced(f.client.clone(), ns), Api::namespaced(f.client.clone(), ns));
         let stage = Stage { f, driver, grants, ledgers };
@@ -160,21 +160,6 @@ async fn account(client: &Client, ns: &str) {
     accounts.create(&PostParams::default(), &serde_json::from_value(json!({"metadata": meta})).unwrap()).await.unwrap();
     roles.create(&PostParams::default(), &serde_json::from_value(role).unwrap()).await.unwrap();
     bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
-}
-
-/// A client with a token of the driver's account, bound to its pod as the kubelet's are.
-async fn as_driver(client: &Client, ns: &str, pod: &Pod) -> Client {
-    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), ns);
-    let bound = json!({"apiVersion": "v1", "kind": "Pod", "name": pod.name_any(), "uid": pod.uid()});
-    let request = json!({"metadata": {}, "spec": {"audiences": [], "boundObjectRef": bound}});
-    let request: TokenRequest = serde_json::from_value(request).unwrap();
-    let answer = accounts.create_token_request(ACCOUNT, &PostParams::default(), &request).await.unwrap();
-    let mut config = crate::crash::config(TestEnv::get().unwrap()).await;
-    config.auth_info = kube::config::AuthInfo {
-        token: answer.status.unwrap().token.map(Into::into),
-        ..kube::config::AuthInfo::default()
-    };
-    Client::try_from(config).unwrap()
 }
 
 fn code(error: &kube::Error) -> u16 {
@@ -379,6 +364,51 @@ fn what_may_wait_until_it_runs_is_shared_by_all_namespaces() {
             one.register(id).await;
         }
         two.until_executors(&[1, 2, 3, 4]).await;
+    });
+}
+
+#[test]
+fn a_ledger_that_is_lost_goes_on_with_the_numbers_that_the_driver_knows() {
+    block_on(async {
+        let Some(mut s) = Stage::new("lostledger", &json!({})).await else { return };
+        s.want(2).await;
+        s.until_executors(&[1, 2]).await;
+        s.register(1).await;
+        s.register(2).await;
+        let lost = async |s: &Stage, id: u64, seq: u64| {
+            s.end(id, 137, "OOMKilled").await;
+            s.until_executors(&[id + 1, id + 2]).await;
+            let told = s.ledger("told", |l| l.losses.iter().any(|loss| loss.id == id.to_string())).await;
+            assert_eq!((told.losses.len(), told.losses[0].seq, told.loss_seq), (1, seq, seq));
+            assert_eq!(told.reserved_through, id + 2);
+            s.register(id + 2).await;
+            s.publish(&json!({"lossSeen": seq, "registered": {id.to_string(): null}})).await;
+            s.ledger("forgotten", |l| l.losses.is_empty()).await;
+        };
+        lost(&s, 1, 1).await;
+        s.ledgers.delete(GRANT, &DeleteParams::default()).await.unwrap();
+        // Above all that the driver can have seen: it says so a little later.
+        lost(&s, 2, 1 + 1000 + 1).await;
+        // News of one kind are one event with a count; an operator that ends publishes what waits.
+        s.f.stop_operator();
+        let events: Api<Event> = Api::namespaced(s.f.client.clone(), s.f.namespace.name());
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        loop {
+            let mut all = events.list(&ListParams::default()).await.unwrap().items;
+            all.retain(|event| event.reason.as_deref() == Some("ExecutorLost"));
+            let counts: Vec<_> = all.iter().map(|event| event.series.as_ref().map(|series| series.count)).collect();
+            if counts == [Some(2)] {
+                let about = all.remove(0).regarding.unwrap_or_default();
+                let driver = s.f.pods.get(GRANT).await.unwrap();
+                break assert_eq!((about.kind.as_deref(), about.uid), (Some("Pod"), driver.uid()));
+            }
+            assert!(tokio::time::Instant::now() < deadline, "two losses are told as {counts:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        // The next operator knows nothing but what is in the cluster.
+        s.ledgers.delete(GRANT, &DeleteParams::default()).await.unwrap();
+        s.f.start_operator();
+        lost(&s, 3, 1002 + 1000 + 1).await;
     });
 }
 
