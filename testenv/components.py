@@ -14,6 +14,9 @@ STAGES = Path(__file__).resolve().parent / "kwok-stages.yaml"
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
     "rules": [
+        # Which pods the controllers of sets make and delete, and the garbage collector.
+        {"level": "Metadata", "userGroups": ["system:serviceaccounts:kube-system"], "verbs": ["create", "delete"],
+         "resources": [{"group": "", "resources": ["pods"]}]},
         {"level": "None", "users": ["system:apiserver", "system:kube-controller-manager", "system:kube-scheduler"]},
         {"level": "None", "userGroups": ["system:serviceaccounts:kube-system", "system:nodes"]},
         {"level": "None", "nonResourceURLs": ["/readyz*", "/livez*", "/healthz*"]},

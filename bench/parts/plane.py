@@ -19,8 +19,8 @@ OPERATOR, ADMIN = "operator", "testenv-admin"
 
 
 @contextlib.contextmanager
-def started(kwok_nodes):
-    command = [TESTENV, "start", "--kwok-nodes", str(kwok_nodes), "--owner-pid", str(os.getpid())]
+def started(kwok_nodes=0):
+    command = [TESTENV, "start", *(["--kwok-nodes", str(kwok_nodes)] if kwok_nodes else []), "--owner-pid", str(os.getpid())]
     directory = Path(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip())
     try:
         yield Plane(directory)
@@ -40,20 +40,13 @@ class Plane:
         address = urlparse(self.server)
         return http.client.HTTPSConnection(address.hostname, address.port, context=self.context)
 
-    def call(self, method, path, body=None, kind="application/json", allow=()):
-        text = json.dumps(body) if body is not None else None
+    def call(self, method, path, body=None, kind="application/json"):
         try:
-            self.connection.request(method, path, text, {"Content-Type": kind})
-            answer = self.connection.getresponse()
+            return request(self.connection, method, path, body, kind)
         except http.client.RemoteDisconnected:
             # The server ends connections that rested for too long; http.client opens another by itself.
             self.connection.close()
-            self.connection.request(method, path, text, {"Content-Type": kind})
-            answer = self.connection.getresponse()
-        content = answer.read()
-        if answer.status >= 300 and answer.status not in allow:
-            raise SystemExit(f"{method} {path}: {answer.status} {content.decode()[:1000]}")
-        return json.loads(content)
+            return request(self.connection, method, path, body, kind)
 
     def kubectl(self, *words, text=None):
         command = [self.dir / "bin/kubectl", "--kubeconfig", self.kubeconfig, *words]
@@ -82,6 +75,16 @@ class Plane:
                 if event["stage"] == ("ResponseStarted" if long else "ResponseComplete") and since <= event["at"] <= until:
                     event["by"] = event.get("impersonatedUser", event["user"])["username"]
                     yield event
+
+
+def request(connection, method, path, body=None, kind="application/json"):
+    """One request over a connection; its answer, which has to be a good one."""
+    connection.request(method, path, json.dumps(body, separators=(",", ":")) if body is not None else None, {"Content-Type": kind})
+    answer = connection.getresponse()
+    content = answer.read()
+    if answer.status >= 300:
+        raise SystemExit(f"{method} {path}: {answer.status} {content.decode()[:1000]}")
+    return json.loads(content)
 
 
 class Pods:

@@ -33,6 +33,11 @@ def spread(values, digits=0):
     return f"{statistics.median(values):.{digits}f} ({values[0]:.{digits}f} … {values[-1]:.{digits}f})"
 
 
+def percentile(values, p):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(len(values) * p / 100))]
+
+
 def promises(held):
     """One line for each (kept, text)."""
     return [f"- {'kept' if kept else 'NOT KEPT'}: {text}" for kept, text in held]
