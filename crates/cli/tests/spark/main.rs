@@ -5,7 +5,8 @@
 //!   spark [FILTER]                     every case, with the release that most people use
 //!   spark --ignored [FILTER]           what `tests/real` adds: Pi with every other release, losses in a set with one, and Pi as an ordinary user
 //!   spark --full [FILTER]              all cases with all releases, and all with the usual one as an ordinary user; `tests/full`
-//!   --report FILE --at WORD            writes a table of the results, or brings one up to date; WORD says what was tested
+//! With FIRESTEEL_SPARK_REPORT=FILE a table of the results is written or brought up to date; with `--full` what has passed at this
+//! commit is not run again.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod bed;
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 
 use bed::{Bed, Who};
 use cases::Case;
+use report::Report;
 
 const MAIN: &str = "4.1.4";
 const OTHERS: [&str; 4] = ["3.5.9", "4.0.5", "4.2.1", "4.3.0"];
@@ -45,12 +47,8 @@ struct Round {
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let has = |word: &str| words.iter().any(|w| w == word);
-    let after = |word: &str| words.iter().position(|w| w == word).and_then(|at| words.get(at + 1)).cloned();
-    let (report, at) = (after("--report"), after("--at"));
-    let known =
-        ["--report", "--at", "--ignored", "--include-ignored", "--full", "--list", "--nocapture", "--quiet", "--exact"];
-    let given = |w: &&String| Some(*w) == report.as_ref() || Some(*w) == at.as_ref();
-    let filter = words.iter().find(|w| !w.starts_with("--") && !given(w)).cloned().unwrap_or_default();
+    let known = ["--ignored", "--include-ignored", "--full", "--list", "--nocapture", "--quiet", "--exact"];
+    let filter = words.iter().find(|w| !w.starts_with("--")).cloned().unwrap_or_default();
     if let Some(strange) =
         words.iter().find(|w| w.starts_with("--") && !w.starts_with("--test-threads") && !known.contains(&w.as_str()))
     {
@@ -58,12 +56,13 @@ fn main() {
     }
     let rounds =
         if has("--full") { full() } else { rounds(has("--ignored") || has("--include-ignored"), !has("--ignored")) };
+    let mut report = Report::of_environment();
     let rounds: Vec<Round> = rounds
         .into_iter()
-        .map(|round| {
-            let name = |case: &Case, version: &str| title(round.who, version, case.name);
-            let runs = round.runs.iter().copied().filter(|(c, v)| name(c, v).contains(&filter)).collect();
-            Round { runs, ..round }
+        .map(|Round { who, mut runs }| {
+            runs.retain(|(case, version)| title(who, version, case.name).contains(&filter));
+            runs.retain(|(case, version)| !(has("--full") && report.has_passed(who, version, case.name)));
+            Round { who, runs }
         })
         .filter(|round| !round.runs.is_empty())
         .collect();
@@ -74,15 +73,11 @@ fn main() {
         return;
     }
     println!("\nrunning {} tests", rounds.iter().map(|r| r.runs.len()).sum::<usize>());
-    let ran: Vec<Ran> = rounds.iter().flat_map(run).collect();
+    let ran: Vec<Ran> = rounds.iter().flat_map(|round| run(round, &mut report)).collect();
     let failed: Vec<&Ran> = ran.iter().filter(|r| r.failure.is_some()).collect();
     for one in &failed {
         let words = one.failure.as_deref().unwrap_or_default();
         println!("\n---- {} ----\n{words}", title(one.who, &one.version, one.case));
-    }
-    if let Some(file) = report {
-        let before = std::fs::read_to_string(&file).unwrap_or_default();
-        std::fs::write(&file, report::table(&before, &ran, at.as_deref().unwrap_or("?"))).unwrap();
     }
     let verdict = if failed.is_empty() { "ok" } else { "FAILED" };
     println!(
@@ -137,7 +132,7 @@ fn full() -> Vec<Round> {
     all
 }
 
-fn run(round: &Round) -> Vec<Ran> {
+fn run(round: &Round, report: &mut Report) -> Vec<Ran> {
     let versions: std::collections::BTreeSet<&str> = round.runs.iter().map(|(_, v)| *v).collect();
     let began = Instant::now();
     let bed = match Bed::up(round.who, &versions) {
@@ -169,12 +164,16 @@ fn run(round: &Round) -> Vec<Ran> {
         let word = if failure.is_none() { "ok" } else { "FAILED" };
         println!("test {} ... {word} ({:.0} s)", title(round.who, version, case.name), took.as_secs_f64());
         bed.clear();
-        all.push(Ran { who: round.who, version: (*version).to_owned(), case: case.name, took, failure });
+        let ran = Ran { who: round.who, version: (*version).to_owned(), case: case.name, took, failure };
+        report.add(&ran);
+        all.push(ran);
     }
     let began = Instant::now();
     let failure = bed.down().err();
     let case = "nothing_is_left_after_it";
     println!("test {} ... {}", title(round.who, MAIN, case), if failure.is_none() { "ok" } else { "FAILED" });
-    all.push(Ran { who: round.who, version: MAIN.to_owned(), case, took: began.elapsed(), failure });
+    let ran = Ran { who: round.who, version: MAIN.to_owned(), case, took: began.elapsed(), failure };
+    report.add(&ran);
+    all.push(ran);
     all
 }
