@@ -1,5 +1,6 @@
 """What benchmarks share: what they measure is built, the words about the machine, spreads, promises, and where results go."""
 import datetime
+import math
 import os
 import platform
 import signal
@@ -34,8 +35,8 @@ def spread(values, digits=0):
 
 
 def percentile(values, p):
-    values = sorted(values)
-    return values[min(len(values) - 1, int(len(values) * p / 100))]
+    """The least of the values that at least so many percent of them do not exceed."""
+    return sorted(values)[math.ceil(len(values) * p / 100) - 1]
 
 
 def promises(held):

@@ -17,3 +17,4 @@ mod leaders;
 mod proxy;
 mod rights;
 mod size;
+mod witness;

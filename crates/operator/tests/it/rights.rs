@@ -1,62 +1,48 @@
 //! The operator with the rights of `deploy/operator-role.yaml` and no others.
 
-use std::future::Future;
 use std::path::Path;
-use std::pin::Pin;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use firesteel_api::ExecutorGrant;
 use firesteel_operator::LeaderOptions;
 use firesteel_testenv::TestEnv;
-use http::{Request, Response, StatusCode};
+use http::{Request, StatusCode};
 use k8s_openapi::api::rbac::v1::RoleBinding;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
-use kube::client::{Body, ClientBuilder};
+use kube::client::Body;
 use serde_json::json;
-use tower::{BoxError, Service};
 
 use crate::fixture::{Fixture, PATIENCE, block_on, install, options, start_with};
+use crate::witness::{self, Witness};
 
 const ROLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/operator-role.yaml");
 
 /// Requests that were forbidden.
-type Forbidden = Arc<Mutex<Vec<String>>>;
+#[derive(Debug, Clone, Default)]
+struct Forbidden(Arc<Mutex<Vec<String>>>);
 
-/// Notes what is forbidden.
-struct Noting<S> {
-    inner: S,
-    forbidden: Forbidden,
+impl Forbidden {
+    fn requests(&self) -> Vec<String> {
+        self.0.lock().unwrap().clone()
+    }
 }
 
-impl<S, B> Service<Request<Body>> for Noting<S>
-where
-    S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
-    S::Future: Send + 'static,
-    S::Error: Into<BoxError>,
-    B: Send + 'static,
-{
-    type Response = Response<B>;
-    type Error = BoxError;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+impl Witness for Forbidden {
+    /// What was asked for.
+    type Note = String;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
-        self.inner.poll_ready(cx).map_err(Into::into)
+    fn asked(&self, request: &Request<Body>) -> Option<String> {
+        Some(format!("{} {}", request.method(), request.uri().path()))
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let what = format!("{} {}", request.method(), request.uri().path());
-        let (answer, forbidden) = (self.inner.call(request), self.forbidden.clone());
-        Box::pin(async move {
-            let response = answer.await.map_err(Into::into)?;
-            if response.status() == StatusCode::FORBIDDEN {
-                forbidden.lock().unwrap().push(what);
-            }
-            Ok(response)
-        })
+    fn answered(&self, what: String, status: StatusCode) -> bool {
+        if status == StatusCode::FORBIDDEN {
+            self.0.lock().unwrap().push(what);
+        }
+        true
     }
 }
 
@@ -79,9 +65,7 @@ async fn restricted(env: &'static TestEnv) -> (Fixture, Forbidden) {
     let mut config = crate::crash::config(env).await;
     config.auth_info.impersonate = Some(user);
     let forbidden = Forbidden::default();
-    let noted = forbidden.clone();
-    let layer = tower::layer::layer_fn(move |inner| Noting { inner, forbidden: noted.clone() });
-    let operator = ClientBuilder::try_from(config).unwrap().with_layer(&layer).build();
+    let operator = witness::client(config, &forbidden);
     let mut options = options(namespace.name());
     options.runs.ui.url_format = "spark.example/{{$appNamespace}}/{{$appName}}".to_owned();
     options.leader = Some(LeaderOptions {
@@ -99,7 +83,7 @@ async fn restricted(env: &'static TestEnv) -> (Fixture, Forbidden) {
         assert!(tokio::time::Instant::now() < deadline, "the binding has no effect");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    forbidden.lock().unwrap().clear();
+    forbidden.0.lock().unwrap().clear();
     let guard = start_with(operator, options);
     (Fixture::around(namespace, client, guard), forbidden)
 }
@@ -140,7 +124,7 @@ fn d14_the_role_has_every_right_that_the_operator_uses() {
         let executors = ListParams::default().labels("spark-role=executor");
         let deadline = tokio::time::Instant::now() + PATIENCE;
         while f.pods.list(&executors).await.unwrap().items.len() < 3 || f.apps.get_opt("pi").await.unwrap().is_some() {
-            let denied = forbidden.lock().unwrap().clone();
+            let denied = forbidden.requests();
             assert!(
                 tokio::time::Instant::now() < deadline,
                 "no executors, or pi is still there; forbidden: {denied:?}"
@@ -152,12 +136,12 @@ fn d14_the_role_has_every_right_that_the_operator_uses() {
             grants.patch_status(&format!("{name}-driver"), &PatchParams::default(), &demand).await.unwrap();
         }
         while !f.pods.list(&executors).await.unwrap().items.is_empty() {
-            let denied = forbidden.lock().unwrap().clone();
+            let denied = forbidden.requests();
             assert!(tokio::time::Instant::now() < deadline, "executors stay; forbidden: {denied:?}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         f.event("SparkApplicationCompleted").await;
-        let denied = forbidden.lock().unwrap().clone();
+        let denied = forbidden.requests();
         assert!(denied.is_empty(), "{denied:?}");
     });
 }
