@@ -171,15 +171,19 @@ async fn apply(args: &Args, objects: &[Value]) -> anyhow::Result<ExitStatus> {
             let kind = kind.to_lowercase();
             let about =
                 Attempt { verb: "create", kind: &kind, name: &name, namespace: &namespace, server: &cluster.server };
-            let refused = about.refused(&error);
-            if matches!(&error, kube::Error::Api(status) if status.code == 403) {
-                anyhow::anyhow!(
+            match &error {
+                kube::Error::Api(status) if status.code == 403 => anyhow::anyhow!(
                     "you may not set up namespace {}: let an administrator run this command (the API server said: {})",
                     args.namespace,
-                    words(&error)
-                )
-            } else {
-                refused.into()
+                    status.message
+                ),
+                kube::Error::Api(status) if status.code == 404 && status.message.contains("namespaces") => {
+                    anyhow::anyhow!(
+                        "there is no namespace {}: add --create-namespace to have it made, or name another with -n",
+                        args.namespace
+                    )
+                }
+                _ => about.refused(&error).into(),
             }
         })?;
         Printer.talk(format_args!("{} {} applied", kind.to_lowercase(), name));
@@ -189,13 +193,6 @@ async fn apply(args: &Args, objects: &[Value]) -> anyhow::Result<ExitStatus> {
         args.namespace, args.service_account
     ));
     Ok(ExitStatus::Success)
-}
-
-fn words(error: &kube::Error) -> String {
-    match error {
-        kube::Error::Api(status) => status.message.clone(),
-        other => other.to_string(),
-    }
 }
 
 fn resource(kind: &str) -> ApiResource {

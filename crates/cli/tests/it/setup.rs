@@ -148,5 +148,5 @@ async fn without_rights_or_namespace_it_says_so() {
         format!("firesteel: you may not set up namespace {}: let an administrator run this command", place.name());
     assert!(ran.refusal().starts_with(&start), "{ran:?}");
     let ran = firesteel(["setup", "-n", "no-such-namespace", "--apply"]).kubeconfig(place.env.kubeconfig()).run();
-    assert!(ran.refusal().contains("there is no namespace no-such-namespace"), "{ran:?}");
+    assert!(ran.refusal().contains("there is no namespace no-such-namespace: add --create-namespace"), "{ran:?}");
 }

@@ -267,14 +267,18 @@ const WORDS: &str =
 fn several_documents_run_in_a_namespace_that_was_missing_and_stdout_is_their_log_alone() {
     let bed = Bed::new();
     // The ConfigMap comes last in the file and is there first.
-    let text =
-        pod("one", "jobs", "echo one says $WORD; echo to stderr >&2") + &pod("two", "jobs", "echo two; exit 5") + WORDS;
+    // What a pod writes to /tmp is its own, as in a container.
+    let mark = format!("/tmp/firesteel-mark-{}", std::process::id());
+    let text = pod("one", "jobs", &format!("touch {mark} && echo one says $WORD; echo to stderr >&2"))
+        + &pod("two", "jobs", "echo two; exit 5")
+        + WORDS;
     let file = bed.write("several.yaml", &text);
     let said = bed.run(&["run"], &[&file]);
     assert_eq!(said.code, 5, "the exit code is that of the one that failed: {said:?}");
     let mut lines: Vec<&str> = said.out.lines().collect();
     lines.sort_unstable();
     assert_eq!(lines, ["one says flint", "to stderr", "two"], "stdout is what the pods wrote: {said:?}");
+    assert!(!Path::new(&mark).exists(), "the machine's /tmp is not the pod's");
     assert!(said.err.contains("Created namespace jobs"), "{said:?}");
     assert!(said.err.contains("Finished: driver after"), "a summary of the first: {said:?}");
     assert!(said.err.contains("exit code 5"), "why the second failed: {said:?}");
