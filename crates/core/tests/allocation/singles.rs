@@ -1,215 +1,18 @@
-//! A cluster in miniature: random events, crashes at every point of a pass, and the promises of the allocation planner.
+//! Single pods: ids are used once, losses told once, demand is met.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod world;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use firesteel_api::executors::{
-    AvoidedNode, Cause, ExecutorGrantSpec, ExecutorGrantStatus, ExecutorLedgerStatus, FailureBudget, Maximum,
-    ProfileDemand,
-};
-use firesteel_core::allocation::pod::{End, ExecutorPod, State};
-use firesteel_core::allocation::{Decision, Driver, Memory, Sight, nodes, refusal, reserve, step};
+use firesteel_api::executors::{AvoidedNode, Cause, Maximum, ProfileDemand};
+use firesteel_core::allocation::pod::{End, State};
+use firesteel_core::allocation::{nodes, refusal};
 use firesteel_core::driver_pod::Words;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
-use serde_json::json;
 
-fn seconds(n: i64) -> SignedDuration {
-    SignedDuration::from_secs(n)
-}
-
-/// The world: what a cluster, a driver and the operator's own writes consist of.
-struct World {
-    grant: ExecutorGrantSpec,
-    demand: ExecutorGrantStatus,
-    ledger: ExecutorLedgerStatus,
-    pods: BTreeMap<u64, ExecutorPod>,
-    /// Creations that were decided and not asked for yet; they are lost with the operator.
-    queue: BTreeMap<u64, String>,
-    /// Pods that the operator's watch has not shown yet.
-    unseen: BTreeSet<u64>,
-    memory: Memory,
-    now: Timestamp,
-    /// Every id a pod was ever made with.
-    used: BTreeSet<u64>,
-    /// Losses handed to Spark: id to how often.
-    told: BTreeMap<String, u32>,
-}
-
-impl World {
-    fn new(maximum: Option<u32>, failures: Option<u32>) -> Self {
-        let template = json!({"spec": {"containers": [{"name": "spark"}]}});
-        World {
-            grant: ExecutorGrantSpec {
-                app_id: "spark-1".into(),
-                name_prefix: "pi".into(),
-                container: "spark".into(),
-                template: serde_json::from_value(template).unwrap(),
-                maximum: Maximum { executors: maximum, ..Maximum::default() },
-                failures: FailureBudget { maximum: failures, window_seconds: None },
-                register_seconds: 300,
-                start_seconds: 600,
-                ..ExecutorGrantSpec::default()
-            },
-            demand: ExecutorGrantStatus::default(),
-            ledger: ExecutorLedgerStatus { accepted: true, ..ExecutorLedgerStatus::default() },
-            pods: BTreeMap::new(),
-            queue: BTreeMap::new(),
-            unseen: BTreeSet::new(),
-            memory: Memory::default(),
-            now: Timestamp::from_second(1_800_000_000).unwrap(),
-            used: BTreeSet::new(),
-            told: BTreeMap::new(),
-        }
-    }
-
-    fn want(&mut self, wanted: u32) {
-        let profile = ProfileDemand { wanted, cores: 1, memory: "1408Mi".into(), ..ProfileDemand::default() };
-        self.demand.profiles.insert("0".into(), profile);
-    }
-
-    fn decide(&mut self) -> Decision {
-        let pods: Vec<ExecutorPod> =
-            self.pods.iter().filter(|(id, _)| !self.unseen.contains(id)).map(|(_, pod)| pod.clone()).collect();
-        let asked = self.unseen.iter().map(|id| (*id, self.pods.get(id).map_or("0", |p| &p.profile).to_owned()));
-        self.memory.in_flight = self.queue.clone().into_iter().chain(asked).collect();
-        self.memory.queued = self.queue.keys().copied().collect();
-        self.memory.observe(&self.demand, &pods, self.now);
-        step(&Sight {
-            grant: &self.grant,
-            demand: &self.demand,
-            ledger: &self.ledger,
-            driver: Driver::Running,
-            pods: &pods,
-            sets: &[],
-            memory: &self.memory,
-            now: self.now,
-        })
-    }
-
-    /// The operator is gone, with all it remembered; the next one sees what is there.
-    fn forget(&mut self) {
-        self.memory = Memory::default();
-        self.queue.clear();
-        self.unseen.clear();
-    }
-
-    /// The cluster is asked for the next creations, and shows what it made at once or later.
-    fn ask(&mut self, count: usize, shown: bool) {
-        for _ in 0..count {
-            let Some((id, profile)) = self.queue.pop_first() else { return };
-            assert!(self.used.insert(id), "id {id} is used twice");
-            self.pods.insert(id, pending(id, &profile, self.now));
-            if !shown {
-                self.unseen.insert(id);
-            }
-        }
-    }
-
-    /// A pass after which all creations are made and seen.
-    fn pass(&mut self, slots: u32, dies: Option<usize>) -> Decision {
-        let decision = self.pass_without_asking(slots, dies);
-        self.ask(usize::MAX, true);
-        self.unseen.clear();
-        decision
-    }
-
-    /// One pass of the operator, which leaves its creations to be asked for. `dies` is the number of writes after which it
-    /// is killed.
-    fn pass_without_asking(&mut self, slots: u32, dies: Option<usize>) -> Decision {
-        let mut decision = self.decide();
-        let made = reserve(&mut decision.ledger, &decision.missing, slots);
-        let mut writes = 0;
-        let mut alive = || {
-            writes += 1;
-            dies.is_none_or(|limit| writes <= limit)
-        };
-        if decision.ledger != self.ledger && alive() {
-            self.ledger = decision.ledger.clone();
-        } else if decision.ledger != self.ledger {
-            self.forget();
-            return decision;
-        }
-        self.queue.retain(|id, _| !decision.cancel.contains(id));
-        for removal in &decision.remove {
-            if alive() {
-                self.pods.retain(|_, pod| pod.uid != removal.uid);
-            }
-        }
-        self.queue.extend(made);
-        if dies.is_some() {
-            while !self.queue.is_empty() && alive() {
-                self.ask(1, true);
-            }
-            if !alive() {
-                self.forget();
-            }
-        }
-        decision
-    }
-
-    fn run(&mut self, id: u64) {
-        let now = self.now;
-        if let Some(pod) = self.pods.get_mut(&id)
-            && matches!(pod.state, State::Pending { .. })
-        {
-            pod.state = State::Running { since: now };
-            pod.node = Some(format!("node-{}", id % 3));
-            self.demand.registered.insert(id.to_string(), format!("10.0.0.{id}"));
-        }
-    }
-
-    fn fail(&mut self, id: u64, code: i32, reason: &str) {
-        if let Some(pod) = self.pods.get_mut(&id) {
-            let (reason, message) = (reason.to_owned(), String::new());
-            pod.state = State::Ended(End { code, reason, message, pod: None });
-        }
-    }
-
-    /// What the bridge does with the ledger.
-    fn bridge(&mut self) {
-        for loss in self.ledger.losses.iter().filter(|l| l.seq > self.demand.loss_seen) {
-            *self.told.entry(loss.id.clone()).or_default() += 1;
-            self.demand.registered.remove(&loss.id);
-        }
-        let last = self.ledger.losses.iter().map(|l| l.seq).max();
-        self.demand.loss_seen = self.demand.loss_seen.max(last.unwrap_or_default());
-    }
-
-    fn live(&self) -> usize {
-        self.pods.values().filter(|p| p.is_live()).count()
-    }
-
-    fn settle(&mut self) {
-        for _ in 0..60 {
-            self.now += seconds(61);
-            self.pass(u32::MAX, None);
-            let ids: Vec<u64> = self.pods.keys().copied().collect();
-            ids.into_iter().for_each(|id| self.run(id));
-            self.bridge();
-        }
-    }
-}
-
-fn pending(id: u64, profile: &str, now: Timestamp) -> ExecutorPod {
-    ExecutorPod {
-        id: Some(id),
-        profile: profile.to_owned(),
-        name: format!("pi-exec-{id}"),
-        uid: format!("uid-{id}"),
-        node: None,
-        address: None,
-        created: now,
-        state: State::Pending { scheduled: false, waiting: None },
-        leaving_by: None,
-        disruption: None,
-        inactive: false,
-        claims: Vec::new(),
-        member: None,
-    }
-}
+use crate::application::seconds;
+use world::World;
 
 #[derive(Debug, Clone)]
 enum Happening {
@@ -289,8 +92,7 @@ proptest! {
             prop_assert_eq!(*times, 1, "executor {} was reported {} times", id, times);
         }
         if world.ledger.verdict.is_none() {
-            let wanted = world.demand.profiles.get("0").map_or(0, |p| p.wanted);
-            let wanted = maximum.map_or(wanted, |most| wanted.min(most)) as usize;
+            let wanted = world.wanted();
             prop_assert!(world.live() >= wanted, "{} live, {wanted} wanted", world.live());
             // Settled: nothing more to do, and looking again changes nothing.
             let decision = world.decide();
@@ -396,7 +198,8 @@ fn seconds_until_hopeless(message: &str) -> i64 {
     while world.ledger.verdict.is_none() {
         world.pass(9, None);
         let away = !nodes::avoided(&world.ledger.avoided_nodes, world.now).is_empty();
-        for pod in world.pods.values_mut().filter(|pod| pod.created == world.now) {
+        let now = world.now;
+        for pod in world.pods.values_mut().filter(|pod| pod.created == now) {
             let unfit =
                 "0/1 nodes are available: 1 node(s) didn't match Pod's node affinity/selector. preemption: none.";
             let (reason, message) = if away { ("Unschedulable", unfit) } else { ("ErrImagePull", message) };
