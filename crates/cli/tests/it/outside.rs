@@ -104,17 +104,26 @@ fn sets_are_granted_with_members_that_start_again() {
 fn what_cannot_be_had_is_refused_before_anything_is_made() {
     let volume = "spark.kubernetes.executor.volumes.persistentVolumeClaim.spark-local-dir-1";
     let setting = |name: &str| format!("{volume}.{name}");
-    let (claim, path) = (setting("options.claimName"), setting("mount.path"));
+    let (claim, mount) = (setting("options.claimName"), setting("mount.path"));
     let (class, size) = (setting("options.storageClass"), setting("options.sizeLimit"));
     let with_claims = [
         (ALLOCATOR, "replicaset"),
         (claim.as_str(), "OnDemand"),
         (class.as_str(), "fast"),
         (size.as_str(), "1Gi"),
-        (path.as_str(), "/data"),
+        (mount.as_str(), "/data"),
     ];
     let dynamic = [(ALLOCATOR, "firesteel-statefulset"), ("spark.dynamicAllocation.enabled", "true")];
-    for (conf, words) in [(&with_claims[..], "PersistentVolumeClaim"), (&dynamic[..], "firesteel-replicaset")] {
+    let template = tempfile::Builder::new().suffix(".yaml").tempfile().expect("a file");
+    std::fs::write(template.path(), "metadata: {labels: {team: a}}\n").expect("written");
+    let path = template.path().display().to_string();
+    let without_spec = [(ALLOCATOR, "firesteel"), ("spark.kubernetes.executor.podTemplateFile", path.as_str())];
+    let cases = [
+        (&with_claims[..], "PersistentVolumeClaim"),
+        (&dynamic[..], "firesteel-replicaset"),
+        (&without_spec[..], "it has no spec"),
+    ];
+    for (conf, words) in cases {
         let ran = firesteel(pi("k8s://https://192.0.2.1:6443", conf)).run();
         assert_eq!(ran.code, Some(2), "{ran:?}");
         assert!(ran.refusal().contains(words), "{ran:?}");

@@ -1,9 +1,11 @@
 """Counts its executors before work, at work and after it; with dynamic allocation they come and go. With the word `shuffle` it leaves
-shuffle data on all of them and reads it when most are gone: `mapped` says how many records were computed for it."""
+shuffle data on all of them and reads it when most are gone: `mapped` says how many records were computed for it. With the word
+`profile` it ends with work for larger executors."""
 import sys
 import threading
 import time
 
+from pyspark.resource import ExecutorResourceRequests, ResourceProfileBuilder
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.getOrCreate()
@@ -46,4 +48,7 @@ last = wait_for(1)
 print(f"counted: {first} {most} {last}", flush=True)
 if "shuffle" in sys.argv:
     print(f"sum: {pairs.values().sum()}, mapped {mapped.value}", flush=True)
+if "profile" in sys.argv:
+    large = ResourceProfileBuilder().require(ExecutorResourceRequests().cores(1).memory("600m")).build
+    print(f"larger: {sc.parallelize(range(1000), 2).withResources(large).map(one).values().sum()}", flush=True)
 spark.stop()

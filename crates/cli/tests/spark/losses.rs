@@ -29,6 +29,8 @@ pub(crate) const IN_A_REPLICA_SET: &str = "sets_lost_executors_of_a_replica_set_
 const PROMISE: SignedDuration = SignedDuration::from_millis(1500);
 const NAME: &str = "out-lost";
 
+const TEMPLATE: &str = "metadata: {labels: {made: from-a-template}}\nspec: {}\n";
+
 /// Claims on demand, as single pods and StatefulSets can have them.
 const CLAIMS: [(&str, &str); 4] = [
     ("spark.kubernetes.executor.volumes.persistentVolumeClaim.spark-local-dir-1.options.claimName", "OnDemand"),
@@ -120,7 +122,12 @@ impl<'a> Job<'a> {
     fn start(bed: &'a Bed, version: &str, way: Way) -> Self {
         let enough = bed.write("enough", "");
         std::fs::remove_file(&enough).unwrap();
-        let mut conf = vec![way.allocator(), ("spark.kubernetes.executor.deleteOnTermination", "false")];
+        let template = bed.write("template.yaml", TEMPLATE);
+        let mut conf = vec![
+            way.allocator(),
+            ("spark.kubernetes.executor.podTemplateFile", template.to_str().unwrap()),
+            ("spark.kubernetes.executor.deleteOnTermination", "false"),
+        ];
         if way == Way::StatefulSet {
             conf.extend(CLAIMS);
         }
@@ -128,6 +135,9 @@ impl<'a> Job<'a> {
         let client = start(submit_script(bed, version, NAME, script, &conf, &["/cases/enough"]));
         let mut job = Job { bed, way, client, enough, losses: 0 };
         job.at_work();
+        for pod in job.executors() {
+            assert_eq!(pod.metadata.labels.unwrap()["made"], "from-a-template");
+        }
         let claims = bed.list::<PersistentVolumeClaim>();
         assert_eq!(claims.len(), if way == Way::StatefulSet { 2 } else { 0 }, "a claim for each executor");
         job

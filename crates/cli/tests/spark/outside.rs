@@ -5,9 +5,9 @@ use std::process::{Child, Command, Stdio};
 use firesteel_api::executors::ExecutorLedgerStatus;
 use firesteel_api::{ExecutorGrant, ExecutorLedger};
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::core::v1::{Pod, Secret};
 
-use crate::bed::{Bed, Said, said};
+use crate::bed::{Bed, said};
 use crate::cases::{ALLOCATOR, Case, JAR, ONE_TO_FOUR, PI, PI_PY, assert_pi, case, finished, registered};
 
 pub(crate) const CASES: [Case; 8] = [
@@ -138,14 +138,15 @@ fn an_application_that_authenticates(bed: &Bed, version: &str) {
     assert!(grant.contains("out-auth") && !grant.contains(&value), "the secret stands in no custom resource");
 }
 
-/// Runs `grow.py` and gives its log.
-fn one_to_four(bed: &Bed, version: &str, conf: &[(&str, &str)], arguments: &[&str]) -> String {
+/// Runs `grow.py` to its end and gives its log; what is to be seen meanwhile is `seen` first.
+fn one_to_four(bed: &Bed, version: &str, conf: &[(&str, &str)], word: &str, seen: impl FnOnce()) -> String {
     let mut all = conf.to_vec();
     all.extend(ONE_TO_FOUR.iter().filter(|(key, _)| conf.iter().all(|(k, _)| k != key)));
     let script = ("grow.py", include_str!("grow.py"));
-    let Said { code, err, .. } = said(submit_script(bed, version, "out-grow", script, &all, arguments));
+    let child = start(submit_script(bed, version, "out-grow", script, &all, &[word]));
+    seen();
+    finished(bed, child, "out-grow");
     let log = bed.log("out-grow");
-    assert_eq!(code, 0, "{err}\n{log}");
     // The driver has counted its executors: one at first, four at work, one when idle.
     assert!(log.contains("counted: 1 4 1"), "{log}");
     assert_no_refusals(&log);
@@ -154,8 +155,18 @@ fn one_to_four(bed: &Bed, version: &str, conf: &[(&str, &str)], arguments: &[&st
     log
 }
 
+/// Spark stops idle executors; in the end a stage asks for others, with more memory.
 fn grows(bed: &Bed, version: &str, way: Way) {
-    one_to_four(bed, version, &[way.allocator()], &[]);
+    let log = one_to_four(bed, version, &[way.allocator()], "profile", || {
+        let memory = bed.until("an executor of the second profile", || {
+            let pods = bed.pods("executor");
+            let second = |pod: &&Pod| pod.metadata.labels.as_ref().unwrap()["spark-exec-resourceprofile-id"] == "1";
+            let container = pods.iter().find(second)?.spec.as_ref()?.containers.first()?;
+            Some(container.resources.as_ref()?.requests.as_ref()?["memory"].0.clone())
+        });
+        assert_eq!(memory, "984Mi", "600 MiB and Spark's least overhead");
+    });
+    assert!(log.contains("larger: 499500"), "{log}");
 }
 
 /// Spark tells idle executors to hand their shuffle data on and to go, instead of stopping them.
@@ -166,9 +177,10 @@ fn decommissions(bed: &Bed, version: &str, way: Way) {
         ("spark.decommission.enabled", "true"),
         ("spark.storage.decommission.enabled", "true"),
         ("spark.storage.decommission.shuffleBlocks.enabled", "true"),
+        // How often they look whether all is handed on.
         ("spark.storage.decommission.replicationReattemptInterval", "1s"),
     ];
-    let log = one_to_four(bed, version, &conf, &["shuffle"]);
+    let log = one_to_four(bed, version, &conf, "shuffle", || ());
     assert!(log.contains("Decommission executors: "), "{log}");
     assert!(log.contains("sum: 499500, mapped 1000"), "nothing was computed again: {log}");
 }
