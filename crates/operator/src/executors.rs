@@ -3,12 +3,14 @@
 //! - [`index`] keeps what is needed of pods;
 //! - [`pass`] is one look at one application: it asks `firesteel_core::allocation` for a decision and carries it out
 //!   through [`writes`];
+//! - [`ledger`] is the ledger of one application between passes;
 //! - [`paced`] makes one pass of many that are asked for in quick succession;
 //! - [`sets`] is what is known of ReplicaSets and StatefulSets of executors, and every change made to them;
 //! - [`budget`] limits what all applications create together, in whatever namespace.
 
 mod budget;
 mod index;
+mod ledger;
 mod paced;
 mod pass;
 mod sets;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use firesteel_api::executors::{ExecutorGrantStatus, ExecutorLedgerStatus, LedgerCounts, Strategy};
+use firesteel_api::executors::{ExecutorGrantStatus, ExecutorLedgerStatus, Strategy};
 use firesteel_api::{ExecutorGrant, names};
 use firesteel_core::allocation::sets::{ExecutorSet, identify};
 use firesteel_core::allocation::{self, Decision, Driver, Memory, Note, Sight, nodes};
@@ -17,6 +17,7 @@ use kube::runtime::controller::Action;
 use tracing::Instrument;
 
 use super::index::{self, AppKey, AppPods, Stage};
+use super::ledger::Ledger;
 use super::writes::{self, Creation, Refusal};
 use super::{Allocator, App, sets};
 use crate::error::Error;
@@ -25,8 +26,6 @@ use crate::tell::Reporter;
 /// A pass that takes longer is given up and tried again.
 const LONGEST_PASS: Duration = Duration::from_secs(60);
 
-/// News that change nothing for the driver, such as counts, are written no more often than this.
-const NEWS: Duration = Duration::from_secs(3);
 /// A deletion that has had no effect for so long is asked for again.
 const DELETE_AGAIN: Duration = Duration::from_secs(10);
 
@@ -37,16 +36,11 @@ const NOT_LISTED: Duration = Duration::from_millis(200);
 #[derive(Debug, Default)]
 pub(super) struct State {
     memory: Memory,
-    /// The ledger as it was last written or read, with its version.
-    ledger: Option<(ExecutorLedgerStatus, String)>,
-    /// Ids that were used for sure, whatever a ledger says that someone else changed.
-    floor: u64,
+    ledger: Ledger,
     /// Why no executor can be created for the moment, and until when.
     hold: Option<Hold>,
     /// Claims of this application that exist; none before they were listed.
     claims: Option<BTreeSet<String>>,
-    /// When the ledger was last written.
-    written: Option<Instant>,
     /// Deletions that were asked for and are not seen yet: pods by uid, whether at once, and when.
     sent: HashMap<(String, bool), Instant>,
     /// What only sets need.
@@ -106,7 +100,7 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
     let key: AppKey = (namespace, grant.spec.app_id.clone());
     let state = allocator.state(grant);
     let mut state = state.lock().await;
-    let mut old = ledger(grant, allocator, &mut state).await?;
+    let mut old = state.ledger.read(&allocator.client, grant).await?;
     if !old.accepted {
         return Ok(Action::await_change());
     }
@@ -147,11 +141,10 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
             Vec::new()
         }
     };
-    state.floor = state.floor.max(decision.ledger.reserved_through);
-
-    let later = if decision.over { None } else { postponed(&old, &decision.ledger, state.written, Instant::now()) };
+    let later = if decision.over { None } else { state.ledger.postponed(&old, &decision.ledger, Instant::now()) };
+    state.ledger.reserve(decision.ledger.reserved_through);
     if later.is_none() {
-        write_ledger(grant, allocator, &mut state, &decision.ledger).await?;
+        state.ledger.write(&allocator.client, grant, &decision.ledger).await?;
         let fresh = decision.ledger.losses.iter().filter(|loss| loss.seq > old.loss_seq);
         fresh.for_each(|loss| allocator.shared.metrics.executor_lost(&key.0, loss.cause));
     }
@@ -183,26 +176,6 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
         state.over = true;
     }
     Ok(wake(decision.wake, again, retry, now))
-}
-
-/// How long a ledger that holds nothing but news may wait; none if it has to be written now.
-fn postponed(
-    old: &ExecutorLedgerStatus,
-    new: &ExecutorLedgerStatus,
-    written: Option<Instant>,
-    now: Instant,
-) -> Option<Duration> {
-    let news = |ledger: &ExecutorLedgerStatus| ExecutorLedgerStatus {
-        counts: LedgerCounts::default(),
-        conditions: Vec::new(),
-        // Those that come have a number; those that go were seen.
-        losses: Vec::new(),
-        ..ledger.clone()
-    };
-    if old == new || news(old) != news(new) {
-        return None;
-    }
-    NEWS.checked_sub(now.duration_since(written?)).filter(|wait| !wait.is_zero())
 }
 
 /// Deletes what was decided, unless that was asked for a moment ago. All executors of an application go with one request.
@@ -242,52 +215,6 @@ fn hold(decision: &mut Decision, state: &mut State, now: Timestamp) -> Option<Ti
     decision.missing.clear();
     allocation::held(&mut decision.ledger, hold.reason, &hold.why, now);
     Some(hold.until)
-}
-
-/// The ledger: from memory, from the cluster, or a new one.
-async fn ledger(
-    grant: &ExecutorGrant,
-    allocator: &Allocator,
-    state: &mut State,
-) -> Result<ExecutorLedgerStatus, Error> {
-    if state.ledger.is_none() {
-        let found = writes::read_ledger(&allocator.client, grant).await?;
-        let (mut status, version) = match found {
-            Some(found) => found,
-            None => {
-                let refusal = allocation::refusal(&grant.spec);
-                let status = ExecutorLedgerStatus {
-                    accepted: refusal.is_none(),
-                    message: refusal.unwrap_or_default(),
-                    reserved_through: state.floor,
-                    // Lower numbers would be those of losses that the driver has seen, though it may not have said so yet.
-                    loss_seq: grant.status.as_ref().map_or(0, |status| status.loss_seen + allocation::MOST_LOSSES),
-                    ..ExecutorLedgerStatus::default()
-                };
-                let version = writes::create_ledger(&allocator.client, grant, &status).await?;
-                (status, version)
-            }
-        };
-        status.reserved_through = status.reserved_through.max(state.floor);
-        state.ledger = Some((status, version));
-    }
-    Ok(state.ledger.as_ref().map(|(status, _)| status.clone()).unwrap_or_default())
-}
-
-async fn write_ledger(
-    grant: &ExecutorGrant,
-    allocator: &Allocator,
-    state: &mut State,
-    new: &ExecutorLedgerStatus,
-) -> Result<(), Error> {
-    // Forgotten until the write is known to have been made: after an error the cluster is asked again.
-    let Some((old, version)) = state.ledger.take() else { return Err(Error::Changed) };
-    let version = writes::update_ledger(&allocator.client, grant, &old, new, &version).await?;
-    if old != *new {
-        state.written = Some(Instant::now());
-    }
-    state.ledger = Some((new.clone(), version));
-    Ok(())
 }
 
 /// Whether the grant's driver runs. Notes its uid when it is first seen.
@@ -374,7 +301,7 @@ fn create(
 ) {
     allocator.index.launch(key, &made);
     let decided = Instant::now();
-    let avoided = state.ledger.as_ref().map(|(l, _)| nodes::avoided(&l.avoided_nodes, now)).unwrap_or_default();
+    let avoided = state.ledger.status().map(|l| nodes::avoided(&l.avoided_nodes, now)).unwrap_or_default();
     let unset = BTreeMap::new();
     let profiles = grant.status.as_ref().map_or(&unset, |s| &s.profiles);
     for (id, profile) in made {
@@ -422,12 +349,12 @@ async fn refused(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>, state: 
         }
         Refusal::Quota(why) => ("QuotaExceeded", why, Duration::from_secs(1 << row.min(4))),
         Refusal::Final(why) => {
-            if fresh && let Some((status, _)) = &state.ledger {
+            if fresh && let Some(status) = state.ledger.status() {
                 let mut status = status.clone();
                 let live = allocator.index.of(&(grant.namespace().unwrap_or_default(), grant.spec.app_id.clone()));
                 let any_live = live.executors.values().any(allocation::pod::ExecutorPod::is_live);
                 allocation::refused(&mut status, &why, any_live, now);
-                if let Err(error) = write_ledger(grant, allocator, state, &status).await {
+                if let Err(error) = state.ledger.write(&allocator.client, grant, &status).await {
                     tracing::warn!(%error, "cannot write down why an executor was refused");
                 }
             }
@@ -438,7 +365,7 @@ async fn refused(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>, state: 
         let until = now + k8s_openapi::jiff::SignedDuration::try_from(wait).unwrap_or_default();
         let note = Note { warning: true, reason, text: why.clone() };
         state.hold = Some(Hold { until, reason, why, row: row + 1 });
-        let driver = state.ledger.as_ref().and_then(|(ledger, _)| ledger.driver_uid.as_deref());
+        let driver = state.ledger.status().and_then(|ledger| ledger.driver_uid.as_deref());
         tell(allocator, grant, driver, &[note]);
     }
 }
@@ -446,58 +373,4 @@ async fn refused(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>, state: 
 /// Labels by which everything of an application is found.
 pub(super) fn selector(app_id: &str) -> String {
     format!("{}={app_id}", names::LABEL_APP_SELECTOR)
-}
-
-#[cfg(test)]
-mod tests {
-    use firesteel_api::executors::{Cause, Loss};
-    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
-    use super::*;
-
-    fn loss(seq: u64) -> Loss {
-        let at = Time(Timestamp::UNIX_EPOCH);
-        Loss { seq, id: seq.to_string(), code: 1, cause: Cause::Platform, text: String::new(), node: None, at }
-    }
-
-    /// How long the change of a ledger waits that was last written so many milliseconds ago.
-    fn wait(old: &ExecutorLedgerStatus, change: impl Fn(&mut ExecutorLedgerStatus), ago: u64) -> Option<u128> {
-        let mut new = old.clone();
-        change(&mut new);
-        let written = Instant::now();
-        let wait = postponed(old, &new, Some(written), written + Duration::from_millis(ago));
-        wait.map(|wait| wait.as_millis())
-    }
-
-    #[test]
-    fn counts_and_losses_that_were_seen_wait_until_three_seconds_after_the_last_write() {
-        let old = ExecutorLedgerStatus { losses: vec![loss(1)], loss_seq: 1, ..ExecutorLedgerStatus::default() };
-        let counts = |ledger: &mut ExecutorLedgerStatus| ledger.counts.running = 5;
-        assert_eq!((wait(&old, counts, 0), wait(&old, counts, 2_900)), (Some(3_000), Some(100)));
-        assert_eq!((wait(&old, counts, 3_000), wait(&old, counts, 60_000)), (None, None));
-        assert_eq!(wait(&old, |ledger| ledger.losses.clear(), 1_000), Some(2_000));
-        let mut new = old.clone();
-        counts(&mut new);
-        assert_eq!(postponed(&old, &new, None, Instant::now()), None, "nothing was written yet");
-        assert_eq!(wait(&old, |_| {}, 1_000), None, "nothing is to be written");
-    }
-
-    #[test]
-    fn what_the_driver_or_a_next_operator_has_to_know_does_not_wait() {
-        let old = ExecutorLedgerStatus::default();
-        let loses = |ledger: &mut ExecutorLedgerStatus| {
-            ledger.losses.push(loss(1));
-            ledger.loss_seq = 1;
-        };
-        assert_eq!(wait(&old, loses, 0), None);
-        assert_eq!(wait(&old, |ledger| ledger.reserved_through = 8, 0), None);
-        assert_eq!(wait(&old, |ledger| ledger.failures.count = 1, 0), None);
-        assert_eq!(wait(&old, |ledger| ledger.driver_uid = Some("u".to_owned()), 0), None);
-        let verdict = firesteel_api::executors::Verdict {
-            reason: "ExecutorsKeepFailing".to_owned(),
-            message: String::new(),
-            at: Time(Timestamp::UNIX_EPOCH),
-        };
-        assert_eq!(wait(&old, |ledger| ledger.verdict = Some(verdict.clone()), 0), None);
-    }
 }
