@@ -114,19 +114,25 @@ impl ExecutorPod {
         })
     }
 
-    /// What is left of a member that is gone: an ended pod, if it tells why it ended.
+    /// What is left of a pod that is gone: an ended one, if it tells why it ended. Of a single pod that is why the platform
+    /// took it: it may be gone before its end was looked at.
     pub fn departed(mut self) -> Option<Self> {
-        let member = self.member.as_mut()?;
-        let ended = member.ends > member.accounted;
-        if !matches!(self.state, State::Ended(_)) {
-            if !ended && self.disruption.is_none() {
-                return None;
-            }
-            let unknown = || End { code: -1, reason: String::new(), message: String::new(), pod: None };
-            let end = member.last.clone().filter(|_| ended).unwrap_or_else(unknown);
-            self.state = State::Ended(end);
+        let ended = self.member.as_ref().is_some_and(|member| member.ends > member.accounted);
+        let tells = match self.member {
+            Some(_) => ended || self.disruption.is_some() || matches!(self.state, State::Ended(_)),
+            None => self.disruption.is_some() && !self.inactive,
+        };
+        if !tells {
+            return None;
         }
-        member.ends = member.ends.max(member.accounted.saturating_add(1));
+        if !matches!(self.state, State::Ended(_)) {
+            let unknown = || End { code: -1, reason: String::new(), message: String::new(), pod: None };
+            let last = self.member.as_ref().and_then(|member| member.last.clone());
+            self.state = State::Ended(last.filter(|_| ended).unwrap_or_else(unknown));
+        }
+        if let Some(member) = &mut self.member {
+            member.ends = member.ends.max(member.accounted.saturating_add(1));
+        }
         Some(self)
     }
 

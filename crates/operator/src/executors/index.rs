@@ -25,8 +25,8 @@ pub(super) struct AppPods {
     pub(super) driver: Option<DriverPod>,
     /// By name.
     pub(super) executors: BTreeMap<String, ExecutorPod>,
-    /// Members of sets that are gone, whose end tells why: their controllers are quick to clear away what failed. By uid,
-    /// until a pass has seen them.
+    /// Pods that are gone and tell why: members of sets, whose controllers are quick to clear away what failed, and single
+    /// pods that the platform took. By uid, until a pass has seen them.
     pub(super) departed: BTreeMap<String, ExecutorPod>,
     /// Executors being created.
     pub(super) in_flight: BTreeMap<u64, Flight>,
@@ -147,7 +147,7 @@ impl Index {
         lock(&self.apps).get(key).cloned().unwrap_or_default()
     }
 
-    /// Forgets members that are gone: what they tell is written down.
+    /// Forgets pods that are gone: what they tell is written down.
     pub(super) fn forget(&self, key: &AppKey, seen: &BTreeMap<String, ExecutorPod>) {
         if let Some(entry) = lock(&self.apps).get_mut(key) {
             entry.departed.retain(|uid, _| !seen.contains_key(uid));
@@ -276,6 +276,24 @@ mod tests {
             "spec": {"containers": []}, "status": {"phase": phase},
         }))
         .unwrap()
+    }
+
+    #[test]
+    fn a_single_pod_that_the_platform_took_is_remembered_and_one_that_we_deleted_is_not() {
+        let index = Index::default();
+        let key = ("n".to_owned(), "spark-1".to_owned());
+        index.apply(Event::Apply(pod(1, "Running")));
+        index.apply(Event::Apply(pod(2, "Running")));
+        index.apply(Event::Apply(pod(3, "Running")));
+        index.apply(Event::Delete(pod(1, "Succeeded")));
+        let mut evicted = pod(2, "Running");
+        evicted.status.as_mut().unwrap().conditions = serde_json::from_value(json!([{"type": "DisruptionTarget",
+            "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}]))
+        .unwrap();
+        index.apply(Event::Delete(evicted));
+        let departed = index.of(&key).departed;
+        assert_eq!(departed.keys().collect::<Vec<_>>(), ["u2"]);
+        assert!(matches!(departed["u2"].state, State::Ended(_)), "{departed:?}");
     }
 
     #[test]
