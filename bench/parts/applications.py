@@ -24,7 +24,9 @@ class Applications:
         self.plane.kubectl("create", "namespace", NAMESPACE)
         self.plane.kubectl("apply", "--server-side", "-f", "-", text=self.firesteel("crds"))
         for crd in ("executorgrants", "executorledgers"):
-            self.plane.kubectl("wait", "--for=condition=Established", f"crd/{crd}.firesteel.dev")
+            # Not by a condition: kubectl takes one that has no conditions yet for an error.
+            self.plane.kubectl("wait", "--for=jsonpath={.status.acceptedNames.kind}", f"crd/{crd}.firesteel.dev", "--timeout=60s")
+            self.plane.kubectl("wait", "--for=condition=Established", f"crd/{crd}.firesteel.dev", "--timeout=60s")
         self.firesteel("setup", "-n", NAMESPACE, "--service-account", "spark", "--apply")
         self.firesteel("setup", "-n", NAMESPACE, "--service-account", "outside", "--executors-outside", "--apply")
 
