@@ -133,7 +133,9 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
     let again = hold(&mut decision, &mut state, now);
 
     let asked: u32 = decision.missing.iter().map(|(_, n)| n).sum();
-    let (slots, retry) = allocator.shared.budget.take(&key, asked, allocator.shared.room(), Instant::now());
+    // Room is counted over all pods of all applications: only for those that ask for some.
+    let room = if asked == 0 { 0 } else { allocator.shared.room() };
+    let (slots, retry) = allocator.shared.budget.take(&key, asked, room, Instant::now());
     let made = match grant.spec.strategy {
         Strategy::Pods => allocation::reserve(&mut decision.ledger, &decision.missing, slots),
         Strategy::ReplicaSet | Strategy::StatefulSet => {
