@@ -276,4 +276,27 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }
     }
+
+    #[test]
+    fn executors_are_counted_by_what_became_of_them() {
+        let metrics = Metrics::new("");
+        metrics.executor_created("n", 0.04);
+        metrics.executor_created("n", 0.4);
+        metrics.executor_refused("n");
+        [Cause::Platform, Cause::Platform, Cause::Application, Cause::Withdrawn]
+            .into_iter()
+            .for_each(|cause| metrics.executor_lost("n", cause));
+        let text = metrics.text();
+        for line in [
+            "firesteel_executor_created_count{namespace=\"n\"} 2",
+            "firesteel_executor_creation_seconds_histogram_bucket{namespace=\"n\",le=\"0.05\"} 1",
+            "firesteel_executor_creation_seconds_histogram_count{namespace=\"n\"} 2",
+            "firesteel_executor_refused_count{namespace=\"n\"} 1",
+            "firesteel_executor_lost_by_application_count{namespace=\"n\"} 1",
+            "firesteel_executor_lost_by_platform_count{namespace=\"n\"} 2",
+            "firesteel_executor_withdrawn_count{namespace=\"n\"} 1",
+        ] {
+            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+        }
+    }
 }
