@@ -20,13 +20,14 @@ class Cluster:
         self.definitions = definitions
         text = kubeconfig.read_text()
         self.server = field(text, "server")
-        self.tls = ssl.create_default_context(cadata=base64.b64decode(field(text, "certificate-authority-data")).decode())
+        self.authority = base64.b64decode(field(text, "certificate-authority-data")).decode()
+        self.tls = ssl.create_default_context(cadata=self.authority)
         self.tls.check_hostname = False
         with tempfile.NamedTemporaryFile(suffix=".pem") as pem:
             pem.write(base64.b64decode(field(text, "client-certificate-data")) + b"\n" + base64.b64decode(field(text, "client-key-data")))
             pem.flush()
             self.tls.load_cert_chain(pem.name)
-        self.plain = ssl.create_default_context(cadata=base64.b64decode(field(text, "certificate-authority-data")).decode())
+        self.plain = ssl.create_default_context(cadata=self.authority)
         self.plain.check_hostname = False
 
     def call(self, method, path, body=None, kind="application/json", allow=()):

@@ -99,6 +99,8 @@ class Driver(Process):
             "spark.executor.instances": "2",
             "spark.executor.cores": "1",
             "spark.ui.enabled": "false",
+            # Executors are started when the driver is ready, not the other way round.
+            "spark.scheduler.minRegisteredResourcesRatio": "0",
             # Short lives: what the JVM would compile well is never used.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",

@@ -27,6 +27,7 @@ import java.util.function.Consumer;
 final class Api {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final int TIMEOUT_SECONDS = 10;
+    private static final int ANSWER_MILLIS = 500;
 
     private final HttpClient http;
     private final String grantStatus;
@@ -146,7 +147,12 @@ final class Api {
             call.cancel(true);
             return new Answer(0, "no answer within " + (TIMEOUT_SECONDS + 5) + " s", 0);
         } catch (InterruptedException e) {
-            call.cancel(true);
+            // The driver ends. The connection is free only when the answer has come: see FiresteelAllocator.stop.
+            try {
+                call.get(ANSWER_MILLIS, TimeUnit.MILLISECONDS);
+            } catch (ExecutionException | TimeoutException late) {
+                call.cancel(true);
+            }
             throw e;
         }
     }

@@ -39,6 +39,7 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
     private static final int EXIT_EXECUTORS_FAILED = 11;
 
     private static final long STOP_SECONDS = 5;
+    private static final long CLOSE_MILLIS = 1000;
     private static final long SCAN_MILLIS = 100;
     private static final long WAITING_NANOS = 60_000_000_000L;
     private static final Logger LOG = LoggerFactory.getLogger(FiresteelAllocator.class);
@@ -142,6 +143,9 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
         publisher.finishBy(System.nanoTime() + TimeUnit.SECONDS.toNanos(STOP_SECONDS));
         try {
             publishing.join(TimeUnit.SECONDS.toMillis(STOP_SECONDS));
+            // Spark closes the client next. A connection on which the watch is still open then stays for minutes, and with HTTP/2
+            // it has a thread that keeps the JVM alive.
+            reading.join(CLOSE_MILLIS);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }
