@@ -1,6 +1,8 @@
 //! Numbers about applications, under the names dashboards know, in the Prometheus text format.
 //!
 //! Counters count transitions this operator made, so a restart or a new leader does not count anything again.
+//! Written out by hand: prometheus-client ends the names of counters in `_total` and has no summaries, and dashboards know
+//! neither change.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
