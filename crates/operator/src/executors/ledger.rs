@@ -43,8 +43,7 @@ impl Ledger {
                     accepted: refusal.is_none(),
                     message: refusal.unwrap_or_default(),
                     reserved_through: self.floor,
-                    // Lower numbers would be those of losses that the driver has seen, though it may not have said so yet.
-                    loss_seq: grant.status.as_ref().map_or(0, |status| status.loss_seen + allocation::MOST_LOSSES),
+                    loss_seq: grant.status.as_ref().map_or(0, |status| above_all_seen(status.loss_seen)),
                     ..ExecutorLedgerStatus::default()
                 };
                 let version = writes::create_ledger(client, grant, &status).await?;
@@ -97,6 +96,13 @@ impl Ledger {
         }
         NEWS.checked_sub(now.duration_since(self.written?)).filter(|wait| !wait.is_zero())
     }
+}
+
+/// A number above those of all losses that the driver has seen, though it may not have said so yet. It says what it likes: what
+/// the API server cannot store as a number is cut off.
+fn above_all_seen(said: u64) -> u64 {
+    const LARGEST: u64 = 1 << 53;
+    said.min(LARGEST) + allocation::MOST_LOSSES
 }
 
 #[cfg(test)]
@@ -152,5 +158,11 @@ mod tests {
             at: Time(Timestamp::UNIX_EPOCH),
         };
         assert_eq!(wait(&old, |ledger| ledger.verdict = Some(verdict.clone()), 0), None);
+    }
+
+    #[test]
+    fn a_driver_that_says_it_has_seen_everything_leaves_room_for_more() {
+        assert_eq!((above_all_seen(0), above_all_seen(7)), (1000, 1007));
+        assert!(above_all_seen(u64::MAX) < u64::try_from(i64::MAX).unwrap() / 2);
     }
 }
