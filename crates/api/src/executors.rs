@@ -248,6 +248,8 @@ pub struct ExecutorLedgerStatus {
     pub driver_uid: Option<String>,
     /// Ids up to this one may have been used; they never are again.
     pub reserved_through: u64,
+    /// How many of them no executor was made with.
+    pub unused: u64,
     pub counts: LedgerCounts,
     /// The number of the last loss.
     pub loss_seq: u64,

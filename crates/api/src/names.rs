@@ -31,6 +31,11 @@ pub const ANNOTATION_ATTEMPT: &str = "firesteel.dev/attempt";
 /// The hash of the specification an object was made from; see `defaults::fingerprint`.
 pub const ANNOTATION_SPEC: &str = "firesteel.dev/spec";
 
+/// What the executors of a set take, as JSON; see `allocation::size`.
+pub const ANNOTATION_SIZE: &str = "firesteel.dev/size";
+/// The container that Spark runs in, if it has another name than the usual one.
+pub const ANNOTATION_DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+
 pub const DRIVER_CONTAINER: &str = "spark-kubernetes-driver";
 pub const EXECUTOR_CONTAINER: &str = "spark-kubernetes-executor";
 

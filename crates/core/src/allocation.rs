@@ -8,7 +8,7 @@
 //! - [`pod`] is what is seen of a pod, [`ending`] why it ended;
 //! - `singles` decides about pods that the operator makes one by one, [`sets`] about those that a ReplicaSet or a
 //!   StatefulSet makes;
-//! - `clamp` keeps demand within what was granted, `failures` says what follows from failures, [`nodes`] remembers nodes on
+//! - `clamp` keeps demand within what was granted, [`size`] counts it, `failures` says what follows from failures, [`nodes`] remembers nodes on
 //!   which executors fail;
 //! - [`fair`] shares what may be started now between applications.
 
@@ -20,6 +20,7 @@ pub mod nodes;
 pub mod pod;
 pub mod sets;
 mod singles;
+pub mod size;
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -30,11 +31,12 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::conditions::{self, Holds};
-pub(crate) use clamp::{mebibytes, whole};
 use ending::{Ending, Kind};
 pub use failures::{held, refused};
 use pod::{ExecutorPod, State};
 use sets::{ExecutorSet, Mark};
+use size::Size;
+pub(crate) use size::{mebibytes, whole};
 
 /// True while as many executors run as are wanted.
 pub const CONDITION_SATISFIED: &str = "Satisfied";
@@ -85,8 +87,12 @@ pub struct Sight<'a> {
 pub struct Memory {
     /// Executors being created, with their profiles, until their pods are seen.
     pub in_flight: BTreeMap<u64, String>,
+    /// What they take, where that is known; else what their profile takes now.
+    pub sizes: BTreeMap<u64, Size>,
     /// Those of them that the cluster was not asked for yet.
     pub queued: BTreeSet<u64>,
+    /// Executors that this operator made and that are still there, or on their way.
+    made: BTreeSet<u64>,
     /// Registered executors that had a pod.
     registered: BTreeSet<u64>,
     unregistered_since: BTreeMap<u64, Timestamp>,
@@ -96,9 +102,15 @@ pub struct Memory {
 }
 
 impl Memory {
+    /// Notes that an executor is about to be made.
+    pub fn make(&mut self, id: u64) {
+        self.made.insert(id);
+    }
+
     /// Takes in what is seen now.
     pub fn observe(&mut self, demand: &ExecutorGrantStatus, pods: &[ExecutorPod], now: Timestamp) {
         let present: BTreeSet<u64> = pods.iter().filter_map(|p| p.id).collect();
+        self.made.retain(|id| present.contains(id) || self.in_flight.contains_key(id));
         self.in_flight.retain(|id, _| !present.contains(id));
         self.queued.retain(|id| self.in_flight.contains_key(id));
         let registered: BTreeSet<u64> = demand.registered.keys().filter_map(|id| id.parse().ok()).collect();

@@ -112,7 +112,7 @@ pub fn main_container(pod: &Pod) -> &str {
     pod.metadata
         .annotations
         .as_ref()
-        .and_then(|a| a.get(crate::overlay::DEFAULT_CONTAINER))
+        .and_then(|a| a.get(names::ANNOTATION_DEFAULT_CONTAINER))
         .map_or(names::DRIVER_CONTAINER, String::as_str)
 }
 

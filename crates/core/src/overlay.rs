@@ -15,8 +15,6 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use crate::identity::bounded_name;
 use crate::monitoring::Monitoring;
 
-/// Tells kubectl which container is meant; also how the operator finds Spark's container again.
-pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 pub(crate) const SPARK_CONF_DIR: &str = "/etc/spark/conf";
 const HADOOP_CONF_DIR: &str = "/etc/hadoop/conf";
 
@@ -59,7 +57,10 @@ impl<'a> Role<'a> {
 
 /// Applies every typed field to a pod whose Spark container is named `main`.
 pub fn apply(pod: &mut Pod, main: &str, role: &Role<'_>) {
-    pod.metadata.annotations.get_or_insert_default().insert(DEFAULT_CONTAINER.to_owned(), main.to_owned());
+    pod.metadata
+        .annotations
+        .get_or_insert_default()
+        .insert(names::ANNOTATION_DEFAULT_CONTAINER.to_owned(), main.to_owned());
     let spec = pod.spec.get_or_insert_default();
     // Thousands of services in a namespace would otherwise become environment variables of every container, more than
     // a process can be started with.

@@ -89,11 +89,13 @@ impl Shared {
         }
     }
 
-    /// How many more executors may wait until they run.
-    fn room(&self) -> usize {
+    /// How many more executors of an application may wait until they run. One that has many waiting leaves some of what is
+    /// free to those that have few: each that takes all it can leaves a ninth.
+    fn room(&self, app: &AppKey) -> usize {
         let scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
-        let pending: usize = scopes.iter().filter_map(Weak::upgrade).map(|scope| scope.pending()).sum();
-        self.options.most_pending.saturating_sub(pending)
+        let pending = scopes.iter().filter_map(Weak::upgrade).map(|scope| scope.pending(app));
+        let (all, own) = pending.fold((0, 0), |(all, own), (more, mine)| (all + more, own + mine));
+        self.options.most_pending.saturating_sub(all).saturating_sub(own / 8)
     }
 }
 
@@ -130,9 +132,10 @@ impl Allocator {
         self.states.lock().unwrap_or_else(PoisonError::into_inner).retain(|uid, _| there.contains(uid));
     }
 
-    /// Executors of these applications that were asked for and do not run yet.
-    fn pending(&self) -> usize {
-        self.index.pending() + self.sets.unmade(&self.index)
+    /// Executors that were asked for and do not run yet: of these applications, and of one.
+    fn pending(&self, own: &AppKey) -> (usize, usize) {
+        let (single, unmade) = (self.index.pending(own), self.sets.unmade(&self.index, own));
+        (single.0 + unmade.0, single.1 + unmade.1)
     }
 
     /// Asks for a pass.

@@ -31,13 +31,30 @@ pub(super) async fn settle(
     grant.metadata.owner_references = Some(vec![owner]);
     grant.spec.driver.pod_uid = pod.uid();
     let grants: Api<ExecutorGrant> = Api::namespaced(cluster.client.clone(), &namespace);
-    match cluster.ask(grants.create(params, &grant)).await {
-        Ok(_) => {}
+    // The grant of an earlier pod of that name goes with its pod, a moment later.
+    let deadline = tokio::time::Instant::now() + ANSWER;
+    let made = loop {
+        let made = cluster.ask(grants.create(params, &grant)).await;
+        let exists = matches!(&made, Err(kube::Error::Api(status)) if status.is_already_exists());
+        if !exists || tokio::time::Instant::now() >= deadline {
+            break made;
+        }
+        // Made by an attempt whose answer was lost.
+        let ours = |found: &ExecutorGrant| found.spec.driver.pod_uid == grant.spec.driver.pod_uid;
+        if let Ok(Some(found)) = cluster.ask(grants.get_opt(&name)).await
+            && ours(&found)
+        {
+            break Ok(found);
+        }
+        tokio::time::sleep(LOOK).await;
+    };
+    let uid = match made {
+        Ok(made) => made.uid(),
         Err(kube::Error::Api(status)) if status.code == 404 && !status.message.contains("namespaces") => anyhow::bail!(
             "this cluster does not know ExecutorGrants, which spark.kubernetes.allocation.pods.allocator=firesteel needs: run `firesteel crds | kubectl apply -f -` and start `firesteel operator`, or use the allocator direct"
         ),
         Err(error) => return Err(about("create").refused(&error).into()),
-    }
+    };
     super::fault::after_write();
     let ledgers: Api<ExecutorLedger> = Api::namespaced(cluster.client.clone(), &namespace);
     let deadline = tokio::time::Instant::now() + ANSWER;
@@ -46,7 +63,10 @@ pub(super) async fn settle(
             Ok(found) => found,
             Err(error) => return Err(about("get the ledger of").refused(&error).into()),
         };
-        if let Some(status) = found.and_then(|ledger| ledger.status) {
+        // That of an earlier grant of this name says nothing about this one.
+        let ours =
+            |ledger: &ExecutorLedger| ledger.owner_references().iter().any(|owner| Some(&owner.uid) == uid.as_ref());
+        if let Some(status) = found.filter(ours).and_then(|ledger| ledger.status) {
             if status.accepted {
                 return Ok(());
             }

@@ -1,50 +1,71 @@
 //! What is wanted, within what was granted.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
 use firesteel_api::executors::ExecutorLedgerStatus;
-use firesteel_spark::value::Quantity;
 
+use super::pod::ExecutorPod;
+use super::size::{Allowance, Size};
 use super::{CONDITION_WITHIN_MAXIMUM, Draft, Note};
 use crate::conditions::{self, Holds};
 
+/// Environment variables of one executor, in bytes: each of its pods holds them.
+const MOST_WORDS: usize = 128 << 10;
+
 impl Draft<'_> {
+    /// What an executor of a profile takes; nothing if nobody wants any.
+    pub(super) fn size(&self, profile: &str) -> Size {
+        let demand = self.sight.demand.profiles.get(profile);
+        demand.map(|demand| Size::of(self.sight.grant, profile, demand)).unwrap_or_default()
+    }
+
+    /// What is left of the maxima beside executors that are there or on their way, whatever they are for. A driver that
+    /// wants other ones has to let go of those it has first.
+    pub(super) fn unused(&self) -> Allowance {
+        let mut left = Allowance::of(&self.sight.grant.maximum);
+        for pod in self.sight.pods.iter().filter(|pod| self.is_live(pod)) {
+            left.take(&pod.size, 1);
+        }
+        let cancelled: HashSet<&u64> = self.decision.cancel.iter().collect();
+        for (id, profile) in self.sight.memory.in_flight.iter().filter(|(id, _)| !cancelled.contains(id)) {
+            let size = self.sight.memory.sizes.get(id).cloned().unwrap_or_else(|| self.size(profile));
+            left.take(&size, 1);
+        }
+        for set in self.sight.sets.iter().filter(|set| !set.leaving) {
+            let mine = |pod: &&ExecutorPod| pod.member.as_ref().is_some_and(|m| m.set == set.uid) && self.is_live(pod);
+            let made = u32::try_from(self.sight.pods.iter().filter(mine).count()).unwrap_or(u32::MAX);
+            let size = set.size.clone().unwrap_or_default();
+            left.take(&size, set.replicas.saturating_sub(made));
+        }
+        left
+    }
+
     /// What is wanted, within the maxima.
     pub(super) fn clamp(&mut self) -> BTreeMap<String, u32> {
-        let most = &self.sight.grant.maximum;
-        let mut named = most.resources.clone();
-        let mut executors = most.executors.unwrap_or(u32::MAX);
-        let (mut cores, mut memory) = (most.cores.unwrap_or(u64::MAX), most.memory_mib.unwrap_or(u64::MAX));
+        let mut allowance = Allowance::of(&self.sight.grant.maximum);
         let mut wanted = BTreeMap::new();
         let mut cut = Vec::new();
         for (profile, demand) in by_number(&self.sight.demand.profiles) {
-            let requested = demand.cpu.as_deref().map_or(0, whole);
-            let each_cores = u64::from(demand.cores).max(requested).max(1);
-            let each_memory = mebibytes(&demand.memory);
-            if each_memory == 0 {
+            let size = self.size(profile);
+            let words: usize = demand.env.iter().map(|(name, value)| name.len() + value.len()).sum();
+            let unfit = if size.memory_mib == 0 {
                 // It would have no limit at all.
-                cut.push(format!("profile {profile} does not say how much memory an executor has"));
+                Some("does not say how much memory an executor has".to_owned())
+            } else if words > MOST_WORDS {
+                Some(format!("has {} KiB of environment variables, more than {} KiB", words >> 10, MOST_WORDS >> 10))
+            } else {
+                None
+            };
+            if let Some(why) = unfit {
+                cut.push(format!("profile {profile} {why}"));
                 wanted.insert(profile.clone(), 0);
                 continue;
             }
-            let each_named: Vec<(&String, u64)> =
-                demand.resources.iter().map(|(name, amount)| (name, whole(amount))).filter(|(_, n)| *n > 0).collect();
-            let of_named = named.iter().flat_map(|left| {
-                each_named.iter().map(|(name, each)| left.get(*name).copied().unwrap_or_default() / *each)
-            });
-            let fit = of_named.fold((cores / each_cores).min(memory / each_memory), u64::min);
-            let given = demand.wanted.min(executors).min(u32::try_from(fit).unwrap_or(u32::MAX));
+            let given = demand.wanted.min(allowance.fits(&size));
             if given < demand.wanted {
                 cut.push(format!("{} executors of profile {profile} wanted, {given} granted", demand.wanted));
             }
-            executors -= given;
-            cores -= u64::from(given) * each_cores;
-            memory -= u64::from(given) * each_memory;
-            for (name, each) in each_named {
-                if let Some(left) = named.as_mut().and_then(|left| left.get_mut(name)) {
-                    *left -= u64::from(given) * each;
-                }
-            }
+            allowance.take(&size, given);
             wanted.insert(profile.clone(), given);
         }
         let before = is_false(self.sight.ledger, CONDITION_WITHIN_MAXIMUM);
@@ -79,18 +100,4 @@ fn by_number<T>(profiles: &BTreeMap<String, T>) -> Vec<(&String, &T)> {
 
 fn is_false(ledger: &ExecutorLedgerStatus, kind: &str) -> bool {
     ledger.conditions.iter().any(|c| c.type_ == kind && c.status == "False")
-}
-
-/// A memory quantity in MiB, rounded up; 0 if it is none.
-pub(crate) fn mebibytes(text: &str) -> u64 {
-    in_units_of(text, 1 << 20)
-}
-
-/// A quantity as a whole number, rounded up; 0 if it is none.
-pub(crate) fn whole(text: &str) -> u64 {
-    in_units_of(text, 1)
-}
-
-fn in_units_of(text: &str, unit: u32) -> u64 {
-    text.parse::<Quantity>().map_or(0, |quantity| u64::try_from(quantity.in_units_of(unit)).unwrap_or_default())
 }

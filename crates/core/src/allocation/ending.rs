@@ -30,8 +30,22 @@ pub enum Kind {
     Taken,
 }
 
+impl Ending {
+    /// The same for an executor that never came to the driver: it cannot have been done.
+    pub(super) fn unless_done(mut self) -> Self {
+        if self.kind == Kind::Done {
+            self.kind = Kind::Failed;
+            self.text += " before it registered with the driver; see its log, and what its image runs";
+        }
+        self
+    }
+}
+
 /// The end of an executor whose container or pod ended.
 pub fn of_end(pod: &ExecutorPod, end: &End) -> Ending {
+    if let Some(words) = end.pod.as_ref().filter(|w| is_refusal(&w.reason)) {
+        return Ending { code: end.code, cause: Cause::Platform, text: explain(words), kind: Kind::NeverStarted };
+    }
     if let Some(words) = end.pod.as_ref().filter(|w| is_platform(&w.reason)) {
         return taken(end.code, &explain(words));
     }
@@ -124,21 +138,21 @@ fn taken(code: i32, text: &str) -> Ending {
 
 /// Reasons of a pod that are the platform's doing.
 fn is_platform(reason: &str) -> bool {
-    matches!(
-        reason,
-        "Evicted"
-            | "Preempting"
-            | "Preempted"
-            | "NodeLost"
-            | "NodeShutdown"
-            | "Shutdown"
-            | "Terminated"
-            | "NodeAffinity"
-            | "UnexpectedAdmissionError"
-            | "OutOfcpu"
-            | "OutOfmemory"
-            | "OutOfpods"
-    )
+    matches!(reason, "Evicted" | "Preempting" | "Preempted" | "NodeLost" | "NodeShutdown" | "Shutdown" | "Terminated")
+}
+
+/// Reasons of a node that did not let a pod in: the scheduler may choose it again at once.
+fn is_refusal(reason: &str) -> bool {
+    reason.starts_with("OutOf")
+        || matches!(
+            reason,
+            "NodeAffinity"
+                | "UnexpectedAdmissionError"
+                | "TopologyAffinityError"
+                | "SysctlForbidden"
+                | "AppArmor"
+                | "PodOSNotSupported"
+        )
 }
 
 /// A reason in plain words, followed by the platform's own.
@@ -152,7 +166,7 @@ pub fn explain(words: &Words) -> String {
         "TerminationByKubelet" | "NodeShutdown" | "Shutdown" | "Terminated" => {
             "its node was shut down or out of resources"
         }
-        "UnexpectedAdmissionError" | "OutOfcpu" | "OutOfmemory" | "OutOfpods" | "NodeAffinity" => "its node refused it",
+        refusal if is_refusal(refusal) => "its node refused it",
         other => return crate::diagnosis::words(&Words { reason: other.to_owned(), message: words.message.clone() }),
     };
     match words.message.trim() {

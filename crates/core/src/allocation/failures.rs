@@ -23,7 +23,9 @@ impl Draft<'_> {
         let failures = &mut self.decision.ledger.failures;
         match budget.window_seconds {
             Some(window) => {
-                let since = now - SignedDuration::from_secs(i64::try_from(window).unwrap_or(i64::MAX / 2));
+                let back = SignedDuration::from_secs(i64::try_from(window).unwrap_or(i64::MAX));
+                // From before the calendar began: all count.
+                let since = now.checked_sub(back).unwrap_or(Timestamp::MIN);
                 failures.at.retain(|at| at.0 > since);
                 failures.at.extend(std::iter::repeat_n(Time(now), by_application));
                 failures.count = u32::try_from(failures.at.len()).unwrap_or(u32::MAX);

@@ -6,6 +6,7 @@ use firesteel_api::names;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use super::size::Size;
 use crate::driver_pod::{Words, waiting};
 
 /// An executor pod, as far as decisions depend on it.
@@ -29,6 +30,8 @@ pub struct ExecutorPod {
     pub inactive: bool,
     /// Claims its volumes refer to.
     pub claims: Vec<String>,
+    /// What it takes.
+    pub size: Size,
     /// What only pods of sets have.
     pub member: Option<Member>,
 }
@@ -110,6 +113,7 @@ impl ExecutorPod {
             }),
             inactive: labels.get(names::LABEL_EXECUTOR_INACTIVE).is_some_and(|v| v == "true"),
             claims: volumes.filter_map(|v| v.persistent_volume_claim.as_ref()).map(|c| c.claim_name.clone()).collect(),
+            size: Size::of_pod(pod.spec.as_ref(), container),
             member,
         })
     }

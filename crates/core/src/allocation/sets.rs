@@ -19,6 +19,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::ending::{self, Ending};
 use super::pod::{ExecutorPod, Member, State};
+use super::size::Size;
 use super::{Draft, nodes};
 use crate::driver_pod::Words;
 use crate::identity::bounded_name;
@@ -39,6 +40,8 @@ pub struct ExecutorSet {
     pub uid: String,
     /// How many pods it is to have.
     pub replicas: u32,
+    /// What each of them takes, if that was written down.
+    pub size: Option<Size>,
     /// Its deletion was asked for.
     pub leaving: bool,
     /// Why it cannot make pods, and since when.
@@ -79,6 +82,7 @@ impl ExecutorSet {
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
             replicas: replicas.map_or(1, |n| u32::try_from(n).unwrap_or_default()),
+            size: Size::of_set(meta),
             leaving: meta.deletion_timestamp.is_some(),
             trouble: None,
         }
@@ -194,6 +198,7 @@ impl<'a> Draft<'a> {
             if let State::Ended(end) = &pod.state {
                 let ending = ending::of_end(pod, end);
                 if pod.id.is_some() || unnamed {
+                    let ending = if unnamed { ending.unless_done() } else { ending };
                     self.report_once(pod.id, pod, &ending);
                 }
                 self.account(pod, member.ends);
@@ -209,7 +214,7 @@ impl<'a> Draft<'a> {
             }
             if unnamed {
                 if let Some(end) = &member.last {
-                    self.report_once(None, pod, &ending::of_end(pod, end));
+                    self.report_once(None, pod, &ending::of_end(pod, end).unless_done());
                 }
                 self.account(pod, member.ends);
             }
@@ -288,7 +293,7 @@ impl<'a> Draft<'a> {
                 (None, None) => self.remove(pod, matches!(pod.state, State::Pending { .. })),
                 // Its node does not answer; nothing will confirm its end.
                 (Some(by), _) if self.sight.now > by => self.remove(pod, true),
-                (Some(_), _) => {}
+                (Some(by), _) => self.wake(by),
             }
         }
     }
@@ -298,7 +303,7 @@ impl<'a> Draft<'a> {
         self.judge_trouble();
         let mut shrinking = Vec::new();
         for set in self.sight.sets.iter().filter(|set| !set.leaving) {
-            let want = wanted.get(&set.profile).copied().unwrap_or_default();
+            let want = if self.is_another(set) { 0 } else { wanted.get(&set.profile).copied().unwrap_or_default() };
             let size = if want < set.replicas { self.shrink(set, want, &mut shrinking) } else { set.replicas };
             if size > 0 {
                 self.decision.sizes.insert(set.profile.clone(), size);
@@ -309,16 +314,28 @@ impl<'a> Draft<'a> {
             return;
         }
         let held = self.held_until();
+        let mut unused = self.unused();
         for (profile, want) in wanted {
             let set = self.sight.sets.iter().find(|set| set.profile == *profile);
-            // One that is going has to be gone before it is made again.
-            let have = set.map_or(0, |set| if set.leaving { *want } else { set.replicas });
+            // One that is going, or whose members have another size, has to be gone before it is made again.
+            let have = set.map_or(0, |set| if set.leaving || self.is_another(set) { *want } else { set.replicas });
+            let size = self.size(profile);
+            let more = want.saturating_sub(have).min(unused.fits(&size));
+            unused.take(&size, more);
             match held {
-                _ if *want <= have => {}
+                _ if more == 0 => {}
                 Some(at) => self.wake(at),
-                None => self.decision.missing.push((profile.clone(), want - have)),
+                None => self.decision.missing.push((profile.clone(), more)),
             }
         }
+    }
+
+    /// Whether the driver now says another size of a profile than the members of its set have. In Spark a profile never
+    /// changes; a second SparkContext may have another default one, when the set is empty.
+    fn is_another(&self, set: &ExecutorSet) -> bool {
+        let wanted = self.sight.demand.profiles.contains_key(&set.profile);
+        let other = |size: &Size| *size != self.size(&set.profile);
+        wanted && set.replicas > 0 && set.size.as_ref().is_some_and(other)
     }
 
     /// The size a set can come down to now. Pods that are to go are put into `going`; they count only once it can be seen

@@ -7,8 +7,8 @@ use firesteel_api::executors::{Cause, Loss};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::Draft;
-use super::ending::{self, Kind};
-use super::pod::{ExecutorPod, State};
+use super::ending::{self, Ending, Kind};
+use super::pod::{End, ExecutorPod, State};
 
 impl Draft<'_> {
     /// Looks at each pod: has it ended, or will it never work?
@@ -23,7 +23,7 @@ impl Draft<'_> {
                 continue;
             }
             let ending = match &pod.state {
-                State::Ended(end) => Some(ending::of_end(pod, end)),
+                State::Ended(end) => Some(self.ending_of(pod, end)),
                 State::Pending { .. } | State::Running { .. } => self.ending(pod),
             };
             if let Some(ending) = ending {
@@ -35,6 +35,14 @@ impl Draft<'_> {
                 self.put_away(pod, keep);
             }
         }
+    }
+
+    /// The end of a pod. One that says it is done and never came to the driver has not even begun.
+    fn ending_of(&self, pod: &ExecutorPod, end: &End) -> Ending {
+        let ending = ending::of_end(pod, end);
+        let memory = self.sight.memory;
+        let never = |id| memory.made.contains(&id) && !memory.registered.contains(&id);
+        if pod.id.is_some_and(never) && !self.is_registered(pod) { ending.unless_done() } else { ending }
     }
 
     fn kept_before(&self, id: u64) -> bool {
@@ -50,6 +58,8 @@ impl Draft<'_> {
         } else if self.sight.now > pod.leaving_by.unwrap_or(self.sight.now) {
             // Its node does not answer; nothing will confirm its end.
             self.remove(pod, true);
+        } else if let Some(by) = pod.leaving_by {
+            self.wake(by);
         }
     }
 
@@ -75,18 +85,23 @@ impl Draft<'_> {
         self.take_back(wanted);
         let (ready, held) = (self.is_ready(), self.held_until());
         let mut left = self.left();
+        let mut unused = self.unused();
         for (profile, count) in wanted {
             let have = self.count_live(profile) + self.flying(profile);
             let missing = u32::try_from((*count as usize).saturating_sub(have)).unwrap_or(u32::MAX);
             if missing == 0 || !ready {
                 continue;
             }
-            let given = missing.min(left);
+            let size = self.size(profile);
+            let given = missing.min(left).min(unused.fits(&size));
             left -= given;
+            unused.take(&size, given);
             match held {
                 Some(at) => self.wake(at),
                 None if given > 0 => self.decision.missing.push((profile.clone(), given)),
-                None => self.used_up(),
+                None if left == 0 => self.used_up(),
+                // As soon as others have gone.
+                None => {}
             }
         }
     }
@@ -120,7 +135,8 @@ impl Draft<'_> {
 
     /// How many executors may still be made in the life of the application.
     fn left(&self) -> u32 {
-        let used = u32::try_from(self.decision.ledger.reserved_through).unwrap_or(u32::MAX);
+        let ledger = &self.decision.ledger;
+        let used = u32::try_from(ledger.reserved_through.saturating_sub(ledger.unused)).unwrap_or(u32::MAX);
         self.sight.grant.maximum.lifetime.map_or(u32::MAX, |most| most.saturating_sub(used))
     }
 

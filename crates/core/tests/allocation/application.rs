@@ -8,6 +8,7 @@ use firesteel_api::executors::{
 };
 use firesteel_core::allocation::pod::{ExecutorPod, State};
 use firesteel_core::allocation::sets::ExecutorSet;
+use firesteel_core::allocation::size::Size;
 use firesteel_core::allocation::{Decision, Driver, Memory, Sight, step};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -98,6 +99,7 @@ pub(crate) fn pod(name: String, uid: String, profile: &str, now: Timestamp) -> E
         disruption: None,
         inactive: false,
         claims: Vec::new(),
+        size: Size::default(),
         member: None,
     }
 }

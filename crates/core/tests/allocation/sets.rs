@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use firesteel_api::executors::{Cause, Strategy as Kind};
 use firesteel_core::allocation::pod::State;
 use firesteel_core::allocation::sets::{Trouble, name};
+use firesteel_core::allocation::size::Size;
 use firesteel_core::allocation::{Memory, nodes};
 use firesteel_core::driver_pod::Words;
 use proptest::prelude::*;
@@ -332,4 +333,28 @@ fn names_of_sets_are_sparks_and_fit() {
     let long = name(Kind::ReplicaSet, &"Odd_Id".repeat(20), "17");
     assert!(long.len() <= 52 && long.starts_with("spark-r-odd-id") && !long.contains('_'), "{long}");
     assert_ne!(long, name(Kind::ReplicaSet, &"Odd_Id".repeat(20), "18"));
+}
+
+#[test]
+fn a_set_whose_profile_changes_its_size_is_not_grown_and_has_to_be_gone_first() {
+    let mut world = at_work(Kind::ReplicaSet, 2, None);
+    world.grant.maximum.memory_mib = Some(4 * 1408);
+    world.set.as_mut().unwrap().size = Some(Size { cores: 1, memory_mib: 1408, ..Size::default() });
+    let profile = world.demand.profiles.get_mut("0").unwrap();
+    (profile.wanted, profile.memory) = (4, "704Mi".to_owned());
+    let decision = world.decide();
+    assert_eq!((decision.missing.len(), decision.sizes.get("0")), (0, Some(&2)), "those at work stay");
+    world.demand.registered.clear();
+    let decision = world.decide();
+    assert_eq!((decision.missing.len(), decision.sizes.get("0")), (0, None), "and then it goes");
+}
+
+#[test]
+fn sets_of_other_profiles_leave_what_was_granted_to_those_that_are_there() {
+    let mut world = at_work(Kind::ReplicaSet, 3, None);
+    world.grant.maximum.executors = Some(4);
+    let mut other = world.demand.profiles["0"].clone();
+    other.wanted = 4;
+    world.demand.profiles = [("1".to_owned(), other)].into();
+    assert_eq!(world.decide().missing, [("1".to_owned(), 1)]);
 }

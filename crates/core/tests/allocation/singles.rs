@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use firesteel_api::executors::{AvoidedNode, Cause, Maximum, ProfileDemand};
 use firesteel_core::allocation::pod::{End, State};
+use firesteel_core::allocation::size::Size;
 use firesteel_core::allocation::{nodes, refusal};
 use firesteel_core::driver_pod::Words;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -303,6 +304,186 @@ fn demand_above_the_maxima_is_clamped_and_said_once() {
     assert!(world.pass(99, None).notes.is_empty());
     world.demand.profiles.get_mut("0").unwrap().memory = "0".into();
     assert!(world.decide().missing.is_empty(), "no limit at all is more than any limit");
+}
+
+/// A grant of four executors of the usual size, which all run.
+fn four_at_work() -> World {
+    let mut world = World::new(Some(4), None);
+    world.grant.maximum =
+        Maximum { executors: Some(4), cores: Some(4), memory_mib: Some(4 * 1408), ..Maximum::default() };
+    world.want(4);
+    world.pass(99, None);
+    (1..=4).for_each(|id| world.run(id));
+    world.pass(99, None);
+    assert_eq!(world.live(), 4);
+    world
+}
+
+#[test]
+fn a_driver_that_asks_for_other_profiles_has_no_more_than_it_was_granted() {
+    let mut world = four_at_work();
+    let other = world.demand.profiles["0"].clone();
+    for profile in ["1", "2", "3"] {
+        world.demand.profiles = [(profile.to_owned(), other.clone())].into();
+        world.pass(99, None);
+        assert_eq!(world.live(), 4, "executors at work are not taken away, and no others made beside them");
+    }
+    // Two are let go: two others may come.
+    for id in [1, 2] {
+        world.demand.registered.remove(&id.to_string());
+        world.fail(id, 0, "Completed");
+    }
+    world.pass(99, None);
+    assert_eq!(world.pods.values().filter(|p| p.profile == "3").count(), 2);
+    assert_eq!(world.live(), 4);
+}
+
+#[test]
+fn a_driver_that_changes_the_size_of_a_profile_has_no_more_than_it_was_granted() {
+    let mut world = four_at_work();
+    // All but one go; the last one has four times the memory that the next ones are to have.
+    for id in [2, 3, 4] {
+        world.demand.registered.remove(&id.to_string());
+        world.fail(id, 0, "Completed");
+    }
+    let profile = world.demand.profiles.get_mut("0").unwrap();
+    (profile.wanted, profile.memory) = (4, "352Mi".to_owned());
+    world.pods.get_mut(&1).unwrap().size.memory_mib = 4 * 1408;
+    world.pass(99, None);
+    assert_eq!(world.live(), 1);
+    // What is on its way counts with the size it was asked for.
+    let mut world = World::new(Some(4), None);
+    world.grant.maximum.memory_mib = Some(4 * 1408);
+    world.want(1);
+    world.demand.profiles.get_mut("0").unwrap().memory = "5632Mi".to_owned();
+    world.pass_without_asking(99, None);
+    world.memory.sizes = [(1, Size { cores: 1, memory_mib: 5632, ..Size::default() })].into();
+    world.want(4);
+    assert!(world.decide().missing.is_empty());
+}
+
+#[test]
+fn devices_of_the_template_count_though_the_driver_does_not_name_them() {
+    let mut world = World::new(Some(10), None);
+    let container =
+        serde_json::json!({"name": "spark", "resources": {"limits": {"nvidia.com/gpu": "2", "memory": "1Gi"}}});
+    world.grant.template = serde_json::from_value(serde_json::json!({"spec": {"containers": [container]}})).unwrap();
+    world.grant.maximum.resources = Some([("nvidia.com/gpu".to_owned(), 5)].into());
+    world.want(10);
+    assert_eq!(world.decide().missing, [("0".to_owned(), 2)]);
+    // Memory and the like are no devices: they have a field of their own.
+    let profile = world.demand.profiles.get_mut("0").unwrap();
+    profile.resources = [("memory".to_owned(), "900Gi".to_owned())].into();
+    assert_eq!(world.decide().missing, [("0".to_owned(), 2)]);
+}
+
+#[test]
+fn a_profile_with_too_many_words_gets_nothing() {
+    let mut world = World::new(None, None);
+    world.want(3);
+    world.demand.profiles.get_mut("0").unwrap().env = (0..20).map(|n| (n.to_string(), "x".repeat(16_000))).collect();
+    let decision = world.decide();
+    assert!(decision.missing.is_empty());
+    let told = decision.notes.iter().find(|n| n.reason == "DemandClamped").unwrap();
+    assert!(told.text.contains("has 312 KiB of environment variables, more than 128 KiB"), "{}", told.text);
+}
+
+#[test]
+fn an_executor_that_ends_well_before_it_registered_has_failed() {
+    let mut world = World::new(None, Some(3));
+    world.want(1);
+    for _ in 0..10 {
+        world.pass(9, None);
+        let ids: Vec<u64> = world.pods.keys().copied().collect();
+        ids.into_iter().for_each(|id| world.fail(id, 0, "Completed"));
+        world.now += seconds(100);
+    }
+    let verdict = world.ledger.verdict.clone().expect("not for ever");
+    assert_eq!(verdict.reason, "ExecutorsKeepFailing");
+    assert!(verdict.message.contains("(exit code 0) before it registered with the driver"), "{}", verdict.message);
+    // One that an operator before this one made may have registered and been let go.
+    let mut world = World::new(None, Some(3));
+    world.want(1);
+    world.pass(9, None);
+    world.forget();
+    world.fail(1, 0, "Completed");
+    world.pass(9, None);
+    assert_eq!((world.ledger.failures.count, world.ledger.failures.row), (0, 0));
+}
+
+#[test]
+fn executors_that_their_node_does_not_let_in_are_tried_again_later_and_elsewhere() {
+    let mut world = World::new(None, None);
+    world.want(1);
+    world.pass(9, None);
+    let mut refusals = 0;
+    while world.ledger.verdict.is_none() {
+        assert!(refusals < 20, "it goes on for ever");
+        if let Some(id) = world.pods.keys().next_back().copied() {
+            let words = Words { reason: "OutOfexample.com/fpga".into(), message: "none is left".into() };
+            world.fail(id, -1, "");
+            let pod = world.pods.get_mut(&id).unwrap();
+            pod.node = Some("full".to_owned());
+            if let State::Ended(end) = &mut pod.state {
+                end.pod = Some(words);
+            }
+            refusals += 1;
+        }
+        world.pass(9, None);
+        world.now += seconds(61);
+        world.pass(9, None);
+    }
+    assert_eq!(world.ledger.verdict.as_ref().unwrap().reason, "NoExecutorStarts");
+    assert_eq!(world.ledger.failures.count, 0, "the application is not to blame");
+    assert!(world.ledger.avoided_nodes.iter().any(|node| node.node == "full"));
+}
+
+#[test]
+fn a_window_longer_than_the_calendar_means_all_failures() {
+    let mut world = World::new(None, Some(1));
+    world.grant.failures.window_seconds = Some(u64::MAX);
+    world.want(1);
+    for id in 1..=2 {
+        world.pass(9, None);
+        world.run(id);
+        world.pass(9, None);
+        world.fail(id, 1, "Error");
+        world.now += seconds(100);
+    }
+    world.pass(9, None);
+    assert!(world.ledger.verdict.is_some());
+}
+
+#[test]
+fn a_pod_that_was_given_up_and_does_not_go_is_looked_at_when_it_should_be_gone() {
+    let mut world = World::new(None, None);
+    world.want(1);
+    world.pass(9, None);
+    world.run(1);
+    world.pass(9, None);
+    world.demand.disconnected = vec!["1".into()];
+    world.pass(9, None);
+    world.now += seconds(10);
+    let lost = world.pods[&1].clone();
+    world.pass(9, None);
+    // Deleted, but its node does not confirm it.
+    let by = world.now + seconds(30);
+    world.pods.insert(1, firesteel_core::allocation::pod::ExecutorPod { leaving_by: Some(by), ..lost });
+    assert_eq!(world.decide().wake, Some(by));
+    world.now += seconds(31);
+    let removal = world.decide().remove;
+    assert!(removal.iter().any(|pod| pod.uid == "uid-1" && pod.at_once), "{removal:?}");
+}
+
+#[test]
+fn ids_that_no_executor_was_made_with_do_not_count_in_its_life() {
+    let mut world = World::new(None, None);
+    world.grant.maximum.lifetime = Some(3);
+    world.want(2);
+    world.ledger.reserved_through = 40;
+    assert!(world.decide().missing.is_empty());
+    world.ledger.unused = 38;
+    assert_eq!(world.decide().missing, [("0".to_owned(), 1)]);
 }
 
 #[test]

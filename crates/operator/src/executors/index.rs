@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use firesteel_api::names;
 use firesteel_core::allocation::pod::{ExecutorPod, State};
+use firesteel_core::allocation::size::Size;
 use firesteel_core::driver_pod::{DriverPod, PodPhase};
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher::Event;
@@ -15,9 +16,6 @@ use tokio::sync::watch;
 
 /// Namespace and `spark.app.id`.
 pub(super) type AppKey = (String, String);
-
-/// The annotation by which kubectl, and we, know the main container of a pod.
-const MAIN_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 
 /// Pods of one application.
 #[derive(Debug, Clone, Default)]
@@ -38,6 +36,8 @@ pub(super) struct AppPods {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Flight {
     pub(super) profile: String,
+    /// What it takes.
+    pub(super) size: Size,
     pub(super) stage: Stage,
 }
 
@@ -155,24 +155,24 @@ impl Index {
     }
 
     /// Notes creations that wait for their turn.
-    pub(super) fn launch(&self, key: &AppKey, executors: &[(u64, String)]) {
+    pub(super) fn launch(&self, key: &AppKey, executors: &[(u64, String)], size: impl Fn(&str) -> Size) {
         let mut apps = lock(&self.apps);
         let entry = apps.entry(key.clone()).or_default();
-        let flight = |profile: &String| Flight { profile: profile.clone(), stage: Stage::Queued };
+        let flight = |profile: &String| Flight { profile: profile.clone(), size: size(profile), stage: Stage::Queued };
         entry.in_flight.extend(executors.iter().map(|(id, profile)| (*id, flight(profile))));
     }
 
-    /// Takes back those creations that still wait for their turn. Says whether there was one.
-    pub(super) fn cancel(&self, key: &AppKey, executors: &[u64]) -> bool {
+    /// Takes back those creations that still wait for their turn. Says how many these were.
+    pub(super) fn cancel(&self, key: &AppKey, executors: &[u64]) -> usize {
         let mut apps = lock(&self.apps);
-        let Some(entry) = apps.get_mut(key) else { return false };
+        let Some(entry) = apps.get_mut(key) else { return 0 };
         let queued = |id: &&u64| entry.in_flight.get(id).is_some_and(|flight| flight.stage == Stage::Queued);
         let queued: Vec<u64> = executors.iter().filter(queued).copied().collect();
         for id in &queued {
             entry.in_flight.remove(id);
             entry.claims_in_flight.remove(id);
         }
-        !queued.is_empty()
+        queued.len()
     }
 
     /// Notes that the API server is about to be asked for an executor. False: it was taken back.
@@ -209,10 +209,12 @@ impl Index {
         }
     }
 
-    /// Executors of all applications that were asked for and do not run yet.
-    pub(super) fn pending(&self) -> usize {
+    /// Executors that were asked for and do not run yet: of all applications, and of this one.
+    pub(super) fn pending(&self, own: &AppKey) -> (usize, usize) {
         let waits = |pod: &&ExecutorPod| pod.is_live() && matches!(pod.state, State::Pending { .. });
-        lock(&self.apps).values().map(|app| app.in_flight.len() + app.executors.values().filter(waits).count()).sum()
+        let count = |app: &AppPods| app.in_flight.len() + app.executors.values().filter(waits).count();
+        let apps = lock(&self.apps);
+        (apps.values().map(count).sum(), apps.get(own).map_or(0, count))
     }
 
     /// How many live members each set has, by the set's uid.
@@ -248,7 +250,9 @@ fn put(app: &mut AppPods, pod: &Pod) {
         return;
     }
     let annotations = pod.metadata.annotations.as_ref();
-    let container = annotations.and_then(|a| a.get(MAIN_CONTAINER)).map_or(names::EXECUTOR_CONTAINER, String::as_str);
+    let container = annotations
+        .and_then(|a| a.get(names::ANNOTATION_DEFAULT_CONTAINER))
+        .map_or(names::EXECUTOR_CONTAINER, String::as_str);
     if let Some(executor) = ExecutorPod::read(pod, container) {
         if let Some(id) = executor.id {
             app.in_flight.remove(&id);
@@ -323,25 +327,25 @@ mod tests {
     fn a_creation_counts_until_its_pod_is_seen_even_if_it_is_gone_by_then() {
         let index = Index::default();
         let key = ("n".to_owned(), "spark-1".to_owned());
-        index.launch(&key, &[(1, "0".to_owned()), (2, "0".to_owned()), (3, "0".to_owned())]);
+        index.launch(&key, &[(1, "0".to_owned()), (2, "0".to_owned()), (3, "0".to_owned())], |_| Size::default());
         index.apply(Event::Apply(pod(1, "Pending")));
         index.apply(Event::Delete(pod(2, "Pending")));
         assert_eq!(index.of(&key).in_flight.into_keys().collect::<Vec<_>>(), [3]);
-        assert_eq!(index.pending(), 2);
+        assert_eq!(index.pending(&key), (2, 2));
         // A new list does not know of what was asked for a moment ago.
         index.apply(Event::Init);
         index.apply(Event::InitDone);
         assert_eq!(index.of(&key).in_flight.len(), 1);
         assert!(index.of(&key).executors.is_empty());
         index.abandon(&key, 3);
-        assert_eq!(index.pending(), 0);
+        assert_eq!(index.pending(&(String::new(), String::new())), (0, 0));
     }
 
     #[test]
     fn a_creation_that_was_answered_before_a_list_that_does_not_have_it_is_gone() {
         let index = Index::default();
         let key = ("n".to_owned(), "spark-1".to_owned());
-        index.launch(&key, &[(1, "0".to_owned()), (2, "0".to_owned()), (3, "0".to_owned())]);
+        index.launch(&key, &[(1, "0".to_owned()), (2, "0".to_owned()), (3, "0".to_owned())], |_| Size::default());
         index.apply(Event::Apply(pod(9, "Running")));
         for id in 1..=3 {
             assert!(index.ask(&key, id));
@@ -359,11 +363,11 @@ mod tests {
     fn only_a_creation_that_waits_for_its_turn_can_be_taken_back() {
         let index = Index::default();
         let key = ("n".to_owned(), "spark-1".to_owned());
-        index.launch(&key, &[(1, "0".to_owned()), (2, "0".to_owned())]);
+        index.launch(&key, &[(1, "0".to_owned()), (2, "0".to_owned())], |_| Size::default());
         assert!(index.ask(&key, 1));
-        assert!(index.cancel(&key, &[1, 2, 3]));
+        assert_eq!(index.cancel(&key, &[1, 2, 3]), 1);
         assert!(!index.ask(&key, 2), "it was taken back");
-        assert!(!index.cancel(&key, &[1, 2]));
+        assert_eq!(index.cancel(&key, &[1, 2]), 0);
         assert_eq!(index.of(&key).in_flight.into_keys().collect::<Vec<_>>(), [1]);
     }
 }

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 use firesteel_api::executors::{ExecutorGrantStatus, ExecutorLedgerStatus, Strategy};
 use firesteel_api::{ExecutorGrant, names};
 use firesteel_core::allocation::sets::{ExecutorSet, identify};
+use firesteel_core::allocation::size::Size;
 use firesteel_core::allocation::{self, Decision, Driver, Memory, Note, Sight, nodes};
 use firesteel_core::driver_pod::DriverPod;
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
@@ -31,6 +32,8 @@ const DELETE_AGAIN: Duration = Duration::from_secs(10);
 
 /// How soon to look again while the sets are being listed for the first time.
 const NOT_LISTED: Duration = Duration::from_millis(200);
+/// How long after the end of a wait the next refusal is one more in a row.
+const FORGIVEN: SignedDuration = SignedDuration::from_secs(60);
 
 /// What is kept of one application between passes.
 #[derive(Debug, Default)]
@@ -45,6 +48,8 @@ pub(super) struct State {
     sent: HashMap<(String, bool), Instant>,
     /// What only sets need.
     sets: sets::Written,
+    /// Ids that no executor was made with and that the ledger does not count as such yet.
+    unused: u64,
     over: bool,
 }
 
@@ -119,10 +124,15 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
     state.memory.in_flight = pods.in_flight.iter().map(|(id, flight)| (*id, flight.profile.clone())).collect();
     state.memory.queued = pods.in_flight.iter().filter(|(_, f)| f.stage == Stage::Queued).map(|(id, _)| *id).collect();
     state.memory.observe(demand, &executors, now);
+    state.memory.sizes = pods.in_flight.iter().map(|(id, flight)| (*id, flight.size.clone())).collect();
+    let mut known_now = old.clone();
+    if grant.spec.maximum.lifetime.is_some() {
+        known_now.unused += state.unused;
+    }
     let sight = Sight {
         grant: &grant.spec,
         demand,
-        ledger: &old,
+        ledger: &known_now,
         driver,
         pods: &executors,
         sets: &seen,
@@ -130,11 +140,11 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
         now,
     };
     let mut decision = allocation::step(&sight);
-    let again = hold(&mut decision, &mut state, now);
+    let mut again = hold(&mut decision, &mut state, now);
 
     let asked: u32 = decision.missing.iter().map(|(_, n)| n).sum();
     // Room is counted over all pods of all applications: only for those that ask for some.
-    let room = if asked == 0 { 0 } else { allocator.shared.room() };
+    let room = if asked == 0 { 0 } else { allocator.shared.room(&key) };
     let (slots, retry) = allocator.shared.budget.take(&key, asked, room, Instant::now());
     let made = match grant.spec.strategy {
         Strategy::Pods => allocation::reserve(&mut decision.ledger, &decision.missing, slots),
@@ -147,12 +157,15 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
     state.ledger.reserve(decision.ledger.reserved_through);
     if later.is_none() {
         state.ledger.write(&allocator.client, grant, &decision.ledger).await?;
+        state.unused = 0;
         let fresh = decision.ledger.losses.iter().filter(|loss| loss.seq > old.loss_seq);
         fresh.for_each(|loss| allocator.shared.metrics.executor_lost(&key.0, loss.cause));
     }
     allocator.index.forget(&key, &pods.departed);
-    if allocator.index.cancel(&key, &decision.cancel) {
-        // Some that it counts were never made.
+    let cancelled = allocator.index.cancel(&key, &decision.cancel);
+    state.unused += u64::try_from(cancelled).unwrap_or_default();
+    if cancelled > 0 || decision.ledger.failures.row > old.failures.row {
+        // Some that it counts were never made, or one of them is why an executor failed.
         state.claims = None;
     }
     let retry = retry.into_iter().chain(later).min();
@@ -160,13 +173,18 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
     let claims = claims(grant, allocator, &mut state, &pods, &decision).await?;
     if grant.spec.strategy != Strategy::Pods {
         sets::mark_members(&allocator.client, &key.0, &mut state.sets, &decision.marks).await?;
-        let (driver, written) = (pods.driver.as_ref(), &mut state.sets);
         let nodes = nodes::avoided(&decision.ledger.avoided_nodes, now);
-        let refusal =
-            allocator.sets.carry_out(&allocator.client, grant, driver, &decision.sizes, &nodes, &known, written);
-        if let Err(refusal) = refusal.await {
-            refused(grant, allocator, &mut state, refusal).await;
-            return Ok(Action::requeue(Duration::from_millis(50)));
+        // What was refused is not asked again before its time.
+        let held = state.hold.as_ref().map(|hold| hold.until).filter(|until| *until > now && !decision.over);
+        if let Some(until) = held {
+            again = again.into_iter().chain([until]).min();
+        } else {
+            let (client, driver, written) = (&allocator.client, pods.driver.as_ref(), &mut state.sets);
+            let outcome = allocator.sets.carry_out(client, grant, driver, &decision.sizes, &nodes, &known, written);
+            if let Err(refusal) = outcome.await {
+                refused(grant, allocator, &mut state, refusal).await;
+                again = again.into_iter().chain(state.hold.as_ref().map(|hold| hold.until)).min();
+            }
         }
     }
     remove(grant, allocator, &mut state, &pods, &mut decision).await?;
@@ -175,8 +193,10 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
     }
     if decision.over && !state.over {
         writes::remove_claims(&allocator.client, &key.0, &grant.spec).await?;
-        state.over = true;
+        state.claims = None;
     }
+    // A driver may stop and, with a second SparkContext, begin again.
+    state.over = decision.over;
     Ok(wake(decision.wake, again, retry, now))
 }
 
@@ -301,13 +321,15 @@ fn create(
     mut free: BTreeSet<String>,
     now: Timestamp,
 ) {
-    allocator.index.launch(key, &made);
-    let decided = Instant::now();
-    let avoided = state.ledger.status().map(|l| nodes::avoided(&l.avoided_nodes, now)).unwrap_or_default();
     let unset = BTreeMap::new();
     let profiles = grant.status.as_ref().map_or(&unset, |s| &s.profiles);
+    let size = |profile: &str| profiles.get(profile).map(|demand| Size::of(&grant.spec, profile, demand));
+    allocator.index.launch(key, &made, |profile| size(profile).unwrap_or_default());
+    let decided = Instant::now();
+    let avoided = state.ledger.status().map(|l| nodes::avoided(&l.avoided_nodes, now)).unwrap_or_default();
     for (id, profile) in made {
         let Some(demand) = profiles.get(&profile) else { continue };
+        state.memory.make(id);
         let creation = Creation::plan(grant, driver, id, &profile, demand, &avoided, &mut free);
         if !creation.claim_names.is_empty() {
             allocator.index.claim(key, id, creation.claim_names.clone());
@@ -331,6 +353,7 @@ fn create(
                 let mut state = state.lock().await;
                 // Whether its claims were made is not known.
                 state.claims = None;
+                state.unused += 1;
                 refused(&grant, &allocator, &mut state, refusal).await;
                 allocator.poke(App::new(&grant.name_any()).within(&key.0));
             }
@@ -343,7 +366,9 @@ fn create(
 async fn refused(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>, state: &mut State, refusal: Refusal) {
     let now = Timestamp::now();
     let fresh = state.hold.as_ref().is_none_or(|hold| hold.until <= now);
-    let row = state.hold.as_ref().map_or(0, |hold| hold.row);
+    // What was long ago is another matter.
+    let recent = state.hold.as_ref().filter(|hold| now.duration_since(hold.until) < FORGIVEN);
+    let row = recent.map_or(0, |hold| hold.row);
     let (reason, why, wait) = match refusal {
         Refusal::Later { why, retry_after } => {
             allocator.shared.budget.slow_down(retry_after, Instant::now());
@@ -364,7 +389,7 @@ async fn refused(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>, state: 
         }
     };
     if fresh {
-        let until = now + k8s_openapi::jiff::SignedDuration::try_from(wait).unwrap_or_default();
+        let until = now + SignedDuration::try_from(wait).unwrap_or_default();
         let note = Note { warning: true, reason, text: why.clone() };
         state.hold = Some(Hold { until, reason, why, row: row + 1 });
         let driver = state.ledger.status().and_then(|ledger| ledger.driver_uid.as_deref());

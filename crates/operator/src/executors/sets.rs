@@ -12,6 +12,7 @@ use firesteel_api::executors::{ExecutorGrantSpec, ProfileDemand, Strategy};
 use firesteel_api::{ExecutorGrant, names};
 use firesteel_core::allocation::nodes;
 use firesteel_core::allocation::sets::{ExecutorSet, Mark, name};
+use firesteel_core::allocation::size::Size;
 use firesteel_core::driver_pod::DriverPod;
 use firesteel_core::identity::digest;
 use firesteel_spark::executor;
@@ -191,17 +192,18 @@ impl Sets {
         Some(lock(&self.apps).get(key).into_iter().flat_map(BTreeMap::values).filter(ours).cloned().collect())
     }
 
-    /// Pods that sets have yet to make.
-    pub(super) fn unmade(&self, index: &Index) -> usize {
+    /// Pods that sets have yet to make: of all applications, and of this one.
+    pub(super) fn unmade(&self, index: &Index, own: &AppKey) -> (usize, usize) {
         let apps = lock(&self.apps);
         if apps.is_empty() {
-            return 0;
+            return (0, 0);
         }
         let made = index.members();
         let missing = |known: &Known| {
             (known.set.replicas as usize).saturating_sub(made.get(&known.set.uid).copied().unwrap_or_default())
         };
-        apps.values().flat_map(BTreeMap::values).map(missing).sum()
+        let own = apps.get(own).into_iter().flat_map(BTreeMap::values).map(missing).sum();
+        (apps.values().flat_map(BTreeMap::values).map(missing).sum(), own)
     }
 
     /// Makes the sets what they are to be: `sizes` by profile, and none besides.
@@ -358,6 +360,8 @@ struct SetPlan {
     /// The uid of the driver pod.
     owner: String,
     hash: String,
+    /// What each of its executors takes.
+    size: Size,
     template: Value,
     object: Value,
 }
@@ -389,10 +393,11 @@ impl SetPlan {
         let hash = digest(&json!([template, claims]));
         let name = name(spec.strategy, &spec.app_id, profile);
         let kind = if stateful { "StatefulSet" } else { "ReplicaSet" };
+        let size = Size::of(spec, profile, demand);
         let mut object = json!({
             "apiVersion": "apps/v1", "kind": kind,
             "metadata": {
-                "name": name, "labels": all, "annotations": {names::ANNOTATION_PLAN: hash},
+                "name": name, "labels": all, "annotations": {names::ANNOTATION_PLAN: hash, names::ANNOTATION_SIZE: json!(size).to_string()},
                 "ownerReferences": [owner(driver)],
             },
             "spec": {"selector": {"matchLabels": labels}, "template": template},
@@ -407,7 +412,7 @@ impl SetPlan {
                 spec["persistentVolumeClaimRetentionPolicy"] = json!({"whenDeleted": "Delete", "whenScaled": "Retain"});
             }
         }
-        SetPlan { kind, name, owner: driver.uid.clone(), hash, template, object }
+        SetPlan { kind, name, owner: driver.uid.clone(), hash, size, template, object }
     }
 
     fn object(&self, size: u32) -> Value {
@@ -418,15 +423,20 @@ impl SetPlan {
 
     /// What has to change in a set; `None` if nothing has to.
     fn patch(&self, found: &Known, size: u32, edited: bool) -> Option<Patch<Value>> {
-        if found.plan.as_deref() == Some(self.hash.as_str()) && !edited {
+        let same = found.plan.as_deref() == Some(self.hash.as_str()) && !edited;
+        // Its members would be replaced by others of another size, beside those that stay: it has to be gone first.
+        let another = found.set.replicas > 0 && found.set.size.as_ref().is_some_and(|size| *size != self.size);
+        if same || another {
             return (found.set.replicas != size).then(|| Patch::Merge(json!({"spec": {"replicas": size}})));
         }
-        let plan = names::ANNOTATION_PLAN.replace('~', "~0").replace('/', "~1");
+        let pointer = |name: &str| name.replace('~', "~0").replace('/', "~1");
+        let (plan, size_) = (pointer(names::ANNOTATION_PLAN), pointer(names::ANNOTATION_SIZE));
         // As a whole: what the old template had and this one has not must go.
         let changes = json!([
             {"op": "add", "path": "/spec/replicas", "value": size},
             {"op": "replace", "path": "/spec/template", "value": self.template},
             {"op": "add", "path": format!("/metadata/annotations/{plan}"), "value": self.hash},
+            {"op": "add", "path": format!("/metadata/annotations/{size_}"), "value": json!(self.size).to_string()},
         ]);
         serde_json::from_value(changes).ok().map(Patch::Json)
     }

@@ -8,6 +8,7 @@ use firesteel_api::{ExecutorGrant, ExecutorLedger, names};
 use firesteel_core::allocation::{Decision, Removal, nodes};
 use firesteel_core::driver_pod::DriverPod;
 use firesteel_spark::executor::{self, Profile};
+use firesteel_spark::value::Quantity;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -23,6 +24,8 @@ use crate::writes::{delete, merge_patch};
 const PARALLEL: usize = 16;
 /// So few pods are deleted one by one even at the end of an application.
 const FEW: usize = 3;
+/// How often a creation is sent that is not answered.
+const ATTEMPTS: u32 = 3;
 
 /// The ledger of a grant and its version, if there is one.
 pub(super) async fn read_ledger(
@@ -124,12 +127,13 @@ async fn remove_pod(api: Api<Pod>, Removal { name, uid, at_once }: Removal) -> R
     delete(&api, &name, Some(uid), at_once).await.during(|| format!("delete pod {name}"))
 }
 
-/// The claims of an application that exist.
+/// The claims of an application that exist and are not about to go.
 pub(super) async fn list_claims(client: &Client, grant: &ExecutorGrant) -> Result<BTreeSet<String>, Error> {
     let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &grant.namespace().unwrap_or_default());
     let list = ListParams::default().labels(&selector(&grant.spec.app_id));
     let found = api.list_metadata(&list).await.during(|| "list volume claims".to_owned())?;
-    Ok(found.items.iter().map(ResourceExt::name_any).collect())
+    let lasting = found.items.iter().filter(|claim| claim.metadata.deletion_timestamp.is_none());
+    Ok(lasting.map(ResourceExt::name_any).collect())
 }
 
 /// Deletes the claims of an application that ended.
@@ -202,12 +206,17 @@ pub(super) fn profile_of(profile: &str, demand: &ProfileDemand) -> Profile {
     Profile {
         id: profile.parse().unwrap_or_default(),
         cores: demand.cores,
-        cpu: demand.cpu.clone().unwrap_or_else(|| demand.cores.to_string()),
+        // One that is no quantity would leave the template's.
+        cpu: demand.cpu.clone().filter(|cpu| is_amount(cpu)).unwrap_or_else(|| demand.cores.max(1).to_string()),
         cpu_limit: demand.cpu_limit.clone(),
         memory: demand.memory.clone(),
         resources: demand.resources.clone(),
         env: demand.env.clone(),
     }
+}
+
+fn is_amount(text: &str) -> bool {
+    text.parse::<Quantity>().is_ok_and(|amount| amount > Quantity::ZERO)
 }
 
 /// The driver as the owner of what is made for it.
@@ -230,7 +239,7 @@ pub(super) fn mark(meta: &mut ObjectMeta, spec: &ExecutorGrantSpec) {
     labels.insert(names::LABEL_ROLE.to_owned(), "executor".to_owned());
     if spec.container != names::EXECUTOR_CONTAINER {
         let annotations = meta.annotations.get_or_insert_default();
-        annotations.insert("kubectl.kubernetes.io/default-container".to_owned(), spec.container.clone());
+        annotations.insert(names::ANNOTATION_DEFAULT_CONTAINER.to_owned(), spec.container.clone());
     }
 }
 
@@ -247,10 +256,19 @@ async fn post<K>(api: &Api<K>, object: &K) -> Result<(), Refusal>
 where
     K: Resource<DynamicType = ()> + Clone + serde::Serialize + serde::de::DeserializeOwned + std::fmt::Debug,
 {
-    match api.create(&PostParams::default(), object).await {
-        Ok(_) => Ok(()),
-        Err(error) if class(&error) == Class::Exists => Ok(()),
-        Err(error) => Err(Refusal::of(&error, &format!("{} {}", K::kind(&()), object.name_any()))),
+    let mut attempt = 1;
+    loop {
+        match api.create(&PostParams::default(), object).await {
+            Ok(_) => return Ok(()),
+            Err(error) if class(&error) == Class::Exists => return Ok(()),
+            // No answer: it may have been made. Under another id there would be two.
+            Err(error) if attempt < ATTEMPTS && !matches!(error, kube::Error::Api(_)) => {
+                tracing::debug!(%error, attempt, "a creation has an unknown fate and is tried again");
+                tokio::time::sleep(Duration::from_millis(200) * attempt).await;
+                attempt += 1;
+            }
+            Err(error) => return Err(Refusal::of(&error, &format!("{} {}", K::kind(&()), object.name_any()))),
+        }
     }
 }
 
@@ -259,9 +277,12 @@ impl Refusal {
     pub(super) fn of(error: &kube::Error, what: &str) -> Self {
         let why = format!("{what}: {}", words(error));
         match class(error) {
-            Class::Refused if why.contains("exceeded quota") => Refusal::Quota(why),
-            Class::Refused | Class::Missing | Class::Conflict | Class::Exists => Refusal::Final(why),
-            Class::Transient => {
+            Class::Refused if why.contains("exceeded quota") || why.contains("status unknown for quota") => {
+                Refusal::Quota(why)
+            }
+            Class::Refused | Class::Missing | Class::Exists => Refusal::Final(why),
+            // Of a creation: two that count against the same quota met.
+            Class::Conflict | Class::Transient => {
                 let retry_after = match error {
                     kube::Error::Api(status) => {
                         status.details.as_ref().map(|d| d.retry_after_seconds).filter(|s| *s > 0)

@@ -273,6 +273,17 @@ fn a_hostile_driver_gets_no_more_than_it_was_granted() {
         // Bigger executors: fewer of them.
         s.publish(&json!({"profiles": {"0": {"memory": "3Gi"}}})).await;
         s.until_executors(&[1]).await;
+        // Another profile, beside an executor that it says is still at work.
+        s.register(1).await;
+        s.publish(&json!({"profiles": {
+            "0": {"wanted": 0, "memory": "1408Mi"},
+            "1": {"wanted": 4, "cores": 1, "cpu": "1", "memory": "1408Mi", "resources": {"memory": "900Gi"}}}}))
+            .await;
+        let pods = s.until_executors(&[1, 5, 6, 7]).await;
+        let limits = pods[&5].spec.clone().unwrap().containers[0].resources.clone().unwrap().limits.unwrap();
+        assert_eq!(limits["memory"].0, "1408Mi");
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        s.until_executors(&[1, 5, 6, 7]).await;
 
         // After its pod ended, nothing it says counts.
         s.f.end_driver(APP, 1).await;

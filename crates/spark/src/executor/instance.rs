@@ -43,13 +43,15 @@ pub(super) fn default_profile(draft: &Draft<'_>) -> Result<Profile, PlanError> {
         |list: Option<&BTreeMap<String, Quantity>>, name: &str| list.and_then(|l| l.get(name)).map(|q| q.0.clone());
     let requests = resources.and_then(|r| r.requests.as_ref());
     let limits = resources.and_then(|r| r.limits.as_ref());
+    let devices = limits.into_iter().flatten().filter(|(name, _)| name.contains('/'));
     Ok(Profile {
         id: DEFAULT_PROFILE,
         cores: u32::try_from(resources::cores(draft)?).unwrap_or_default(),
         cpu: quantity(requests, "cpu").unwrap_or_default(),
         cpu_limit: quantity(limits, "cpu"),
         memory: format!("{}Mi", basic::memory(draft)?),
-        resources: resources::devices(&draft.conf, draft.role)?.into_iter().map(|(name, q)| (name, q.0)).collect(),
+        // Those of the settings are among them, and those of the template.
+        resources: devices.map(|(name, q)| (name.clone(), q.0.clone())).collect(),
         env: BTreeMap::new(),
     })
 }
@@ -149,7 +151,9 @@ fn size(container: &mut Container, profile: &Profile) {
     let limits = resources.limits.get_or_insert_default();
     limits.extend(memory);
     limits.extend(profile.cpu_limit.as_ref().and_then(quantity).map(|cpu| ("cpu".to_owned(), cpu)));
-    limits.extend(profile.resources.iter().map(|(name, amount)| (name.clone(), Quantity(amount.clone()))));
+    // Devices; sizes have fields of their own.
+    let devices = profile.resources.iter().filter(|(name, _)| name.contains('/'));
+    limits.extend(devices.map(|(name, amount)| (name.clone(), Quantity(amount.clone()))));
 }
 
 /// The driver's literal values win over the template's; what the template takes from elsewhere (fields, Secrets) stays.

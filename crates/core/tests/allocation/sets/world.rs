@@ -126,6 +126,7 @@ impl World {
                     name: "set".into(),
                     uid: format!("set-{}", self.sets_made),
                     replicas: size,
+                    size: None,
                     leaving: false,
                     trouble: None,
                 });

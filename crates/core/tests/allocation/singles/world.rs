@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 use firesteel_api::executors::Strategy;
 use firesteel_core::allocation::pod::{End, ExecutorPod, State};
+use firesteel_core::allocation::size::Size;
 use firesteel_core::allocation::{Decision, Memory, reserve};
 use k8s_openapi::jiff::Timestamp;
 
@@ -68,7 +69,9 @@ impl World {
         for _ in 0..count {
             let Some((id, profile)) = self.queue.pop_first() else { return };
             assert!(self.used.insert(id), "id {id} is used twice");
-            self.pods.insert(id, pending(id, &profile, self.app.now));
+            let demand = self.demand.profiles.get(&profile);
+            let size = demand.map(|demand| Size::of(&self.grant, &profile, demand)).unwrap_or_default();
+            self.pods.insert(id, ExecutorPod { size, ..pending(id, &profile, self.app.now) });
             if !shown {
                 self.unseen.insert(id);
             }
@@ -101,6 +104,7 @@ impl World {
                 self.pods.retain(|_, pod| pod.uid != removal.uid);
             }
         }
+        made.iter().for_each(|(id, _)| self.app.memory.make(*id));
         self.queue.extend(made);
         if dies.is_some() {
             while !self.queue.is_empty() && life.writes() {

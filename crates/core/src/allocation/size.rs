@@ -1,0 +1,151 @@
+//! How much an executor takes, and how much all of an application may take together.
+
+use std::collections::BTreeMap;
+
+use firesteel_api::executors::{ExecutorGrantSpec, Maximum, ProfileDemand};
+use firesteel_api::names;
+use firesteel_spark::value::Quantity;
+use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
+
+/// Only this profile has the devices that the template has.
+const DEFAULT_PROFILE: &str = "0";
+
+/// What one executor takes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Size {
+    pub cores: u64,
+    pub memory_mib: u64,
+    /// Devices, such as `nvidia.com/gpu`.
+    pub named: BTreeMap<String, u64>,
+}
+
+impl Size {
+    /// What an executor of a profile takes. The driver is not trusted to name the devices that the template has.
+    pub fn of(grant: &ExecutorGrantSpec, profile: &str, demand: &ProfileDemand) -> Self {
+        let size = Size::of_demand(demand);
+        if profile != DEFAULT_PROFILE {
+            return size;
+        }
+        size.with_devices_of(&Size::of_pod(grant.template.spec.as_ref(), &grant.container))
+    }
+
+    /// What a driver says of a profile.
+    fn of_demand(demand: &ProfileDemand) -> Self {
+        let requested = demand.cpu.as_deref().map_or(0, whole);
+        let devices = demand.resources.iter().filter(|(name, _)| is_device(name));
+        Size {
+            cores: u64::from(demand.cores).max(requested).max(1),
+            memory_mib: mebibytes(&demand.memory),
+            named: devices.map(|(name, amount)| (name.clone(), whole(amount))).filter(|(_, n)| *n > 0).collect(),
+        }
+    }
+
+    /// What a pod takes for the container that Spark runs in.
+    pub fn of_pod(spec: Option<&PodSpec>, container: &str) -> Self {
+        let spark = spec.and_then(|spec| spec.containers.iter().find(|each| each.name == container));
+        spark.map(Size::of_container).unwrap_or_default()
+    }
+
+    /// What the pods of a set take: as was written when it was made.
+    pub fn of_set(meta: &ObjectMeta) -> Option<Self> {
+        serde_json::from_str(meta.annotations.as_ref()?.get(names::ANNOTATION_SIZE)?).ok()
+    }
+
+    fn of_container(container: &Container) -> Self {
+        let none = BTreeMap::new();
+        let resources = container.resources.as_ref();
+        let requests = resources.and_then(|r| r.requests.as_ref()).unwrap_or(&none);
+        let limits = resources.and_then(|r| r.limits.as_ref()).unwrap_or(&none);
+        let amount =
+            |list: &BTreeMap<String, Amount>, name: &str, unit| list.get(name).map_or(0, |q| units(&q.0, unit));
+        let devices = limits.iter().filter(|(name, _)| is_device(name));
+        Size {
+            cores: amount(requests, "cpu", 1).max(1),
+            memory_mib: amount(limits, "memory", MIB).max(amount(requests, "memory", MIB)),
+            named: devices.map(|(name, q)| (name.clone(), whole(&q.0))).filter(|(_, n)| *n > 0).collect(),
+        }
+    }
+
+    /// The same with at least these devices.
+    fn with_devices_of(mut self, other: &Size) -> Self {
+        for (name, amount) in &other.named {
+            let own = self.named.entry(name.clone()).or_default();
+            *own = (*own).max(*amount);
+        }
+        self
+    }
+}
+
+/// What is left of a maximum.
+#[derive(Debug, Clone)]
+pub struct Allowance {
+    executors: u64,
+    cores: u64,
+    memory_mib: u64,
+    /// Absent: any number of any device.
+    named: Option<BTreeMap<String, u64>>,
+}
+
+impl Allowance {
+    pub fn of(maximum: &Maximum) -> Self {
+        Allowance {
+            executors: maximum.executors.map_or(u64::MAX, u64::from),
+            cores: maximum.cores.unwrap_or(u64::MAX),
+            memory_mib: maximum.memory_mib.unwrap_or(u64::MAX),
+            named: maximum.resources.clone(),
+        }
+    }
+
+    /// How many executors of a size still fit.
+    pub fn fits(&self, size: &Size) -> u32 {
+        let share = |left: u64, each: u64| left.checked_div(each).unwrap_or(u64::MAX);
+        let named = self.named.iter().flat_map(|left| {
+            size.named.iter().map(move |(name, each)| share(left.get(name).copied().unwrap_or_default(), *each))
+        });
+        let most = self.executors.min(share(self.cores, size.cores)).min(share(self.memory_mib, size.memory_mib));
+        u32::try_from(named.fold(most, u64::min)).unwrap_or(u32::MAX)
+    }
+
+    /// So many of a size are there.
+    pub fn take(&mut self, size: &Size, count: u32) {
+        let count = u64::from(count);
+        let less = |left: &mut u64, each: u64| {
+            if *left != u64::MAX {
+                *left = left.saturating_sub(each.saturating_mul(count));
+            }
+        };
+        less(&mut self.executors, 1);
+        less(&mut self.cores, size.cores);
+        less(&mut self.memory_mib, size.memory_mib);
+        for (name, each) in &size.named {
+            if let Some(left) = self.named.as_mut().and_then(|left| left.get_mut(name)) {
+                *left = left.saturating_sub(each.saturating_mul(count));
+            }
+        }
+    }
+}
+
+const MIB: u32 = 1 << 20;
+
+/// Whether a resource is a device, as opposed to memory, CPU and the like.
+fn is_device(name: &str) -> bool {
+    name.contains('/')
+}
+
+/// A memory quantity in MiB, rounded up; 0 if it is none.
+pub(crate) fn mebibytes(text: &str) -> u64 {
+    units(text, MIB)
+}
+
+/// A quantity as a whole number, rounded up; 0 if it is none.
+pub(crate) fn whole(text: &str) -> u64 {
+    units(text, 1)
+}
+
+fn units(text: &str, unit: u32) -> u64 {
+    text.parse::<Quantity>().map_or(0, |quantity| u64::try_from(quantity.in_units_of(unit)).unwrap_or_default())
+}
