@@ -9,7 +9,7 @@ use firesteel_api::{ExecutorGrant, ExecutorLedger, policy};
 use firesteel_operator::Options;
 use firesteel_operator::executors::ExecutorOptions;
 use firesteel_testenv::TestEnv;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod, ResourceQuota, ServiceAccount};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, ResourceQuota, ServiceAccount};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -438,6 +438,42 @@ fn a_ledger_that_is_lost_goes_on_with_the_numbers_that_the_driver_knows() {
         s.ledgers.delete(GRANT, &DeleteParams::default()).await.unwrap();
         s.f.start_operator();
         lost(&s, 1002 + 1000 + 1).await;
+    });
+}
+
+#[test]
+fn a_second_spark_context_gets_claims_of_its_own() {
+    block_on(async {
+        let volume = "spark.kubernetes.executor.volumes.persistentVolumeClaim.data";
+        let conf = json!({"sparkConf": {
+            "spark.kubernetes.allocation.pods.allocator": "firesteel", format!("{volume}.mount.path"): "/data",
+            format!("{volume}.options.claimName"): "OnDemand", format!("{volume}.options.sizeLimit"): "1Gi",
+            format!("{volume}.options.storageClass"): "none"}});
+        let Some(s) = Stage::new("again", &conf).await else { return };
+        let claims: Api<PersistentVolumeClaim> = Api::namespaced(s.f.client.clone(), s.f.namespace.name());
+        let names = async || -> Vec<String> {
+            let mut found = claims.list(&ListParams::default()).await.unwrap().items;
+            found.retain(|claim| claim.metadata.deletion_timestamp.is_none());
+            found.into_iter().map(|claim| claim.name_any()).collect()
+        };
+        s.want(1).await;
+        s.until_executors(&[1]).await;
+        assert_eq!(names().await.len(), 1);
+        s.publish(&json!({"stopped": true})).await;
+        s.until_executors(&[]).await;
+        s.ledger("stopped", |l| l.conditions.iter().any(|c| c.reason == "Stopped")).await;
+        s.publish(&json!({"stopped": false})).await;
+        let pods = s.until_executors(&[2]).await;
+        let volumes = pods[&2].spec.clone().unwrap().volumes.unwrap();
+        let used = volumes.iter().find_map(|v| v.persistent_volume_claim.as_ref()).unwrap().claim_name.clone();
+        assert_eq!(names().await, [used], "it is there, and that of the first one is not");
+        // And these go, too.
+        s.publish(&json!({"stopped": true})).await;
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while !names().await.is_empty() {
+            assert!(tokio::time::Instant::now() < deadline, "claims stay: {:?}", names().await);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
     });
 }
 
