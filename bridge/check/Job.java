@@ -1,15 +1,23 @@
 import java.io.BufferedReader;
 import java.io.File;
 import java.io.InputStreamReader;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 import org.apache.spark.SparkConf;
 import org.apache.spark.TaskContext;
+import org.apache.spark.api.java.JavaFutureAction;
 import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.resource.ExecutorResourceRequests;
+import org.apache.spark.resource.ResourceProfile;
+import org.apache.spark.resource.ResourceProfileBuilder;
+import org.apache.spark.resource.TaskResourceRequests;
 import scala.collection.immutable.Map$;
 
 /** A Spark application that does what it is told, line by line on its standard input, and answers with lines "JOB ...". */
 public class Job {
     private static JavaSparkContext context;
+    private static int made;
 
     public static void main(String[] arguments) throws Exception {
         context = new JavaSparkContext(new SparkConf());
@@ -54,6 +62,22 @@ public class Job {
             case "kill":
                 say("killed " + context.sc().killExecutor(words[1]));
                 break;
+            case "profiles":
+                // So many new profiles, each wanted for a moment.
+                List<ResourceProfile> profiles = new ArrayList<>();
+                for (int i = 0; i < Integer.parseInt(words[1]); i++) {
+                    ExecutorResourceRequests size = new ExecutorResourceRequests().memory(600 + made++ + "m").cores(1);
+                    profiles.add(new ResourceProfileBuilder().require(size).require(new TaskResourceRequests().cpus(1)).build());
+                }
+                wantBriefly(profiles);
+                say("profiles");
+                break;
+            case "vendorless":
+                ExecutorResourceRequests gpu = new ExecutorResourceRequests().cores(1).resource("gpu", 1, "", "");
+                TaskResourceRequests task = new TaskResourceRequests().cpus(1).resource("gpu", 1);
+                wantBriefly(Arrays.asList(new ResourceProfileBuilder().require(gpu).require(task).build()));
+                say("vendorless");
+                break;
             case "again":
                 context.stop();
                 context = new JavaSparkContext(new SparkConf());
@@ -65,6 +89,18 @@ public class Job {
                 break;
             default:
                 say("does not know " + words[0]);
+        }
+    }
+
+    /** Long enough for Spark to ask for executors, which it does after a second. */
+    private static void wantBriefly(List<ResourceProfile> profiles) throws Exception {
+        List<JavaFutureAction<Long>> jobs = new ArrayList<>();
+        for (ResourceProfile profile : profiles) {
+            jobs.add(context.parallelize(Arrays.asList(1, 2), 1).withResources(profile).countAsync());
+        }
+        Thread.sleep(3000);
+        for (JavaFutureAction<Long> job : jobs) {
+            job.cancel(true);
         }
     }
 

@@ -24,6 +24,11 @@ public class MergePatchCheck {
             Map<String, Object> next = MergePatch.between(MergePatch.uncertain(first, patch), third);
             check(seed, round, apply(first, next).equals(third), "the lost patch does not matter");
             check(seed, round, apply(apply(first, patch), next).equals(third), "the arrived patch does not matter");
+            // The same if nobody knows whether the document was there at all.
+            Map<String, Object> again = MergePatch.between(MergePatch.uncertain(MergePatch.uncertain(first, patch), first), third);
+            check(seed, round, apply(first, again).equals(third), "what stood there is not forgotten");
+            check(seed, round, apply(apply(first, patch), again).equals(third), "what was sent is not forgotten");
+            check(seed, round, apply(new LinkedHashMap<>(), again).equals(third), "a new document gets all");
             Map<String, Object> all = MergePatch.between(MergePatch.uncertain(third, third), third);
             check(seed, round, apply(new LinkedHashMap<>(), all).equals(third), "all is sent again");
         }

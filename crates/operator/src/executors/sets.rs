@@ -234,9 +234,15 @@ impl Sets {
         let Some(driver) = driver else { return Ok(()) };
         for (profile, size) in sizes {
             let profiles = grant.status.as_ref().map(|status| &status.profiles);
-            let Some(demand) = profiles.and_then(|profiles| profiles.get(profile)) else { continue };
-            let plan = SetPlan::new(&grant.spec, driver, profile, demand, avoided);
             let found = known.iter().find(|each| each.set.profile == *profile && !each.set.leaving);
+            let Some(demand) = profiles.and_then(|profiles| profiles.get(profile)) else {
+                // Nobody wants more of them; it shrinks as far as it can.
+                if let Some(found) = found.filter(|found| found.set.replicas > *size) {
+                    shrink(&api, &found.set.name, *size).await?;
+                }
+                continue;
+            };
+            let plan = SetPlan::new(&grant.spec, driver, profile, demand, avoided);
             let what = format!("{} {}", kind.kind, plan.name);
             let made = match found {
                 None => self.create(&api, &plan, *size).await?,
@@ -337,6 +343,16 @@ pub(super) async fn mark_members(
         }
     }
     outcome
+}
+
+/// Gives a set another size, and changes nothing else.
+async fn shrink(api: &Api<DynamicObject>, name: &str, size: u32) -> Result<(), Refusal> {
+    let patch = Patch::Merge(json!({"spec": {"replicas": size}}));
+    match api.patch(name, &PatchParams::default(), &patch).await {
+        Ok(_) => Ok(()),
+        Err(error) if matches!(class(&error), Class::Missing | Class::Conflict) => Ok(()),
+        Err(error) => Err(Refusal::of(&error, &format!("set {name}"))),
+    }
 }
 
 fn patch_of(mark: &Mark) -> Value {

@@ -2,9 +2,12 @@ package dev.firesteel.bridge;
 
 import java.util.ArrayList;
 import java.util.Collections;
+import java.util.HashSet;
 import java.util.LinkedHashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.TreeMap;
 import org.apache.spark.resource.ResourceProfile;
 
@@ -18,9 +21,14 @@ final class Demand {
     /** That losses were seen is said with the next change, and so long after the first of them at the latest. */
     private static final long SEEN_NANOS = 2_000_000_000L;
 
+    /** So many profiles are published, and more only if they want something: the API server takes 64. */
+    private static final int MANY_PROFILES = 32;
+
     private final Map<Integer, ResourceProfile> profiles = new TreeMap<>();
     private final Map<Integer, Integer> wanted = new TreeMap<>();
     private final Map<Integer, Map<String, Object>> shapes = new TreeMap<>();
+    /** Profiles of which nothing is wanted, the one that has been so for the longest time first. */
+    private final Set<Integer> idle = new LinkedHashSet<>();
     private Map<String, String> registered = Collections.emptyMap();
     private List<String> disconnected = Collections.emptyList();
     private Long lossSeen;
@@ -34,6 +42,10 @@ final class Demand {
         int number = Math.max(0, executors);
         Integer before = wanted.put(profile.id(), number);
         if (before == null || before != number) {
+            idle.remove(profile.id());
+            if (number == 0) {
+                idle.add(profile.id());
+            }
             signal();
         }
     }
@@ -112,10 +124,11 @@ final class Demand {
         Map<String, Object> document = new LinkedHashMap<>();
         document.put("bridge", FiresteelAllocator.VERSION);
         document.put("sparkVersion", sparkVersion);
+        Set<Integer> needless = needless();
         Map<String, Object> rendered = new LinkedHashMap<>();
         for (Map.Entry<Integer, Integer> entry : wanted.entrySet()) {
             Map<String, Object> shape = shapes.get(entry.getKey());
-            if (shape != null) {
+            if (shape != null && !needless.contains(entry.getKey())) {
                 Map<String, Object> profile = new LinkedHashMap<>();
                 profile.put("wanted", stopped ? 0 : entry.getValue());
                 profile.putAll(shape);
@@ -130,5 +143,20 @@ final class Demand {
         }
         document.put("stopped", stopped);
         return document;
+    }
+
+    /**
+     * Profiles to leave out because there are too many: Spark never forgets one, and some applications make one for each query.
+     * Those of which nothing was wanted for the longest time go first, since the others may still have executors.
+     */
+    private Set<Integer> needless() {
+        Set<Integer> needless = new HashSet<>();
+        for (Integer profile : idle) {
+            boolean published = shapes.containsKey(profile) && profile != ResourceProfile.DEFAULT_RESOURCE_PROFILE_ID();
+            if (published && shapes.size() - needless.size() > MANY_PROFILES) {
+                needless.add(profile);
+            }
+        }
+        return needless;
     }
 }

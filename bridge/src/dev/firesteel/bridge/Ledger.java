@@ -41,7 +41,7 @@ final class Ledger implements Runnable {
 
         void verdict(String reason, String message);
 
-        /** Why there are fewer executors than wanted. */
+        /** Why there are fewer executors than wanted: there cannot be more now, or more were never granted. */
         void waiting(String reason, String message);
     }
 
@@ -181,7 +181,8 @@ final class Ledger implements Runnable {
         } else if (status.get("conditions") instanceof List) {
             for (Object entry : (List<?>) status.get("conditions")) {
                 Map<String, Object> condition = map(entry);
-                if ("Satisfied".equals(condition.get("type")) && "False".equals(condition.get("status"))) {
+                boolean told = "Satisfied".equals(condition.get("type")) || "WithinMaximum".equals(condition.get("type"));
+                if (told && "False".equals(condition.get("status"))) {
                     reader.waiting(text(condition.get("reason")), text(condition.get("message")));
                 }
             }

@@ -1,7 +1,9 @@
 package dev.firesteel.bridge;
 
+import java.util.HashSet;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.ThreadLocalRandom;
 import org.apache.spark.resource.ResourceProfile;
 import org.slf4j.Logger;
@@ -29,11 +31,16 @@ final class Publisher implements Runnable {
      */
     private static volatile Map<String, Object> published = new LinkedHashMap<>();
 
+    /** The last loss that was to be said, of the JVM too. Not read from {@link #published}, where it may be uncertain. */
+    private static volatile Long lossSeen;
+
     private final Api api;
     private final Demand demand;
     private final Shaper shaper;
     private final String sparkVersion;
     private final String where;
+    /** Profiles of which the log says already that their executors cannot be built. */
+    private final Set<Integer> unbuildable = new HashSet<>();
     private long resendAt = System.nanoTime() + RESEND_NANOS;
     private int failures;
     private long missingSince;
@@ -47,8 +54,9 @@ final class Publisher implements Runnable {
         this.shaper = shaper;
         this.sparkVersion = sparkVersion;
         this.where = where;
-        if (published.get("lossSeen") instanceof Long) {
-            demand.lossSeen((Long) published.get("lossSeen"));
+        Long before = lossSeen;
+        if (before != null) {
+            demand.lossSeen(before);
         }
     }
 
@@ -93,6 +101,12 @@ final class Publisher implements Runnable {
 
     /** Sends one patch. The answer is how long to wait before the next: 0 after success, below 0 if the grant is gone. */
     private long send(Map<String, Object> patch, Map<String, Object> wanted) throws InterruptedException {
+        Map<String, Object> before = published;
+        // Before the request, since the end of the application may interrupt it: a second SparkContext has to know.
+        published = MergePatch.uncertain(before, patch);
+        if (wanted.get("lossSeen") instanceof Long) {
+            lossSeen = (Long) wanted.get("lossSeen");
+        }
         Api.Answer answer = api.patchStatus(patch);
         if (answer.ok()) {
             if (failures > 0) {
@@ -105,10 +119,15 @@ final class Publisher implements Runnable {
             return 0;
         }
         failures++;
+        if (answer.code == 404) {
+            // Not created yet, or deleted: all has to be said again. But if it was a passing error, all that stood there still does:
+            // no key is forgotten, so that it can be taken out.
+            published = MergePatch.uncertain(published, before);
+        } else if (answer.code > 0 && answer.code < 500) {
+            published = before;
+        }
         switch (answer.code) {
             case 404:
-                // Not created yet, or deleted: all has to be said again.
-                published = new LinkedHashMap<>();
                 if (missingSince == 0) {
                     missingSince = System.nanoTime();
                 } else if (System.nanoTime() - missingSince > 30_000_000_000L) {
@@ -131,9 +150,6 @@ final class Publisher implements Runnable {
             case 409:
                 return jitter(50);
             default:
-                if (answer.code == 0 || answer.code >= 500) {
-                    published = MergePatch.uncertain(published, patch);
-                }
                 if (failures >= 3 && isNews("unreachable")) {
                     LOG.warn("The demand for executors cannot be sent to " + where + " (attempt " + failures + ": "
                             + (answer.code == 0 ? "" : answer.code + " ") + answer.message() + "). It is tried again.");
@@ -146,9 +162,13 @@ final class Publisher implements Runnable {
         for (ResourceProfile profile : demand.shapeless()) {
             try {
                 demand.shape(profile.id(), shaper.shape(profile));
-            } catch (RuntimeException e) {
-                tell("profile " + profile.id(), "Executors of resource profile " + profile.id()
-                        + " cannot be built, so none are asked for: " + e);
+                unbuildable.remove(profile.id());
+            } catch (Exception e) {
+                // Not only RuntimeExceptions: Scala does not declare what it throws, and Spark's SparkException is a checked one.
+                if (unbuildable.add(profile.id())) {
+                    LOG.error("Executors of resource profile {} cannot be built, so none are asked for: {}", profile.id(),
+                            e.toString());
+                }
             }
         }
     }

@@ -29,21 +29,60 @@ final class Shape {
 
     private static final String SECRET = "_SPARK_AUTH_SECRET";
 
+    /** What the API server takes, by the schema of the grant. It would refuse everything else in the same patch too. */
+    private static final int MAX_CHARACTERS = 16_384;
+    private static final int MAX_VARIABLES = 1024;
+
     private Shape() {}
 
     static Map<String, Object> of(SparkConf conf, SecurityManager security, KubernetesExecutorBuilder builder,
             KubernetesClient client, String appId, ResourceProfile profile) {
         KubernetesExecutorConf executor =
                 KubernetesConf.createExecutorConf(conf, EXECUTOR_ID, appId, Option.empty(), profile.id());
-        return of(builder.buildFromFeatures(executor, security, client, profile).pod().container());
+        Container container = builder.buildFromFeatures(executor, security, client, profile).pod().container();
+        if (security.isAuthenticationEnabled()) {
+            checkSecret(container);
+        }
+        return of(container);
+    }
+
+    /**
+     * With spark.authenticate at submission there is a file of the secret, and then Spark puts none into the environment. If it
+     * does, user code switched it on: nobody made a Secret, and executors without one are never let in.
+     */
+    private static void checkSecret(Container container) {
+        boolean literal = false;
+        for (EnvVar variable : container.getEnv()) {
+            if (SECRET.equals(variable.getName())) {
+                if (variable.getValueFrom() != null) {
+                    return;
+                }
+                literal = variable.getValue() != null && !variable.getValue().isEmpty();
+            }
+        }
+        if (literal) {
+            throw new IllegalArgumentException("spark.authenticate is on but was not set at submission, so the executors have no"
+                    + " secret to register with. Set it when the application is submitted, and not in its code or image.");
+        }
     }
 
     private static Map<String, Object> of(Container container) {
         Map<String, Object> env = new TreeMap<>();
         for (EnvVar variable : container.getEnv()) {
             if (variable.getValueFrom() == null && !SECRET.equals(variable.getName())) {
-                env.put(variable.getName(), variable.getValue() == null ? "" : variable.getValue());
+                String value = variable.getValue() == null ? "" : variable.getValue();
+                int characters = value.codePointCount(0, value.length());
+                if (characters > MAX_CHARACTERS) {
+                    throw new IllegalArgumentException("The executors' environment variable " + variable.getName() + " has "
+                            + characters + " characters, and an ExecutorGrant takes " + MAX_CHARACTERS + " at most. Make it shorter,"
+                            + " or put its content into a file.");
+                }
+                env.put(variable.getName(), value);
             }
+        }
+        if (env.size() > MAX_VARIABLES) {
+            throw new IllegalArgumentException("The executors have " + env.size() + " environment variables (each Java option is"
+                    + " one), and an ExecutorGrant takes " + MAX_VARIABLES + " at most.");
         }
         Map<String, Quantity> requests = Collections.emptyMap();
         Map<String, Quantity> limits = Collections.emptyMap();
