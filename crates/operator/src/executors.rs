@@ -89,14 +89,19 @@ impl Shared {
         }
     }
 
-    /// How many more executors of an application may wait until they run. One that has many waiting leaves some of what is
-    /// free to those that have few: each that takes all it can leaves a ninth.
+    /// How many more executors of an application may wait until they run.
     fn room(&self, app: &AppKey) -> usize {
         let scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
         let pending = scopes.iter().filter_map(Weak::upgrade).map(|scope| scope.pending(app));
         let (all, own) = pending.fold((0, 0), |(all, own), (more, mine)| (all + more, own + mine));
-        self.options.most_pending.saturating_sub(all).saturating_sub(own / 8)
+        room(self.options.most_pending, all, own)
     }
+}
+
+/// How many more executors of an application that has `own` pending may become so, where `all` are and no more than `most`
+/// are to be. One that has many leaves some of what is free to those that have few: each that takes all it can leaves a ninth.
+fn room(most: usize, all: usize, own: usize) -> usize {
+    most.saturating_sub(all).saturating_sub(own / 8)
 }
 
 impl Lane for AppKey {
@@ -257,5 +262,25 @@ pub(crate) async fn look_after(
         () = sets::follow(&allocator.sets, replica_sets, &poke_all) => {}
         () = sets::follow(&allocator.sets, stateful_sets, &poke_all) => {}
         () = async { until.cancelled().await; tokio::time::sleep(Duration::from_secs(30)).await } => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::room;
+
+    #[test]
+    fn whoever_takes_all_it_can_leaves_room_for_others() {
+        let most = 20_000;
+        let (mut all, mut shares) = (0, Vec::new());
+        for _ in 0..4 {
+            let mut own = 0;
+            while room(most, all, own) > 0 {
+                (all, own) = (all + 1, own + 1);
+            }
+            shares.push(own);
+        }
+        assert_eq!(shares, [17_778, 1_976, 219, 24]);
+        assert_eq!((room(3, 0, 0), room(3, 2, 2), room(3, 3, 1)), (3, 1, 0), "few are not divided");
     }
 }
