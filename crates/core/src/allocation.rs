@@ -8,8 +8,8 @@
 //! - [`pod`] is what is seen of a pod, [`ending`] why it ended;
 //! - `singles` decides about pods that the operator makes one by one, [`sets`] about those that a ReplicaSet or a
 //!   StatefulSet makes;
-//! - `clamp` keeps demand within what was granted, [`size`] counts it, `failures` says what follows from failures, [`nodes`] remembers nodes on
-//!   which executors fail;
+//! - `clamp` keeps demand within what was granted, and [`size`] counts it;
+//! - `failures` says what follows from failures, [`nodes`] remembers nodes on which executors fail;
 //! - [`fair`] shares what may be started now between applications.
 
 mod clamp;

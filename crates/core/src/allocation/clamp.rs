@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, HashSet};
 
 use firesteel_api::executors::ExecutorLedgerStatus;
 
-use super::pod::ExecutorPod;
 use super::size::{Allowance, Size};
 use super::{CONDITION_WITHIN_MAXIMUM, Draft, Note};
 use crate::conditions::{self, Holds};
@@ -32,8 +31,8 @@ impl Draft<'_> {
             left.take(&size, 1);
         }
         for set in self.sight.sets.iter().filter(|set| !set.leaving) {
-            let mine = |pod: &&ExecutorPod| pod.member.as_ref().is_some_and(|m| m.set == set.uid) && self.is_live(pod);
-            let made = u32::try_from(self.sight.pods.iter().filter(mine).count()).unwrap_or(u32::MAX);
+            let made = self.sight.pods.iter().filter(|pod| set.has(pod) && self.is_live(pod)).count();
+            let made = u32::try_from(made).unwrap_or(u32::MAX);
             let size = set.size.clone().unwrap_or_default();
             left.take(&size, set.replicas.saturating_sub(made));
         }

@@ -75,6 +75,11 @@ impl ExecutorSet {
         ExecutorSet::of(&set.metadata, set.spec.replicas)
     }
 
+    /// Whether a pod is one of its members.
+    pub(super) fn has(&self, pod: &ExecutorPod) -> bool {
+        pod.member.as_ref().is_some_and(|member| member.set == self.uid)
+    }
+
     fn of(meta: &ObjectMeta, replicas: Option<i32>) -> Self {
         let label = meta.labels.as_ref().and_then(|l| l.get(names::LABEL_EXECUTOR_PROFILE));
         ExecutorSet {
@@ -343,8 +348,7 @@ impl<'a> Draft<'a> {
     /// controller takes them before all others, and sees the new size sooner than one of them could get a node and start.
     fn shrink(&self, set: &ExecutorSet, want: u32, going: &mut Vec<&'a ExecutorPod>) -> u32 {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
-        let mine = |pod: &&ExecutorPod| pod.member.as_ref().is_some_and(|m| m.set == set.uid) && pod.is_live();
-        let members: Vec<&ExecutorPod> = self.sight.pods.iter().filter(mine).collect();
+        let members: Vec<&ExecutorPod> = self.sight.pods.iter().filter(|pod| set.has(pod) && pod.is_live()).collect();
         if want == 0 && !members.iter().any(|pod| self.is_registered(pod)) {
             return 0;
         }
@@ -383,8 +387,8 @@ impl<'a> Draft<'a> {
     fn mark_cheap(&mut self, going: &[&ExecutorPod]) {
         let uids: HashSet<&str> = going.iter().map(|pod| pod.uid.as_str()).collect();
         for set in self.sight.sets {
-            let mine = |pod: &&ExecutorPod| pod.member.as_ref().is_some_and(|m| m.set == set.uid) && pod.is_live();
-            let members: Vec<&ExecutorPod> = self.sight.pods.iter().filter(mine).collect();
+            let members: Vec<&ExecutorPod> =
+                self.sight.pods.iter().filter(|pod| set.has(pod) && pod.is_live()).collect();
             // While its controller still has to delete some, it must find the marks.
             let settled = members.len() <= set.replicas as usize;
             for pod in members.into_iter().filter(|pod| !has_no_node(pod)) {

@@ -261,11 +261,7 @@ fn creations_that_were_not_asked_for_yet_are_taken_back_before_pods() {
 
 #[test]
 fn what_spark_lost_without_a_reason_is_the_platforms_after_ten_seconds() {
-    let mut world = World::new(None, None);
-    world.want(1);
-    world.pass(9, None);
-    world.run(1);
-    world.pass(9, None);
+    let mut world = World::new(None, None).at_work(1);
     world.demand.disconnected = vec!["1".into()];
     let decision = world.pass(9, None);
     assert_eq!(decision.wake, Some(world.now + seconds(10)));
@@ -278,12 +274,7 @@ fn what_spark_lost_without_a_reason_is_the_platforms_after_ten_seconds() {
 
 #[test]
 fn an_executor_that_ignores_sparks_stop_is_reaped() {
-    let mut world = World::new(None, None);
-    world.want(2);
-    world.pass(9, None);
-    world.run(1);
-    world.run(2);
-    world.pass(9, None);
+    let mut world = World::new(None, None).at_work(2);
     world.want(1);
     world.demand.registered.remove("1");
     world.pass(9, None);
@@ -311,10 +302,7 @@ fn four_at_work() -> World {
     let mut world = World::new(Some(4), None);
     world.grant.maximum =
         Maximum { executors: Some(4), cores: Some(4), memory_mib: Some(4 * 1408), ..Maximum::default() };
-    world.want(4);
-    world.pass(99, None);
-    (1..=4).for_each(|id| world.run(id));
-    world.pass(99, None);
+    world = world.at_work(4);
     assert_eq!(world.live(), 4);
     world
 }
@@ -456,11 +444,7 @@ fn a_window_longer_than_the_calendar_means_all_failures() {
 
 #[test]
 fn a_pod_that_was_given_up_and_does_not_go_is_looked_at_when_it_should_be_gone() {
-    let mut world = World::new(None, None);
-    world.want(1);
-    world.pass(9, None);
-    world.run(1);
-    world.pass(9, None);
+    let mut world = World::new(None, None).at_work(1);
     world.demand.disconnected = vec!["1".into()];
     world.pass(9, None);
     world.now += seconds(10);

@@ -238,7 +238,8 @@ impl Sets {
             let Some(demand) = profiles.and_then(|profiles| profiles.get(profile)) else {
                 // Nobody wants more of them; it shrinks as far as it can.
                 if let Some(found) = found.filter(|found| found.set.replicas > *size) {
-                    shrink(&api, &found.set.name, *size).await?;
+                    let what = format!("{} {}", kind.kind, found.set.name);
+                    change(&api, &found.set.name, &resize(*size), &what).await?;
                 }
                 continue;
             };
@@ -254,12 +255,7 @@ impl Sets {
                         .get(profile)
                         .is_none_or(|(plan, as_made)| found.plan.as_ref() == Some(plan) && found.template != *as_made);
                     let Some(patch) = plan.patch(found, *size, edited) else { continue };
-                    match api.patch(&found.set.name, &PatchParams::default(), &patch).await {
-                        Ok(made) => Some(made),
-                        // Deleted meanwhile; the watch will tell.
-                        Err(error) if matches!(class(&error), Class::Missing | Class::Conflict) => None,
-                        Err(error) => return Err(Refusal::of(&error, &what)),
-                    }
+                    change(&api, &found.set.name, &patch, &what).await?
                 }
             };
             if let Some(made) = made {
@@ -345,13 +341,23 @@ pub(super) async fn mark_members(
     outcome
 }
 
-/// Gives a set another size, and changes nothing else.
-async fn shrink(api: &Api<DynamicObject>, name: &str, size: u32) -> Result<(), Refusal> {
-    let patch = Patch::Merge(json!({"spec": {"replicas": size}}));
-    match api.patch(name, &PatchParams::default(), &patch).await {
-        Ok(_) => Ok(()),
-        Err(error) if matches!(class(&error), Class::Missing | Class::Conflict) => Ok(()),
-        Err(error) => Err(Refusal::of(&error, &format!("set {name}"))),
+/// Another size, and nothing else.
+fn resize(size: u32) -> Patch<Value> {
+    Patch::Merge(json!({"spec": {"replicas": size}}))
+}
+
+/// Changes a set; `None` if it is not there any more.
+async fn change(
+    api: &Api<DynamicObject>,
+    name: &str,
+    patch: &Patch<Value>,
+    what: &str,
+) -> Result<Option<DynamicObject>, Refusal> {
+    match api.patch(name, &PatchParams::default(), patch).await {
+        Ok(made) => Ok(Some(made)),
+        // Deleted meanwhile; the watch will tell.
+        Err(error) if matches!(class(&error), Class::Missing | Class::Conflict) => Ok(None),
+        Err(error) => Err(Refusal::of(&error, what)),
     }
 }
 
@@ -413,7 +419,8 @@ impl SetPlan {
         let mut object = json!({
             "apiVersion": "apps/v1", "kind": kind,
             "metadata": {
-                "name": name, "labels": all, "annotations": {names::ANNOTATION_PLAN: hash, names::ANNOTATION_SIZE: json!(size).to_string()},
+                "name": name, "labels": all,
+                "annotations": {names::ANNOTATION_PLAN: hash, names::ANNOTATION_SIZE: json!(size).to_string()},
                 "ownerReferences": [owner(driver)],
             },
             "spec": {"selector": {"matchLabels": labels}, "template": template},
@@ -443,16 +450,16 @@ impl SetPlan {
         // Its members would be replaced by others of another size, beside those that stay: it has to be gone first.
         let another = found.set.replicas > 0 && found.set.size.as_ref().is_some_and(|size| *size != self.size);
         if same || another {
-            return (found.set.replicas != size).then(|| Patch::Merge(json!({"spec": {"replicas": size}})));
+            return (found.set.replicas != size).then(|| resize(size));
         }
         let pointer = |name: &str| name.replace('~', "~0").replace('/', "~1");
-        let (plan, size_) = (pointer(names::ANNOTATION_PLAN), pointer(names::ANNOTATION_SIZE));
+        let (plan, each) = (pointer(names::ANNOTATION_PLAN), pointer(names::ANNOTATION_SIZE));
         // As a whole: what the old template had and this one has not must go.
         let changes = json!([
             {"op": "add", "path": "/spec/replicas", "value": size},
             {"op": "replace", "path": "/spec/template", "value": self.template},
             {"op": "add", "path": format!("/metadata/annotations/{plan}"), "value": self.hash},
-            {"op": "add", "path": format!("/metadata/annotations/{size_}"), "value": json!(self.size).to_string()},
+            {"op": "add", "path": format!("/metadata/annotations/{each}"), "value": json!(self.size).to_string()},
         ]);
         serde_json::from_value(changes).ok().map(Patch::Json)
     }

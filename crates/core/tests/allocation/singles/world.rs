@@ -48,6 +48,15 @@ impl World {
         }
     }
 
+    /// With so many executors that run and have registered.
+    pub(crate) fn at_work(mut self, count: u32) -> Self {
+        self.want(count);
+        self.pass(count, None);
+        (1..=u64::from(count)).for_each(|id| self.run(id));
+        self.pass(count, None);
+        self
+    }
+
     pub(crate) fn decide(&mut self) -> Decision {
         let pods: Vec<ExecutorPod> =
             self.pods.iter().filter(|(id, _)| !self.unseen.contains(id)).map(|(_, pod)| pod.clone()).collect();
