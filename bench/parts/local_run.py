@@ -188,21 +188,18 @@ def is_there(pod, known):
 
 
 class Api:
-    """A connection to an API server, by a kubeconfig that is complete in itself."""
+    """A connection to the API server of a local cluster, by its kubeconfig."""
 
     def __init__(self, kubeconfig):
         text = kubeconfig.read_text()
         field = {key: re.search(rf"{key}: *\"?([^\s\"]+)", text).group(1)
-                 for key in ("server", "certificate-authority-data", "client-certificate-data", "client-key-data")}
-        with tempfile.TemporaryDirectory() as scratch:
-            for key in ("client-certificate-data", "client-key-data"):
-                (Path(scratch) / key).write_bytes(base64.b64decode(field[key]))
-            context = ssl.create_default_context(cadata=base64.b64decode(field["certificate-authority-data"]).decode())
-            context.load_cert_chain(Path(scratch) / "client-certificate-data", Path(scratch) / "client-key-data")
+                 for key in ("server", "certificate-authority-data", "token")}
+        context = ssl.create_default_context(cadata=base64.b64decode(field["certificate-authority-data"]).decode())
+        self.headers = {"Content-Type": "application/json", "Authorization": f"Bearer {field['token']}"}
         self.connection = http.client.HTTPSConnection(field["server"].removeprefix("https://"), context=context, timeout=60)
 
     def ask(self, verb, path, body=None):
-        self.connection.request(verb, path, body and json.dumps(body), {"Content-Type": "application/json"})
+        self.connection.request(verb, path, body and json.dumps(body), self.headers)
         answer = self.connection.getresponse()
         said = answer.read()
         if answer.status not in (200, 201, 202):

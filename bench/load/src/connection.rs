@@ -14,11 +14,14 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Where the server is and how to get in: the first cluster and user of a kubeconfig with embedded certificates.
+/// Where the server is and how to get in: the first cluster and user of a kubeconfig that is complete in itself, with a
+/// token or with a certificate.
 #[derive(Clone)]
 pub(crate) struct Server {
     address: String,
     tls: Arc<rustls::ClientConfig>,
+    /// The header line of the token, if there is one.
+    authorization: Arc<str>,
 }
 
 impl Server {
@@ -36,14 +39,19 @@ impl Server {
         for root in CertificateDer::pem_slice_iter(&pem("/clusters/0/cluster/certificate-authority-data")?) {
             roots.add(root?)?;
         }
-        let chain = CertificateDer::pem_slice_iter(&pem("/users/0/user/client-certificate-data")?)
-            .collect::<Result<Vec<_>, _>>()?;
-        let key = PrivateKeyDer::from_pem_slice(&pem("/users/0/user/client-key-data")?)?;
         let tls = rustls::ClientConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
             .with_safe_default_protocol_versions()?
-            .with_root_certificates(roots)
-            .with_client_auth_cert(chain, key)?;
-        Ok(Self { address, tls: Arc::new(tls) })
+            .with_root_certificates(roots);
+        let (tls, authorization) = match field("/users/0/user/token") {
+            Ok(token) => (tls.with_no_client_auth(), format!("Authorization: Bearer {token}\r\n")),
+            Err(_) => {
+                let chain = CertificateDer::pem_slice_iter(&pem("/users/0/user/client-certificate-data")?)
+                    .collect::<Result<Vec<_>, _>>()?;
+                let key = PrivateKeyDer::from_pem_slice(&pem("/users/0/user/client-key-data")?)?;
+                (tls.with_client_auth_cert(chain, key)?, String::new())
+            }
+        };
+        Ok(Self { address, tls: Arc::new(tls), authorization: authorization.into() })
     }
 
     pub(crate) async fn connect(&self) -> Result<Connection> {
@@ -51,13 +59,15 @@ impl Server {
         stream.set_nodelay(true)?;
         let name = ServerName::try_from(self.address.split(':').next().unwrap_or_default().to_owned())?;
         let stream = TlsConnector::from(self.tls.clone()).connect(name, stream).await?;
-        Ok(Connection { stream, buffer: BytesMut::with_capacity(64 << 10) })
+        let authorization = self.authorization.clone();
+        Ok(Connection { stream, buffer: BytesMut::with_capacity(64 << 10), authorization })
     }
 }
 
 pub(crate) struct Connection {
     stream: TlsStream<TcpStream>,
     buffer: BytesMut,
+    authorization: Arc<str>,
 }
 
 /// The answer's code and body.
@@ -104,9 +114,9 @@ impl Connection {
     }
 
     async fn send(&mut self, method: &str, path: &str, media: &str, body: &str) -> Result<()> {
-        let length = body.len();
+        let (length, authorization) = (body.len(), &self.authorization);
         let request = format!(
-            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: load\r\nAccept: application/json\r\nContent-Type: {media}\r\nContent-Length: {length}\r\n\r\n{body}"
+            "{method} {path} HTTP/1.1\r\nHost: localhost\r\n{authorization}User-Agent: load\r\nAccept: application/json\r\nContent-Type: {media}\r\nContent-Length: {length}\r\n\r\n{body}"
         );
         self.stream.write_all(request.as_bytes()).await?;
         self.stream.flush().await?;

@@ -17,6 +17,9 @@ use crate::pki::{Credentials, Pki, PkiError};
 use crate::state::State;
 use crate::store::Store;
 
+/// Who holds the administrator's kubeconfig.
+const ADMINISTRATOR: &str = "kubernetes-admin";
+
 /// Names the server's certificate always covers.
 const OWN_NAMES: [&str; 8] = [
     "localhost",
@@ -100,7 +103,7 @@ impl Builder {
     /// A fixed bearer token for a user in some groups.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>, user: &str, groups: &[&str]) -> Self {
-        self.tokens.0.insert(token.into(), User::new(user, groups));
+        self.tokens.insert(&token.into(), User::new(user, groups));
         self
     }
 
@@ -139,7 +142,8 @@ impl Builder {
         names.sort();
         names.dedup();
         let tls = pki.server_config(&names)?;
-        let admin = pki.client("kubernetes-admin", &[MASTERS])?;
+        let mut tokens = self.tokens;
+        tokens.insert(&pki.admin_token, User::new(ADMINISTRATOR, &[MASTERS]));
         let kubelet_client = pki.client("kube-apiserver-kubelet-client", &[MASTERS])?;
         let kubelet_tls = Arc::new(crate::dial::kubelet_tls(&kubelet_client).map_err(PkiError::from)?);
         let stop = CancellationToken::new();
@@ -147,7 +151,7 @@ impl Builder {
             store: Arc::new(store),
             kinds: arc_swap::ArcSwap::from_pointee(crate::kinds::Kinds::built_in()),
             pki,
-            tokens: self.tokens,
+            tokens,
             addresses: std::sync::Mutex::default(),
             documents: crate::openapi::Documents::default(),
             kubelet_tls,
@@ -159,14 +163,13 @@ impl Builder {
             .await
             .map_err(|failure| StartError::Bootstrap(failure.message.clone()))?;
         let serving = tokio::spawn(crate::server::accept(listener, tls, state.clone(), stop.clone()));
-        Ok(RunningServer { address, admin, state, stop, serving })
+        Ok(RunningServer { address, state, stop, serving })
     }
 }
 
 /// A server that answers. Dropping it stops it; [`RunningServer::shutdown`] also waits.
 pub struct RunningServer {
     address: SocketAddr,
-    admin: Credentials,
     state: Arc<State>,
     stop: CancellationToken,
     serving: JoinHandle<()>,
@@ -200,17 +203,22 @@ impl RunningServer {
         self.state.pki.ca_pem()
     }
 
-    /// A kubeconfig of the cluster's administrator, complete in itself.
+    /// A kubeconfig of the cluster's administrator, complete in itself. It holds a token, which all clients read; with a
+    /// data directory the token stays the same.
     pub fn admin_kubeconfig(&self) -> String {
-        self.kubeconfig_with("kubernetes-admin", &self.admin)
+        let token = serde_json::Value::from(&*self.state.pki.admin_token);
+        self.kubeconfig_with(ADMINISTRATOR, &format!("token: {token}"))
     }
 
-    /// A kubeconfig for any user, by a client certificate: the name and groups RBAC shall know.
+    /// A kubeconfig for any user, by a client certificate: the name and groups RBAC shall know. The Java client of Spark
+    /// does not read its key (ECDSA in PKCS #8).
     ///
     /// # Errors
     /// When the certificate cannot be made.
     pub fn kubeconfig_for(&self, user: &str, groups: &[&str]) -> Result<String, PkiError> {
-        Ok(self.kubeconfig_with(user, &self.state.pki.client(user, groups)?))
+        let made = self.state.pki.client(user, groups)?;
+        let (certificate, key) = (STANDARD.encode(&made.certificate), STANDARD.encode(&made.key));
+        Ok(self.kubeconfig_with(user, &format!("client-certificate-data: {certificate}\n    client-key-data: {key}")))
     }
 
     /// A client certificate for a user in some groups.
@@ -234,15 +242,13 @@ impl RunningServer {
         crate::handler::serve(self.state.clone(), Some(Arc::new(User::new(user, groups))), request).await
     }
 
-    fn kubeconfig_with(&self, user: &str, credentials: &Credentials) -> String {
+    fn kubeconfig_with(&self, user: &str, credentials: &str) -> String {
         let url = self.url();
         let ca = STANDARD.encode(self.ca_pem());
-        let certificate = STANDARD.encode(&credentials.certificate);
-        let key = STANDARD.encode(&credentials.key);
         let user = serde_json::Value::from(user);
         format!(
             "apiVersion: v1\nkind: Config\nclusters:\n- name: firesteel\n  cluster:\n    server: {url}\n    certificate-authority-data: {ca}\n\
-             users:\n- name: {user}\n  user:\n    client-certificate-data: {certificate}\n    client-key-data: {key}\n\
+             users:\n- name: {user}\n  user:\n    {credentials}\n\
              contexts:\n- name: firesteel\n  context:\n    cluster: firesteel\n    user: {user}\n    namespace: default\ncurrent-context: firesteel\n"
         )
     }

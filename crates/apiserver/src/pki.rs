@@ -1,5 +1,9 @@
-//! The cluster's certificates: one CA per cluster, the server's own certificate, client certificates for the
-//! administrator and for the server itself when it talks to kubelets, and the key that signs service account tokens.
+//! The cluster's certificates and secrets: one CA per cluster, the server's own certificate, client certificates for users
+//! and for the server itself when it talks to kubelets, the administrator's token, and the key that signs service account
+//! tokens.
+//!
+//! The administrator has a token and no certificate: not every client reads the keys we can make (ECDSA in PKCS #8, which
+//! the Java client inside Spark refuses), but every client reads a token.
 //!
 //! With a data directory everything is kept there, so that kubeconfigs and tokens survive a restart.
 
@@ -7,6 +11,8 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
     KeyUsagePurpose, SanType,
@@ -23,6 +29,8 @@ pub enum PkiError {
     File { path: String, source: std::io::Error },
     #[error("make the token key")]
     TokenKey,
+    #[error("make the administrator's token")]
+    AdminToken,
     #[error("set up client certificates: {0}")]
     Clients(#[from] rustls::server::VerifierBuilderError),
 }
@@ -40,6 +48,7 @@ pub(crate) struct Pki {
     ca_pem: String,
     issuer: Issuer<'static, KeyPair>,
     pub(crate) token_key: Vec<u8>,
+    pub(crate) admin_token: String,
 }
 
 const YEARS: i64 = 10;
@@ -50,14 +59,14 @@ impl Pki {
         let Some(directory) = directory else {
             let (ca_pem, key) = make_ca()?;
             let issuer = Issuer::from_ca_cert_pem(&ca_pem, key)?;
-            return Ok(Self { ca_pem, issuer, token_key: make_token_key()? });
+            return Ok(Self { ca_pem, issuer, token_key: make_token_key()?, admin_token: make_token()? });
         };
         let directory = directory.join("pki");
         let failed = |source| PkiError::File { path: directory.display().to_string(), source };
         std::fs::create_dir_all(&directory).map_err(failed)?;
         restrict(&directory, 0o700).map_err(failed)?;
-        let (ca_file, key_file, token_file) =
-            (directory.join("ca.crt"), directory.join("ca.key"), directory.join("sa.key"));
+        let [ca_file, key_file, token_file, admin_file] =
+            ["ca.crt", "ca.key", "sa.key", "admin.token"].map(|name| directory.join(name));
         if !token_file.exists() {
             let (ca_pem, key) = make_ca()?;
             write_private(&ca_file, ca_pem.as_bytes()).map_err(failed)?;
@@ -69,7 +78,16 @@ impl Pki {
         let key = KeyPair::from_pem(&std::fs::read_to_string(&key_file).map_err(failed)?)?;
         let token_key = std::fs::read(&token_file).map_err(failed)?;
         let issuer = Issuer::from_ca_cert_pem(&ca_pem, key)?;
-        Ok(Self { ca_pem, issuer, token_key })
+        // Apart from the rest: directories of earlier versions have none.
+        let kept = std::fs::read_to_string(&admin_file).unwrap_or_default().trim().to_owned();
+        let admin_token = if kept.is_empty() {
+            let made = make_token()?;
+            write_private(&admin_file, made.as_bytes()).map_err(failed)?;
+            made
+        } else {
+            kept
+        };
+        Ok(Self { ca_pem, issuer, token_key, admin_token })
     }
 
     pub(crate) fn ca_pem(&self) -> &str {
@@ -166,6 +184,13 @@ fn make_token_key() -> Result<Vec<u8>, PkiError> {
         .map_err(|_| PkiError::TokenKey)
 }
 
+/// 256 random bits as text.
+fn make_token() -> Result<String, PkiError> {
+    let mut bits = [0; 32];
+    ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bits).map_err(|_| PkiError::AdminToken)?;
+    Ok(URL_SAFE_NO_PAD.encode(bits))
+}
+
 /// The certificates in a PEM text.
 pub(crate) fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
     use rustls::pki_types::pem::PemObject as _;
@@ -180,19 +205,22 @@ pub(crate) fn parsed(credentials: &Credentials) -> (Vec<CertificateDer<'static>>
 }
 
 #[cfg(unix)]
-fn restrict(path: &Path, mode: u32) -> std::io::Result<()> {
+pub(crate) fn restrict(path: &Path, mode: u32) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))
 }
 
 #[cfg(not(unix))]
-fn restrict(_path: &Path, _mode: u32) -> std::io::Result<()> {
+pub(crate) fn restrict(_path: &Path, _mode: u32) -> std::io::Result<()> {
     Ok(())
 }
 
+/// Writes a file that only its owner may read; readers see the old one or the new one.
 fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let temporary = path.with_extension("new");
-    std::fs::write(&temporary, content)?;
+    // Closed before anything is in it.
+    std::fs::write(&temporary, b"")?;
     restrict(&temporary, 0o600)?;
+    std::fs::write(&temporary, content)?;
     std::fs::rename(&temporary, path)
 }

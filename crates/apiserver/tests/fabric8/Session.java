@@ -1,5 +1,5 @@
 // What Spark does through its own Kubernetes client (fabric8), and a little more: watch, informer, edit, server-side apply, delete by
-// label, scale. Run as a source file with the jars of a Spark on the class path: java -cp "$SPARK_HOME/jars/*" Session.java URL CA TOKEN NAMESPACE
+// label, scale. Run as a source file with the jars of a Spark on the class path: KUBECONFIG=FILE java -cp "$SPARK_HOME/jars/*" Session.java NAMESPACE
 // Ends with 0 and the line "done" if everything was as expected.
 
 import io.fabric8.kubernetes.api.model.ConfigMap;
@@ -54,8 +54,8 @@ public class Session {
   }
 
   public static void main(String[] args) throws Exception {
-    Config config = new ConfigBuilder(Config.empty())
-        .withMasterUrl(args[0]).withCaCertFile(args[1]).withOauthToken(args[2]).withNamespace(args[3]).build();
+    // As SparkKubernetesClientFactory: what the kubeconfig says, with settings over it.
+    Config config = new ConfigBuilder(Config.autoConfigure(null)).withNamespace(args[0]).build();
     try (KubernetesClient client = new KubernetesClientBuilder().withConfig(config).build()) {
       watchOfExecutors(client);
       informer(client);

@@ -68,3 +68,35 @@ async fn a_taken_port_is_refused_in_one_sentence() {
     let error = ApiServer::builder().bind(address).start().await.expect_err("taken");
     assert!(error.to_string().starts_with(&format!("listen on {address}: ")), "{error}");
 }
+
+/// What a kubeconfig says of a user, with the server of another.
+fn moved(kubeconfig: &str, server: &RunningServer) -> String {
+    let line = kubeconfig.lines().find(|l| l.trim_start().starts_with("server: ")).expect("a server");
+    kubeconfig.replace(line, &format!("    server: {}", server.url()))
+}
+
+#[tokio::test]
+async fn kubeconfigs_of_the_administrator_outlive_restarts_and_upgrades() {
+    let directory = tempfile::tempdir().expect("directory");
+    let token = directory.path().join("pki/admin.token");
+    let first = started(directory.path()).await.server;
+    // As earlier versions left it: a certificate in the kubeconfig, no token on disk.
+    let certificate = first.kubeconfig_for("kubernetes-admin", &["system:masters"]).expect("a kubeconfig");
+    first.shutdown().await;
+    std::fs::remove_file(&token).expect("a token");
+    let second = started(directory.path()).await.server;
+    let given = second.admin_kubeconfig();
+    second.shutdown().await;
+    let mode = std::os::unix::fs::PermissionsExt::mode(&token.metadata().expect("a token").permissions());
+    assert_eq!(mode & 0o777, 0o600, "nobody else reads it");
+    let third = started(directory.path()).await.server;
+    for kubeconfig in [certificate, given] {
+        let client = client_of(&moved(&kubeconfig, &third)).await;
+        let who = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}).to_string();
+        let path = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+        let said = crate::client::send(&client, "POST", path, "application/json", who.into_bytes()).await;
+        assert_eq!(said.body["status"]["userInfo"]["username"], "kubernetes-admin", "{said:?}");
+        assert_eq!(said.body["status"]["userInfo"]["groups"], json!(["system:masters", "system:authenticated"]));
+    }
+    third.shutdown().await;
+}
