@@ -17,6 +17,7 @@ pub mod executor;
 pub mod names;
 mod pod;
 pub mod properties;
+pub mod redaction;
 pub mod registry;
 pub mod resource_name;
 pub mod submission;

@@ -137,6 +137,7 @@ pub mod key {
     pub const PY_FILES: &str = "spark.submit.pyFiles";
     pub const PYSPARK_DRIVER_PYTHON: &str = "spark.pyspark.driver.python";
     pub const PYSPARK_PYTHON: &str = "spark.pyspark.python";
+    pub const REDACTION_REGEX: &str = "spark.redaction.regex";
     pub const SPARK_HOME: &str = "spark.home";
     pub const UI_PORT: &str = "spark.ui.port";
 
