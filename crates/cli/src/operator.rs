@@ -43,6 +43,10 @@ pub(crate) struct Args {
     /// Give up a driver that is still pending after this time; 0 for never
     #[arg(long, value_name = "DURATION", default_value = "0s")]
     driver_pending_timeout: Duration,
+    /// Delete by force a driver that should have been gone for this long and whose node does not report; 0 for never: in a
+    /// network partition the driver may still run there
+    #[arg(long, value_name = "DURATION", default_value = "0s")]
+    driver_unreachable_timeout: Duration,
     /// Executors created per second at most, all applications together, where executors are allocated outside the driver
     #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().per_second, value_parser = clap::value_parser!(u32).range(1..))]
     executors_per_second: u32,
@@ -157,6 +161,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         limits: Limits {
             driver_grace: signed(args.driver_pod_creation_grace_period),
             pending_timeout: Some(signed(args.driver_pending_timeout)).filter(SignedDuration::is_positive),
+            unreachable_timeout: Some(signed(args.driver_unreachable_timeout)).filter(SignedDuration::is_positive),
             default_ttl: Some(args.default_time_to_live_seconds).filter(|ttl| *ttl > 0),
             tracked_executors: args.max_tracked_executor_per_app,
         },

@@ -65,6 +65,18 @@ pub(crate) fn driver_present(status: &mut SparkApplicationStatus, present: bool,
     set(&mut status.conditions, &holds, generation, now);
 }
 
+/// Nobody can tell whether the driver is still there.
+pub(crate) fn driver_unreachable(
+    status: &mut SparkApplicationStatus,
+    reason: &str,
+    message: &str,
+    generation: i64,
+    now: Timestamp,
+) {
+    let holds = Holds { kind: CONDITION_DRIVER_PRESENT, status: "Unknown", reason, message };
+    set(&mut status.conditions, &holds, generation, now);
+}
+
 pub(crate) fn fields(status: &mut SparkApplicationStatus, lost: &[(String, String)], generation: i64, now: Timestamp) {
     let message: Vec<String> = lost.iter().map(|(path, why)| format!("{path} has no effect: {why}")).collect();
     let message = message.join("; ");

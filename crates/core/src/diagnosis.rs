@@ -48,6 +48,11 @@ pub fn driver_missing(pod_name: &str, last: Option<&DriverPod>) -> String {
     format!("driver pod not found: {pod_name} does not exist any more; {hint}")
 }
 
+/// What became of a driver pod whose node will not say how it ended.
+pub(crate) fn driver_lost(why: &str) -> String {
+    format!("driver pod lost by the platform: {why}; the pod was deleted by force")
+}
+
 /// Why the cluster would not take a submission: its words, and what they mean.
 pub fn submission_failure(why: &str) -> String {
     let why = cut(why.trim(), REFUSAL_BYTES);
@@ -196,6 +201,10 @@ mod tests {
             owner: Owner::Application,
             phase: PodPhase::Failed,
             deleting: false,
+            gone_by: None,
+            forced: false,
+            node: None,
+            unready: false,
             ended,
             failure,
             waiting: None,

@@ -19,6 +19,14 @@ pub struct DriverPod {
     pub phase: PodPhase,
     /// Someone asked for its deletion.
     pub deleting: bool,
+    /// When it should be gone, if someone asked for its deletion.
+    pub gone_by: Option<Timestamp>,
+    /// Its deletion does not wait for its node.
+    pub forced: bool,
+    /// The node it runs on.
+    pub node: Option<String>,
+    /// Its status says that it is not ready.
+    pub unready: bool,
     /// The end of the container Spark runs in.
     pub ended: Option<Ended>,
     /// Why the pod failed as a whole, in Kubernetes' words.
@@ -82,11 +90,27 @@ impl DriverPod {
             owner: owner(pod, app_name, app_uid),
             phase: phase(status.phase.as_deref()),
             deleting: meta.deletion_timestamp.is_some(),
+            gone_by: meta.deletion_timestamp.as_ref().map(|t| t.0),
+            forced: meta.deletion_timestamp.is_some() && meta.deletion_grace_period_seconds == Some(0),
+            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|node| !node.is_empty()),
+            unready: status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status != "True"),
             ended: container.and_then(|c| c.state.as_ref()?.terminated.as_ref()).map(ended),
             failure: failure(&status),
             waiting: waiting(&status),
             created: meta.creation_timestamp.as_ref().map(|t| t.0),
         }
+    }
+
+    /// Whether its node may be dead: only then is the node worth a look.
+    pub fn may_be_unreachable(&self) -> bool {
+        let quiet = match self.phase {
+            PodPhase::Pending => self.deleting,
+            PodPhase::Running => self.deleting || (self.unready && self.outcome().is_none()),
+            PodPhase::Unknown => true,
+            // Such a pod goes at once when it is deleted.
+            PodPhase::Succeeded | PodPhase::Failed => false,
+        };
+        quiet && self.node.is_some() && self.owner != Owner::Other
     }
 
     /// How the driver ended, if it did. A sidecar that lives on does not hide it.

@@ -13,6 +13,7 @@ pub mod allocation;
 pub mod conditions;
 pub mod conf;
 pub mod diagnosis;
+pub mod driver_node;
 pub mod driver_pod;
 pub mod executors;
 pub mod grant;

@@ -14,6 +14,7 @@ use firesteel_api::spark_application::DriverInfo;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::conf::Subject;
+use crate::driver_node::DriverNode;
 use crate::driver_pod::DriverPod;
 use crate::executors::{ExecutorSeen, Gone};
 use crate::phase::Phase;
@@ -48,6 +49,15 @@ pub struct Observation {
     pub strays: usize,
     /// The end of the driver's log, when it failed.
     pub log: Option<String>,
+    /// The driver's node, if it was worth a look.
+    pub node: Option<DriverNode>,
+}
+
+impl Observation {
+    /// A driver and nothing else, by what is cached.
+    pub fn of(driver: Seen, now: Timestamp) -> Self {
+        Observation { now, driver, confirmed: false, executors: Vec::new(), strays: 0, log: None, node: None }
+    }
 }
 
 /// The driver pod, by its name.
@@ -67,6 +77,8 @@ pub struct Limits {
     pub driver_grace: SignedDuration,
     /// How long a driver may stay pending; forever if unset.
     pub pending_timeout: Option<SignedDuration>,
+    /// How long after its time a deleted driver on a silent node counts as lost; forever not if unset.
+    pub unreachable_timeout: Option<SignedDuration>,
     /// For applications without `timeToLiveSeconds`.
     pub default_ttl: Option<i64>,
     /// Rows of `status.executorState`.
@@ -78,6 +90,7 @@ impl Default for Limits {
         Limits {
             driver_grace: SignedDuration::from_secs(10),
             pending_timeout: None,
+            unreachable_timeout: None,
             default_ttl: None,
             tracked_executors: 1000,
         }
@@ -90,7 +103,8 @@ pub enum Effect {
     /// Create everything of this attempt, or find it there; then ask [`submitted`].
     Submit { attempt: i64 },
     /// Delete the pod, if it still is that one.
-    DeleteDriver { name: String, uid: String },
+    /// With `force` without waiting for its node.
+    DeleteDriver { name: String, uid: String, force: bool },
     /// Delete pods and objects of every submission but this one.
     DeleteStrays { keep: Option<String> },
     /// Delete what stands around the driver.
@@ -181,6 +195,7 @@ pub struct Created {
 /// Decides what follows from what is seen.
 pub fn step(app: &App<'_>, seen: &Observation, limits: &Limits) -> Decision {
     let mut draft = Draft::new(app, seen.now);
+    draft.look_at_node(seen, limits);
     if app.deleting {
         // Everything is owned by the application and goes with it.
         return draft.finish(None);

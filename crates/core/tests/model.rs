@@ -122,7 +122,7 @@ impl World {
             Some(pod) => Seen::Present(pod.clone()),
             None => Seen::Absent { last: self.tombstone.clone() },
         };
-        Observation { now: self.now, driver, confirmed, executors: Vec::new(), strays: 0, log: None }
+        Observation { confirmed, ..Observation::of(driver, self.now) }
     }
 
     fn with_app<T>(&self, f: impl FnOnce(&App<'_>) -> T) -> T {
@@ -240,6 +240,10 @@ impl World {
                     owner: Owner::Application,
                     phase: PodPhase::Pending,
                     deleting: false,
+                    gone_by: None,
+                    forced: false,
+                    node: None,
+                    unready: false,
                     ended: None,
                     failure: None,
                     waiting: None,

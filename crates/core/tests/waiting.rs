@@ -36,7 +36,7 @@ impl World {
     }
 
     fn step(&self, (driver, confirmed): (Seen, bool), now: Timestamp, limits: &Limits) -> Decision {
-        let seen = Observation { now, driver, confirmed, executors: Vec::new(), strays: 0, log: None };
+        let seen = Observation { confirmed, ..Observation::of(driver, now) };
         self.with(|app| step(app, &seen, limits))
     }
 }
@@ -51,6 +51,10 @@ fn driver(phase: PodPhase, deleting: bool) -> DriverPod {
         owner: Owner::Application,
         phase,
         deleting,
+        gone_by: deleting.then(|| at(30)),
+        forced: false,
+        node: None,
+        unready: false,
         ended: None,
         failure: None,
         waiting: None,

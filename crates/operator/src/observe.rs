@@ -3,16 +3,17 @@
 use firesteel_api::{ExecutorLedger, SparkApplication};
 use firesteel_core::conf::Subject;
 use firesteel_core::diagnosis::LOG_BYTES;
+use firesteel_core::driver_node::DriverNode;
 use firesteel_core::driver_pod::{DriverPod, Outcome, PodPhase, Words, main_container};
 use firesteel_core::lifecycle::{Observation, QUIET, Seen};
 use firesteel_core::phase::Phase;
-use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{ListParams, LogParams};
 
 use crate::context::Context;
-use crate::error::{During, Error};
+use crate::error::{During, Error, words};
 
 const LOG_LINES: i64 = 40;
 /// Events asked for of one pod.
@@ -22,7 +23,8 @@ const MOST_EVENTS: u32 = 50;
 const EXECUTORS_FAILED: i32 = 11;
 
 /// Looks at what is cached; asks the API server only for the log of a driver that failed, for the verdict on its executors
-/// if that is why, and for the events of one that has been pending for a while without a word.
+/// if that is why, for the events of one that has been pending for a while without a word, and for the node of one that
+/// its node may not end.
 pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_>, now: Timestamp) -> Observation {
     let pods = ctx.pods.of(subject.namespace, subject.name);
     let name = subject.driver_pod_name();
@@ -44,7 +46,22 @@ pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_
         _ => None,
     };
     let executors = ours.into_iter().map(|e| e.seen).collect();
-    Observation { now, driver, confirmed: false, executors, strays: others.len(), log }
+    let node = match &driver {
+        Seen::Present(pod) => node(ctx, pod).await,
+        Seen::Absent { .. } => None,
+    };
+    Observation { now, driver, confirmed: false, executors, strays: others.len(), log, node }
+}
+
+/// The node of a driver that may be on a dead one. Without the right to read it, that is what is known of it.
+async fn node(ctx: &Context, driver: &DriverPod) -> Option<DriverNode> {
+    let name = driver.node.as_deref().filter(|_| driver.may_be_unreachable())?;
+    let api: Api<Node> = Api::all(ctx.client.clone());
+    Some(match api.get_opt(name).await {
+        Ok(Some(node)) => DriverNode::read(&node),
+        Ok(None) => DriverNode::Gone,
+        Err(error) => DriverNode::Unreadable(words(&error)),
+    })
 }
 
 /// Asks the API server itself for the driver pod.

@@ -9,7 +9,7 @@ use std::sync::{Arc, RwLock};
 use firesteel_api::names;
 use firesteel_core::driver_pod;
 use firesteel_core::executors::ExecutorSeen;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
@@ -19,7 +19,7 @@ pub type AppKey = (String, String);
 /// Pods of one application.
 #[derive(Debug, Clone, Default)]
 pub struct AppPods {
-    /// By name, without their specification.
+    /// By name; of their specification only the node is kept.
     pub drivers: BTreeMap<String, Arc<Pod>>,
     pub executors: BTreeMap<String, Executor>,
     /// The driver that was deleted last.
@@ -173,7 +173,8 @@ fn put(apps: &mut HashMap<AppKey, AppPods>, key: AppKey, pod: Pod) {
 
 /// What decisions need of a driver pod.
 fn trim(mut pod: Pod) -> Pod {
-    pod.spec = None;
+    let node_name = pod.spec.and_then(|spec| spec.node_name);
+    pod.spec = node_name.map(|node| PodSpec { node_name: Some(node), ..PodSpec::default() });
     pod.metadata.managed_fields = None;
     pod
 }

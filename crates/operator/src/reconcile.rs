@@ -172,7 +172,9 @@ async fn act(
     let (namespace, name) = (subject.namespace, subject.name);
     for effect in std::mem::take(&mut decision.effects) {
         match effect {
-            Effect::DeleteDriver { name, uid } => writes::delete_driver(&ctx.client, namespace, &name, &uid).await?,
+            Effect::DeleteDriver { name, uid, force } => {
+                writes::delete_driver(&ctx.client, namespace, &name, &uid, force).await?;
+            }
             Effect::DeleteStrays { keep } => {
                 writes::delete_strays(&ctx.client, namespace, name, keep.as_deref()).await?;
             }

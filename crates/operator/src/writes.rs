@@ -245,10 +245,10 @@ where
     }
 }
 
-/// Deletes a driver pod by name and uid.
-pub async fn delete_driver(client: &Client, namespace: &str, name: &str, uid: &str) -> Result<(), Error> {
+/// Deletes a driver pod by name and uid; with `force` without waiting for its node.
+pub async fn delete_driver(client: &Client, namespace: &str, name: &str, uid: &str, force: bool) -> Result<(), Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    delete(&api, name, Some(uid.to_owned()), false).await.during(|| format!("delete pod {name}"))
+    delete(&api, name, Some(uid.to_owned()), force).await.during(|| format!("delete pod {name}"))
 }
 
 /// Deletes executors and objects of every submission of an application but one.
@@ -307,10 +307,19 @@ where
     }
 }
 
-/// Deletes an application whose time to live is over, if it is unchanged.
+/// Deletes an application whose time to live is over, if it is unchanged: an edit may have given it a new life.
 pub async fn delete_application(client: &Client, app: &SparkApplication) -> Result<(), Error> {
     let api: Api<SparkApplication> = Api::namespaced(client.clone(), &app.namespace().unwrap_or_default());
-    delete(&api, &app.name_any(), app.uid(), false).await.during(|| "delete the application".to_owned())
+    let unchanged = Preconditions { uid: app.uid(), resource_version: app.resource_version() };
+    let params = DeleteParams { preconditions: Some(unchanged), ..DeleteParams::background() };
+    match api.delete(&app.name_any(), &params).await {
+        Ok(_) => Ok(()),
+        Err(error) => match class(&error) {
+            Class::Missing => Ok(()),
+            Class::Conflict | Class::Exists => Err(Error::Changed),
+            Class::Refused | Class::Transient => Err(error).during(|| "delete the application".to_owned()),
+        },
+    }
 }
 
 /// Writes a status over the one it was decided on. `false` if there was nothing to write.

@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{App, Decision, Effect, Event, Exposed, Limits, Observation, Seen};
+use crate::driver_node::{self, Unreachable};
 use crate::driver_pod::{DriverPod, Outcome, Owner, PodPhase, Words};
 use crate::executors::{self, ExecutorSeen, ExecutorState, Gone, Summary};
 use crate::phase::Phase;
@@ -17,6 +18,8 @@ use crate::{conditions, diagnosis, identity};
 pub(super) const SOON: SignedDuration = SignedDuration::from_secs(2);
 /// How often a healthy driver is looked at without any event.
 const CALM: SignedDuration = SignedDuration::from_secs(60);
+/// How often a driver on a silent node is looked at: nobody watches nodes.
+const SILENT: SignedDuration = SignedDuration::from_secs(10);
 /// How often a state is looked at that only a person will change.
 pub(super) const IDLE: SignedDuration = SignedDuration::from_mins(10);
 /// How long a driver may be pending without a known reason before someone asks for one.
@@ -33,6 +36,8 @@ pub(super) struct Draft<'a> {
     events: Vec<Event>,
     wake: Option<Timestamp>,
     confirm: bool,
+    /// What its node means for the driver that was seen.
+    unreachable: Option<Unreachable>,
 }
 
 impl<'a> Draft<'a> {
@@ -45,6 +50,14 @@ impl<'a> Draft<'a> {
             events: Vec::new(),
             wake: None,
             confirm: false,
+            unreachable: None,
+        }
+    }
+
+    /// Takes in what the node of the driver says of it.
+    pub(super) fn look_at_node(&mut self, seen: &Observation, limits: &Limits) {
+        if let (Seen::Present(pod), Some(node)) = (&seen.driver, &seen.node) {
+            self.unreachable = driver_node::unreachable(pod, node, limits.unreachable_timeout, self.now);
         }
     }
 
@@ -206,9 +219,30 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn delete(&mut self, pod: &DriverPod) {
-        if !pod.deleting && pod.owner != Owner::Other {
-            self.effects.push(Effect::DeleteDriver { name: pod.name.clone(), uid: pod.uid.clone() });
+        if pod.owner == Owner::Other {
+            return;
         }
+        let lost = self.tell_unreachable(pod).is_some();
+        if !pod.deleting || (lost && !pod.forced) {
+            let (name, uid) = (pod.name.clone(), pod.uid.clone());
+            self.effects.push(Effect::DeleteDriver { name, uid, force: pod.deleting });
+        }
+    }
+
+    /// Says that the node of a driver does not, once for each reason. Why the driver counts as lost, if it does.
+    fn tell_unreachable(&mut self, pod: &DriverPod) -> Option<String> {
+        let Unreachable { reason, message, lost, lost_at, .. } =
+            self.unreachable.clone().filter(|unreachable| unreachable.uid == pod.uid)?;
+        let told = self.status.conditions.iter().find(|c| c.type_ == CONDITION_DRIVER_PRESENT);
+        if told.is_none_or(|told| told.status != "Unknown" || told.reason != reason) {
+            self.event(true, "SparkDriverUnreachable", message.clone());
+        }
+        conditions::driver_unreachable(&mut self.status, reason, &message, self.app.generation, self.now);
+        if let Some(at) = lost_at.filter(|at| *at > self.now) {
+            self.wake_at(at);
+        }
+        self.wake_in(SILENT);
+        lost
     }
 
     /// Removes the current run. True once it is gone.
@@ -262,13 +296,33 @@ impl<'a> Draft<'a> {
                 return self.miss_driver(submitted, last, seen, limits);
             }
         };
-        conditions::driver_present(&mut self.status, true, self.app.generation, self.now);
         if let Some(id) = &pod.app_id {
             self.status.spark_application_id = Some(id.clone());
         }
         if let Some(outcome) = pod.outcome() {
+            conditions::driver_present(&mut self.status, true, self.app.generation, self.now);
             return self.conclude(pod, outcome, seen, limits);
         }
+        if let Some(why) = self.unreachable.as_ref().and_then(|unreachable| unreachable.lost.clone()) {
+            self.delete(pod);
+            self.event(true, "SparkDriverLost", format!("driver {} is lost: {why}", pod.name));
+            return self.fail(self.now, &diagnosis::driver_lost(&why));
+        }
+        self.follow_driver(phase, submitted, pod, limits);
+        match pod.gone_by.filter(|at| *at > self.now) {
+            Some(at) => self.wake_at(at),
+            None if pod.deleting => self.wake_in(SILENT),
+            None => {}
+        }
+        if self.unreachable.is_some() {
+            self.tell_unreachable(pod);
+        } else {
+            conditions::driver_present(&mut self.status, true, self.app.generation, self.now);
+        }
+    }
+
+    /// Follows a driver that has not ended.
+    fn follow_driver(&mut self, phase: Phase, submitted: Timestamp, pod: &DriverPod, limits: &Limits) {
         let name = &pod.name;
         match pod.phase {
             PodPhase::Running => {
@@ -389,10 +443,11 @@ impl<'a> Draft<'a> {
         if let Seen::Present(pod) = &seen.driver
             && pod.submission_id.as_deref() == current
             && pod.outcome().is_none()
-            && !pod.deleting
         {
             self.delete(pod);
-            self.wake_in(SOON);
+            if !pod.deleting {
+                self.wake_in(SOON);
+            }
         }
     }
 

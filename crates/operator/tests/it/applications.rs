@@ -1,15 +1,21 @@
 //! Applications against a real API server. Pods that shall not finish by themselves ask for a node that does not exist;
 //! their states are then written by the test, as a kubelet would.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use firesteel_api::SparkApplication;
+use firesteel_testenv::TestEnv;
+use http::{Method, Request, StatusCode};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, PATIENCE, block_on, container, message, now};
+use crate::fixture::{Fixture, PATIENCE, block_on, container, install, message, now};
+use crate::witness::{self, Witness};
 
 #[test]
 fn an_application_runs_to_its_end() {
@@ -244,6 +250,58 @@ fn an_application_goes_when_its_time_to_live_is_over() {
             assert!(tokio::time::Instant::now() < deadline, "it is still there");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
+    });
+}
+
+/// Edits an application in the moment in which its deletion is asked for.
+#[derive(Clone)]
+struct EditsAtDeletion {
+    config: kube::Config,
+    edited: Arc<AtomicBool>,
+}
+
+impl Witness for EditsAtDeletion {
+    type Note = ();
+
+    fn asked(&self, request: &Request<Body>) -> Option<()> {
+        let path = request.uri().path();
+        let is_ours = request.method() == Method::DELETE && path.ends_with("/sparkapplications/pi");
+        if is_ours && !self.edited.swap(true, Ordering::SeqCst) {
+            let namespace = path.split('/').nth(5).unwrap().to_owned();
+            let config = self.config.clone();
+            let edit = std::thread::spawn(move || {
+                tokio::runtime::Runtime::new().unwrap().block_on(async {
+                    let client = kube::Client::try_from(config).unwrap();
+                    let apps: Api<SparkApplication> = Api::namespaced(client, &namespace);
+                    let patch = Patch::Merge(json!({"spec": {"arguments": ["once more"]}}));
+                    apps.patch("pi", &PatchParams::default(), &patch).await.map(|_| ()).unwrap();
+                });
+            });
+            edit.join().unwrap();
+        }
+        Some(())
+    }
+
+    fn answered(&self, (): (), _: StatusCode) -> bool {
+        true
+    }
+}
+
+#[test]
+fn an_edit_in_the_moment_in_which_the_time_to_live_ends_is_not_lost() {
+    block_on(async {
+        let Some(env) = TestEnv::get() else { return };
+        install(&env.client().await).await;
+        let config = crate::crash::config(env).await;
+        let edits = EditsAtDeletion { config: config.clone(), edited: Arc::default() };
+        let f = Fixture::with("ttl-edit", witness::client(config, &edits)).await;
+        f.create("pi", &json!({"timeToLiveSeconds": 1})).await;
+        let uid = f.apps.get("pi").await.unwrap().uid();
+        f.driver("pi", 1).await;
+        f.end_driver("pi", 0).await;
+        f.driver("pi", 2).await;
+        assert!(edits.edited.load(Ordering::SeqCst));
+        assert_eq!(f.apps.get("pi").await.unwrap().uid(), uid);
     });
 }
 

@@ -14,6 +14,7 @@ mod fixture;
 mod killer;
 mod kubelet;
 mod leaders;
+mod nodes;
 mod proxy;
 mod rights;
 mod size;

@@ -22,7 +22,7 @@ const ROLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/operator-r
 
 /// Requests that were forbidden.
 #[derive(Debug, Clone, Default)]
-struct Forbidden(Arc<Mutex<Vec<String>>>);
+pub(crate) struct Forbidden(Arc<Mutex<Vec<String>>>);
 
 impl Forbidden {
     fn requests(&self) -> Vec<String> {
@@ -47,7 +47,7 @@ impl Witness for Forbidden {
 }
 
 /// A namespace whose operator has the rights of the role in it, and a list of what was forbidden to it.
-async fn restricted(env: &'static TestEnv) -> (Fixture, Forbidden) {
+pub(crate) async fn restricted(env: &'static TestEnv) -> (Fixture, Forbidden) {
     let client = env.client().await;
     install(&client).await;
     let mut kubectl = Command::new(env.kubectl());

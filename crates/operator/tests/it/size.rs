@@ -31,14 +31,8 @@ fn crowded(app: &SparkApplication, driver: DriverPod, count: i64) -> SparkApplic
         id,
         phase: PodPhase::Running,
     });
-    let seen = Observation {
-        now: Timestamp::now(),
-        driver: Seen::Present(driver),
-        confirmed: false,
-        executors: executors.collect(),
-        strays: 0,
-        log: None,
-    };
+    let seen =
+        Observation { executors: executors.collect(), ..Observation::of(Seen::Present(driver), Timestamp::now()) };
     step(&wanted, &seen, &Limits::default()).status
 }
 
