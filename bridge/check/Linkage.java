@@ -9,7 +9,9 @@ import java.lang.reflect.Modifier;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Enumeration;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 import java.util.jar.JarEntry;
 import java.util.jar.JarFile;
 
@@ -22,9 +24,12 @@ import java.util.jar.JarFile;
 public class Linkage {
     private static int references;
     private static final List<String> missing = new ArrayList<>();
+    /** The classes of the jar, by their file names in it. */
+    private static final Set<String> own = new HashSet<>();
 
     public static void main(String[] arguments) throws Exception {
         try (JarFile jar = new JarFile(arguments[0])) {
+            jar.stream().forEach(entry -> own.add(entry.getName()));
             for (Enumeration<JarEntry> entries = jar.entries(); entries.hasMoreElements();) {
                 JarEntry entry = entries.nextElement();
                 if (entry.getName().endsWith(".class")) {
@@ -146,7 +151,7 @@ public class Linkage {
 
     /** Our own classes may use all of each other; of others, what is public or (in subclasses) protected. */
     private static boolean reachable(Class<?> user, Class<?> owner, int modifiers) {
-        return owner.getName().startsWith("dev.firesteel.") || Modifier.isPublic(modifiers) || Modifier.isProtected(modifiers);
+        return own.contains(owner.getName().replace('.', '/') + ".class") || Modifier.isPublic(modifiers) || Modifier.isProtected(modifiers);
     }
 
     private static String describe(Executable executable, Class<?> result) {

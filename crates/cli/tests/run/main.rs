@@ -252,6 +252,41 @@ fn a_script_of_this_machine_runs_and_its_exit_code_is_ours() {
     bed.assert_nothing_left();
 }
 
+#[test]
+fn examples_that_documents_name_run_with_their_arguments() {
+    if !spark() {
+        return;
+    }
+    let bed = Bed::new();
+    let run = "/opt/spark/bin/spark-submit --master local[2] --class org.apache.spark.examples";
+    let jar = "/opt/spark/examples/jars/spark-examples.jar";
+    let script = format!(
+        "cd /tmp; printf 'a b\\na c\\nb c\\nc a\\n' > links; \
+         {run}.JavaSparkPi {jar} 4; {run}.JavaWordCount {jar} links; {run}.SparkPageRank {jar} links 5; \
+         {run}.GroupByTest {jar} 3 50 10 2; {run}.DFSReadWriteTest {jar} links /tmp/shared; \
+         {run}.DFSReadWriteTest {jar} missing /tmp/shared; echo ended with $?"
+    );
+    let manifest = serde_json::json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "examples"}, "spec": {
+        "restartPolicy": "Never",
+        "containers": [{"name": "spark", "image": SPARK, "command": ["sh", "-c", script]}],
+    }});
+    let file = bed.write("examples.yaml", &manifest.to_string());
+    let said = bed.run(&["run"], &[&file]);
+    assert_eq!(said.code, 0, "{said:?}");
+    for line in [
+        "Pi is roughly 3.1",
+        "a: 3",
+        "c: 3",
+        "c has rank:  1.",
+        "150",
+        "Success! Local Word Count 8 and DFS Word Count 8 agree.",
+        "Given path (missing) does not exist.",
+        "ended with 1",
+    ] {
+        assert!(said.out.lines().any(|said| said.starts_with(line)), "{line}: {said:?}");
+    }
+}
+
 fn pod(name: &str, namespace: &str, script: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: '{namespace}'}}\nspec:\n  restartPolicy: Never\n  \

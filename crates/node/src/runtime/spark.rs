@@ -15,6 +15,8 @@ use std::time::Duration;
 
 use crate::runtime::{OnProgress, Progress, RuntimeError, make_once};
 
+/// Where images have the examples, whatever their version.
+const EXAMPLES: &str = "examples/jars/spark-examples.jar";
 const EXAMPLES_JAR: &[u8] = include_bytes!("../../runtime/examples/spark-examples.jar");
 const PI: &str = include_str!("../../runtime/examples/pi.py");
 const FETCH: &str = include_str!("../../runtime/fetch.py");
@@ -48,6 +50,12 @@ pub(crate) fn find_or_provision(
         add_examples(partial, version)?;
         fs::remove_dir_all(&downloads).map_err(|e| RuntimeError::file(&downloads, e))
     })?;
+    // A runtime that an earlier release made has that release's examples.
+    if fs::read(target.join(EXAMPLES)).is_ok_and(|jar| jar != EXAMPLES_JAR)
+        && let Err(error) = add_examples(&target, version)
+    {
+        tracing::warn!(%error, "the examples of Spark {version} stay as an earlier release made them");
+    }
     Ok(target)
 }
 
@@ -333,23 +341,26 @@ fn place_of_installed(path: &Path) -> Option<PathBuf> {
     }
 }
 
-/// The examples people start with: our own Pi where the package has none.
+/// The examples people start with: our own where the package has none.
 fn add_examples(home: &Path, version: &str) -> Result<(), RuntimeError> {
+    // Renamed into place: a pod may be reading the file that was there.
     let put = |path: PathBuf, content: &[u8]| {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(|e| RuntimeError::file(parent, e))?;
         }
-        fs::write(&path, content).map_err(|e| RuntimeError::file(&path, e))
+        let partial = path.with_extension(format!("partial-{}", std::process::id()));
+        fs::write(&partial, content).map_err(|e| RuntimeError::file(&partial, e))?;
+        fs::rename(&partial, &path).map_err(|e| RuntimeError::file(&path, e))
     };
-    let jars = home.join("examples/jars");
     let scala = scala_version(home);
-    put(jars.join("spark-examples.jar"), EXAMPLES_JAR)?;
-    put(jars.join(format!("spark-examples_{scala}-{version}.jar")), EXAMPLES_JAR)?;
+    put(home.join(format!("examples/jars/spark-examples_{scala}-{version}.jar")), EXAMPLES_JAR)?;
     let pi = home.join("examples/src/main/python/pi.py");
     if !pi.exists() {
         put(pi, PI.as_bytes())?;
     }
-    put(home.join("RELEASE"), format!("Spark {version} (from the Python package)\n").as_bytes())
+    put(home.join("RELEASE"), format!("Spark {version} (from the Python package)\n").as_bytes())?;
+    // Last, because its content says that all of them are there.
+    put(home.join(EXAMPLES), EXAMPLES_JAR)
 }
 
 /// From the name of Spark's core jar: `spark-core_2.13-4.1.4.jar` → `2.13`.
@@ -406,6 +417,13 @@ mod tests {
         assert_eq!(both[0], both[1]);
         assert!(both[0].join("bin/spark-submit").exists() && !both[0].join("half").exists());
         assert!(both[0].join("examples/jars/spark-examples_2.13-9.9.9.jar").exists(), "with our example");
+        for jar in [EXAMPLES, "examples/jars/spark-examples_2.13-9.9.9.jar"] {
+            fs::write(both[0].join(jar), "of an earlier release").unwrap();
+        }
+        find_or_provision(both[0].parent().unwrap(), "9.9.9", &silent()).unwrap();
+        for jar in [EXAMPLES, "examples/jars/spark-examples_2.13-9.9.9.jar"] {
+            assert_eq!(fs::read(both[0].join(jar)).unwrap(), EXAMPLES_JAR, "{jar} is brought up to date");
+        }
         let left =
             fs::read_dir(dir.path()).expect("runtimes").flatten().map(|e| e.file_name().into_string().expect("text"));
         let left: Vec<String> = left.filter(|n| !n.ends_with(".lock")).collect();

@@ -13,8 +13,8 @@ import org.apache.spark.sql.SparkSession;
 /**
  * Estimates pi by throwing darts at a square: {@code SparkPi [slices]}.
  *
- * <p>Stands in for the class of the same name in Spark's examples, which the PySpark package does not carry, so that
- * public manifests run unchanged. Written for Java 8 so that Spark 3.5 can run it too.
+ * <p>The classes of this package stand in for those of the same name in Spark's examples, which the PySpark package does not
+ * carry: same arguments, same output, so that public manifests run unchanged. Written for Java 8 so that Spark 3.5 can run them.
  */
 public final class SparkPi {
   private static final int DARTS_PER_SLICE = 100_000;
@@ -50,8 +50,13 @@ public final class SparkPi {
   }
 
   public static void main(String[] args) {
+    run("Spark Pi", args);
+  }
+
+  /** The program under the name of its application. */
+  static void run(String name, String[] args) {
     int slices = args.length > 0 ? Integer.parseInt(args[0]) : 2;
-    SparkSession session = SparkSession.builder().appName("Spark Pi").getOrCreate();
+    SparkSession session = SparkSession.builder().appName(name).getOrCreate();
     JavaSparkContext context = JavaSparkContext.fromSparkContext(session.sparkContext());
     List<Integer> numbers = new ArrayList<>(slices);
     for (int slice = 0; slice < slices; slice++) {
