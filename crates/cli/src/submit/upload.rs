@@ -199,10 +199,29 @@ fn refused(error: &object_store::Error) -> anyhow::Error {
 /// The store that a target lies in.
 fn open(target: &Target<'_>, conf: &SparkConf, env: &BTreeMap<String, String>) -> anyhow::Result<Arc<dyn ObjectStore>> {
     let url = url::Url::parse(&format!("{}://{}/", target.scheme, target.authority)).context("this is not a URL")?;
-    let from_env = env.iter().map(|(key, value)| (key.to_lowercase(), value.clone()));
-    let options: Vec<(String, String)> = from_env.chain(from_conf(target, conf)).collect();
+    let from_conf = from_conf(target, conf);
+    // Keys of the configuration are a whole: half of them with a token of the environment would be nobody's.
+    let own_keys = from_conf.iter().any(|(option, _)| option == S3_KEYS[0]);
+    let from_env = from_env(target, env).filter(|(option, _)| !(own_keys && S3_KEYS.contains(&option.as_str())));
+    let options: Vec<(String, String)> = from_env.chain(from_conf).collect();
     let (store, _) = object_store::parse_url_opts(&url, options).map_err(|error| refused(&error))?;
     Ok(store.into())
+}
+
+/// Options of the store library that are credentials of S3.
+const S3_KEYS: [&str; 4] = ["aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_token"];
+
+/// The variables that speak of the target's kind of store, as options of the store library. That library takes names without
+/// the prefix too, but a variable `ENDPOINT` or `TOKEN` was not set for us.
+fn from_env(target: &Target<'_>, env: &BTreeMap<String, String>) -> impl Iterator<Item = (String, String)> {
+    let prefix = match target.scheme {
+        "s3" | "s3a" => "AWS_",
+        "gs" => "GOOGLE_",
+        _ => "AZURE_",
+    };
+    env.iter()
+        .filter(move |(name, _)| name.starts_with(prefix))
+        .map(|(name, value)| (name.to_lowercase(), value.clone()))
 }
 
 /// What the Hadoop keys in the configuration say about a store, in the store library's own names. They come last and win.
@@ -230,6 +249,8 @@ fn from_conf(target: &Target<'_>, conf: &SparkConf) -> Vec<(String, String)> {
                 let url = if endpoint.contains("://") { endpoint.clone() } else { format!("{scheme}://{endpoint}") };
                 take(Some(&(url.starts_with("http://")).to_string()), "aws_allow_http");
                 take(Some(&url), "aws_endpoint");
+                // The variable AWS_ENDPOINT_URL_S3 would win over the former.
+                take(Some(&url), "aws_endpoint_url_s3");
             }
         }
         "gs" => {
@@ -286,6 +307,30 @@ mod tests {
         assert_eq!(find("aws_access_key_id"), Some("special"));
         assert_eq!(find("aws_endpoint"), Some("http://minio:9000"));
         assert_eq!(find("aws_allow_http"), Some("true"));
+    }
+
+    #[test]
+    fn only_variables_with_the_prefix_of_the_store_become_options() {
+        let env: BTreeMap<String, String> = [
+            "AWS_REGION",
+            "GOOGLE_SERVICE_ACCOUNT",
+            "AZURE_STORAGE_ACCOUNT_KEY",
+            "REGION",
+            "ENDPOINT",
+            "TOKEN",
+            "aws_token",
+        ]
+        .map(|name| (name.to_owned(), "x".to_owned()))
+        .into();
+        for (target, option) in [
+            ("s3a://b/x", "aws_region"),
+            ("gs://b/x", "google_service_account"),
+            ("abfss://c@a.dfs.core.windows.net/x", "azure_storage_account_key"),
+        ] {
+            let target = Target::parse(target).expect("a target");
+            let options: Vec<String> = from_env(&target, &env).map(|(option, _)| option).collect();
+            assert_eq!(options, [option]);
+        }
     }
 
     #[test]

@@ -111,3 +111,54 @@ async fn s3_gets_the_file_with_the_credentials_of_the_hadoop_keys() {
     );
     assert_eq!(body, b"jar of ours");
 }
+
+/// Names that the store library reads without a prefix, and what each would do to an upload.
+#[tokio::test]
+async fn variables_without_the_prefix_of_a_store_do_not_redirect_an_upload() {
+    let Some(place) = Place::new("upenv").await else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let ((right, told), (wrong, elsewhere)) = (endpoint(), endpoint());
+    let path = ("spark.kubernetes.file.upload.path", "s3a://bucket/spark");
+    let mut submission = place.submission(&[NO_WAIT, NOWHERE, path, ("spark.jars", &dependency(&dir))]);
+    submission.env("AWS_ENDPOINT", &right).env("AWS_ALLOW_HTTP", "true").env("AWS_REGION", "eu-west-1");
+    submission.env("AWS_ACCESS_KEY_ID", "AKIAOURS").env("AWS_SECRET_ACCESS_KEY", "hidden");
+    for name in ["ENDPOINT", "ENDPOINT_URL", "PROXY_URL"] {
+        submission.env(name, &wrong);
+    }
+    submission.env("REGION", "mars").env("TOKEN", "stolen").env("SKIP_SIGNATURE", "true");
+    let ran = submission.run();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let (first, headers, _) =
+        told.recv_timeout(std::time::Duration::from_secs(5)).expect("a request at the right place");
+    assert!(first.starts_with("PUT /bucket/spark/spark-upload-"), "{first}");
+    let signed = headers.iter().find(|header| header.starts_with("authorization: ")).expect("a signature");
+    assert!(signed.contains("/eu-west-1/s3/"), "{signed}");
+    assert!(!headers.iter().any(|header| header.starts_with("x-amz-security-token")), "{headers:?}");
+    assert!(elsewhere.try_recv().is_err(), "something went elsewhere");
+}
+
+#[tokio::test]
+async fn credentials_and_endpoint_of_the_hadoop_keys_are_not_mixed_with_those_of_the_environment() {
+    let Some(place) = Place::new("upmix").await else { return };
+    let dir = tempfile::tempdir().expect("a directory");
+    let ((right, told), (wrong, elsewhere)) = (endpoint(), endpoint());
+    let mut submission = place.submission(&[
+        NO_WAIT,
+        NOWHERE,
+        ("spark.kubernetes.file.upload.path", "s3a://bucket/spark"),
+        ("spark.jars", &dependency(&dir)),
+        ("spark.hadoop.fs.s3a.endpoint", &right),
+        ("spark.hadoop.fs.s3a.access.key", "AKIAOURS"),
+        ("spark.hadoop.fs.s3a.secret.key", "hidden"),
+    ]);
+    submission
+        .env("AWS_ENDPOINT_URL_S3", &wrong)
+        .env("AWS_ACCESS_KEY_ID", "AKIATHEIRS")
+        .env("AWS_SESSION_TOKEN", "theirs");
+    let ran = submission.run();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    let (_, headers, _) = told.recv_timeout(std::time::Duration::from_secs(5)).expect("a request at the right place");
+    assert!(headers.iter().any(|header| header.contains("credential=akiaours/")), "{headers:?}");
+    assert!(!headers.iter().any(|header| header.starts_with("x-amz-security-token")), "{headers:?}");
+    assert!(elsewhere.try_recv().is_err(), "something went elsewhere");
+}
