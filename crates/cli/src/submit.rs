@@ -25,6 +25,7 @@ mod waiting;
 use firesteel_api::ExecutorGrant;
 use firesteel_spark::args::{self, Output, RawArgs};
 use firesteel_spark::driver::DriverPlan;
+use firesteel_spark::redaction::Redaction;
 use firesteel_spark::submission::{self, Around, Control, Effective, Resolved};
 use firesteel_spark::{SparkConf, Surroundings};
 use kube::ResourceExt as _;
@@ -141,7 +142,11 @@ fn submit(
     let (plan, grant) = firesteel_core::grant::plan(&effective.submission, around, &secret).map_err(bad_input)?;
     upload::check(&plan.uploads)?;
     if raw.own.explain || raw.verbose {
-        let table = explanation::table(effective, &plan);
+        let redaction = Redaction::of(&effective.submission.conf);
+        if !redaction.is_readable() {
+            printer.warn("spark.redaction.regex: this pattern cannot be read here, so no value is shown");
+        }
+        let table = explanation::table(effective, &plan, &redaction);
         // A dry run keeps stdout for the objects; a real one keeps it for the submission id.
         if raw.own.explain && !raw.own.dry_run {
             warn(effective, &plan, printer);
