@@ -160,6 +160,8 @@ pub struct OwnOptions {
     pub output: Option<Output>,
     /// `--spark-version`.
     pub spark_version: Option<SparkVersion>,
+    /// The image where no setting names one; no option of a command line.
+    pub image: Option<String>,
     /// `--explain`: say where each setting came from.
     pub explain: bool,
     /// `--exit-zero`: exit 0 whatever becomes of the driver, as `spark-submit` does.

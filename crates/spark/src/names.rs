@@ -83,6 +83,9 @@ pub const EXECUTOR_CONTAINER: &str = "spark-kubernetes-executor";
 /// What stands for the executor's id where it is not known yet: in Spark's own sets, and in our templates.
 pub const EXECUTOR_ID_PLACEHOLDER: &str = "EXECID";
 
+/// What stands for the version of Spark in the name of an image [4.1].
+pub const VERSION_REFERENCE: &str = "{{SPARK_VERSION}}";
+
 /// What stands for "no primary resource".
 pub const NO_RESOURCE: &str = "spark-internal";
 

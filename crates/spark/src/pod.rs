@@ -155,8 +155,9 @@ impl Draft<'_> {
 
     /// Labels of the pod: Spark's own, and those of the settings.
     pub(crate) fn labels(&self) -> Result<BTreeMap<String, String>, PlanError> {
+        let version = &self.submission.version;
         let mut reserved = vec![
-            (label::VERSION, self.submission.version.as_str().to_owned()),
+            (label::VERSION, version.as_str().to_owned()),
             (label::APP_ID, self.app_id().to_owned()),
             (label::APP_NAME, resource_name::label_value(self.conf.app_name())),
             (label::ROLE, self.role.word.to_owned()),
@@ -176,6 +177,8 @@ impl Draft<'_> {
         if self.line >= Line::V4_0 {
             labels.values_mut().for_each(|value| *value = self.substitute_ids(value));
         }
+        // A guess is no label: the executors' own would contradict it.
+        reserved.retain(|(name, _)| !(version.is_assumed() && *name == label::VERSION));
         labels.extend(reserved.into_iter().map(|(name, value)| (name.to_owned(), value)));
         Ok(labels)
     }

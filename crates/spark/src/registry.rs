@@ -72,6 +72,21 @@ pub fn check(conf: &SparkConf, version: &SparkVersion) -> Vec<Warning> {
     each.chain(claims(conf)).collect()
 }
 
+/// The oldest line that knows all settings of a configuration and takes their values.
+pub fn oldest(conf: &SparkConf) -> Line {
+    conf.iter().map(|(key, value)| oldest_for(key, value)).max().unwrap_or(Line::V3_5)
+}
+
+fn oldest_for(key: &str, text: &str) -> Line {
+    let sizes =
+        |since: Line| Line::ALL.into_iter().find(|line| *line >= since && value::check_suffix(text, *line).is_ok());
+    if let Some(setting) = find(key) {
+        return if setting.kind == Kind::Bytes { sizes(setting.since) } else { None }.unwrap_or(setting.since);
+    }
+    let volume = VOLUMES.iter().find_map(|prefix| key.strip_prefix(prefix));
+    volume.and_then(volume_option).map_or(Line::V3_5, |(_, since)| since)
+}
+
 /// Claims on demand that Spark will not make.
 fn claims(conf: &SparkConf) -> impl Iterator<Item = Warning> {
     conf.iter().filter(|(_, name)| name.contains(ON_DEMAND)).filter_map(|(key, _)| {
@@ -132,16 +147,26 @@ fn check_value(setting: &Setting, text: &str, line: Line) -> Option<Warning> {
     problem.map(|problem| Warning::Value { key: setting.key.to_owned(), problem })
 }
 
-/// `rest` is `<type>.<name>.<option>`; names may hold dots themselves, so the option is looked for at the end.
-fn check_volume(key: &str, rest: &str, version: &SparkVersion) -> Option<Warning> {
-    let option = rest.splitn(3, '.').nth(2)?;
+/// The option in `<type>.<name>.<option>`, possibly behind the end of a name with dots.
+fn option_of(rest: &str) -> Option<&str> {
+    rest.splitn(3, '.').nth(2)
+}
+
+/// The known option in `<type>.<name>.<option>`; names may hold dots themselves, so it is looked for at the end.
+fn volume_option(rest: &str) -> Option<(&'static str, Line)> {
+    let option = option_of(rest)?;
     let known = VOLUME_OPTIONS.iter().find(|(o, _)| option == *o || option.ends_with(&format!(".{o}")));
     let known = known.or_else(|| {
         VOLUME_FAMILIES.iter().find(|(family, _)| option.starts_with(family) || option.contains(&format!(".{family}")))
     });
-    match known {
-        Some((_, since)) if *since > version.line() => {
-            Some(Warning::NotYet { key: key.to_owned(), version: version.to_string(), since: *since })
+    known.copied()
+}
+
+fn check_volume(key: &str, rest: &str, version: &SparkVersion) -> Option<Warning> {
+    let option = option_of(rest)?;
+    match volume_option(rest) {
+        Some((_, since)) if since > version.line() => {
+            Some(Warning::NotYet { key: key.to_owned(), version: version.to_string(), since })
         }
         Some(_) => None,
         None => {
@@ -291,6 +316,21 @@ mod tests {
         let option = "spark.kubernetes.driver.volumes.hostPath.x.options.type";
         assert!(warnings("3.5.9", option, "Directory")[0].contains("came with 4.0"));
         assert!(warnings("4.0.0", option, "Directory").is_empty());
+    }
+
+    #[test]
+    fn the_oldest_line_that_knows_a_configuration_follows_its_newest_part() {
+        let oldest = |settings: &[(&str, &str)]| {
+            oldest(&settings.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect())
+        };
+        let image = ("spark.kubernetes.container.image", "spark:latest");
+        let claim = ("spark.kubernetes.driver.volumes.persistentVolumeClaim.d.label.team", "a");
+        let pod_ip = ("spark.kubernetes.executor.useDriverPodIP", "true");
+        assert_eq!(oldest(&[]), Line::V3_5);
+        assert_eq!(oldest(&[image, ("spark.executor.memory", "2g"), ("spark.my.own", "1Gi")]), Line::V3_5);
+        assert_eq!(oldest(&[image, claim]), Line::V4_0);
+        assert_eq!(oldest(&[image, claim, pod_ip]), Line::V4_1);
+        assert_eq!(oldest(&[("spark.executor.memory", "2Gi"), pod_ip]), Line::V4_2);
     }
 
     #[test]

@@ -86,7 +86,8 @@ impl fmt::Display for Origin {
 pub enum VersionFrom {
     Flag,
     ImageTag,
-    Newest,
+    SparkHome,
+    Assumed,
 }
 
 impl fmt::Display for VersionFrom {
@@ -94,7 +95,8 @@ impl fmt::Display for VersionFrom {
         f.write_str(match self {
             VersionFrom::Flag => "--spark-version",
             VersionFrom::ImageTag => "the tag of the driver image",
-            VersionFrom::Newest => "the newest known, because the driver image's tag does not tell",
+            VersionFrom::SparkHome => "the Spark in SPARK_HOME",
+            VersionFrom::Assumed => "assumed: the oldest that knows these settings",
         })
     }
 }

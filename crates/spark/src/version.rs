@@ -1,6 +1,7 @@
 //! Which Spark a plan is made for.
 //!
-//! Behaviour depends on the feature line (3.5, 4.0, …); labels and `{{SPARK_VERSION}}` carry the full version.
+//! Behaviour depends on the feature line (3.5, 4.0, …); labels and `{{SPARK_VERSION}}` carry the full version. Where
+//! nothing tells the version, a plan is made for an assumed line, and says nothing about a version.
 
 use std::fmt;
 use std::str::FromStr;
@@ -19,7 +20,7 @@ impl Line {
     /// Every line Firesteel knows, oldest first.
     pub const ALL: [Line; 5] = [Line::V3_5, Line::V4_0, Line::V4_1, Line::V4_2, Line::V4_3];
 
-    /// The newest line: what an image that does not tell its version is taken for.
+    /// The newest line: what later releases of Spark are taken for.
     pub const NEWEST: Line = Line::V4_3;
 
     /// `"4.1"` and so on.
@@ -45,7 +46,11 @@ impl fmt::Display for Line {
 pub struct SparkVersion {
     line: Line,
     text: String,
+    assumed: bool,
 }
+
+/// The first number of the newest line.
+const LAST_MAJOR: u32 = 4;
 
 /// Why a text is not a Spark version Firesteel can plan for.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,17 +64,42 @@ pub enum VersionError {
 impl SparkVersion {
     /// The newest version Firesteel knows.
     pub fn newest() -> Self {
-        SparkVersion { line: Line::NEWEST, text: "4.3.0".to_owned() }
+        SparkVersion { line: Line::NEWEST, text: "4.3.0".to_owned(), assumed: false }
+    }
+
+    /// Some version of a line, where nothing tells which it is, or even that it is this line.
+    pub fn assumed(line: Line) -> Self {
+        SparkVersion { line, text: line.name().to_owned(), assumed: true }
     }
 
     /// The version an image reference tells in its tag: `apache/spark:4.1.4-scala2.13-java17` is 4.1.4.
     pub fn from_image(image: &str) -> Option<Self> {
         let last = image.split('@').next()?.rsplit('/').next()?;
-        let (_, tag) = last.split_once(':')?;
+        let (name, tag) = last.split_once(':')?;
         let tag = tag.strip_prefix('v').unwrap_or(tag);
         let number = tag.split(['-', '_']).next()?;
-        // A bare "4" or a date tag such as 20260101 says nothing about Spark.
-        if number.split('.').count() < 2 { None } else { number.parse().ok() }
+        let version: SparkVersion = number.parse().ok()?;
+        // Numbers of an image that is not called Spark, and dates such as 2026.01, are somebody's own.
+        let major: u32 = number.split('.').next()?.parse().ok()?;
+        (major <= LAST_MAJOR || (name.contains("spark") && major <= LAST_MAJOR + 1)).then_some(version)
+    }
+
+    /// The version that the RELEASE file of a Spark distribution tells in its first line: `Spark 4.1.4 (git revision …`.
+    pub fn from_release(text: &str) -> Option<Self> {
+        let mut words = text.split_whitespace();
+        words.next().filter(|word| *word == "Spark")?;
+        words.next()?.parse().ok()
+    }
+
+    /// The version that the name of Spark's core jar tells: `spark-core_2.13-4.1.4.jar`.
+    pub fn from_core_jar(name: &str) -> Option<Self> {
+        let (_, version) = name.strip_prefix("spark-core_")?.strip_suffix(".jar")?.split_once('-')?;
+        version.parse().ok()
+    }
+
+    /// Whether this is a guess.
+    pub fn is_assumed(&self) -> bool {
+        self.assumed
     }
 
     pub fn line(&self) -> Line {
@@ -109,7 +139,7 @@ impl FromStr for SparkVersion {
             // Newer than what we know behaves like the newest we know.
             (4.., _) => Line::NEWEST,
         };
-        Ok(SparkVersion { line, text: s.to_owned() })
+        Ok(SparkVersion { line, text: s.to_owned(), assumed: false })
     }
 }
 
@@ -126,7 +156,24 @@ mod tests {
         assert_eq!(version("host:5000/spark"), None);
         assert_eq!(version("spark:latest"), None);
         assert_eq!(version("spark:20260101"), None);
+        assert_eq!(version("spark:2026.01.15"), None);
+        assert_eq!(version("apache/spark:5.0.0").as_deref(), Some("5.0.0"));
+        assert_eq!(version("team/etl:5.0.0"), None);
+        assert_eq!(version("team/etl:1.2.3"), None);
+        assert_eq!(version("team/etl:3.5.9-r7").as_deref(), Some("3.5.9"));
         assert_eq!(version("spark:4.1.4@sha256:abc").as_deref(), Some("4.1.4"));
+    }
+
+    #[test]
+    fn a_distribution_tells_its_version_in_a_file_and_in_the_name_of_a_jar() {
+        let text = |version: Option<SparkVersion>| version.map(|v| v.to_string());
+        let release = "Spark 4.1.4 (git revision 29434ea766b) built for Hadoop 3.4.2\nBuild flags: -Pkubernetes\n";
+        assert_eq!(text(SparkVersion::from_release(release)).as_deref(), Some("4.1.4"));
+        assert_eq!(text(SparkVersion::from_release("Hadoop 3.4.2")), None);
+        assert_eq!(text(SparkVersion::from_core_jar("spark-core_2.12-3.5.9.jar")).as_deref(), Some("3.5.9"));
+        let snapshot = "spark-core_2.13-4.2.0-SNAPSHOT.jar";
+        assert_eq!(text(SparkVersion::from_core_jar(snapshot)).as_deref(), Some("4.2.0-SNAPSHOT"));
+        assert_eq!(text(SparkVersion::from_core_jar("spark-sql_2.13-4.1.4.jar")), None);
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 
 use firesteel_spark::submission::{Around, Control, Effective, Origin, Resolved, VersionFrom, resolve};
+use firesteel_spark::version::Line;
 use firesteel_spark::{Files, MainResource, args};
 use proptest::prelude::*;
 
@@ -315,17 +316,69 @@ fn run_example_runs_the_examples_of_the_image_or_of_spark_home() {
 }
 
 #[test]
-fn the_version_comes_from_the_option_the_image_or_is_the_newest() {
-    let version = |more: &[&str]| {
-        let effective = World::empty().submit(&base(more));
+fn the_version_comes_from_the_option_the_image_or_the_spark_on_this_machine() {
+    let home = World::empty().env("SPARK_HOME", "/home/").files(&[
+        ("/home/RELEASE", "Spark 4.0.2 (git revision 1) built for Hadoop 3.4.1\n"),
+        ("/home/jars/spark-core_2.13-4.2.1.jar", ""),
+    ]);
+    let package = World::empty()
+        .env("SPARK_HOME", "home")
+        .files(&[("/w/home/jars/scala-library-2.13.18.jar", ""), ("/w/home/jars/spark-core_2.13-4.2.1.jar", "")]);
+    let told = |world: &World, more: &[&str]| {
+        let effective = world.submit(&base(more));
+        assert!(effective.warnings.is_empty(), "{:?}", effective.warnings);
         (effective.submission.version.to_string(), effective.version_from)
     };
+    let version = |more: &[&str]| told(&home, more);
     let image = "spark.kubernetes.container.image=apache/spark:3.5.9";
     let driver = "spark.kubernetes.driver.container.image=apache/spark:4.1.4-scala";
     assert_eq!(version(&["--conf", image]), ("3.5.9".into(), VersionFrom::ImageTag));
     assert_eq!(version(&["--conf", image, "--conf", driver]), ("4.1.4".into(), VersionFrom::ImageTag));
     assert_eq!(version(&["--conf", image, "--spark-version", "4.0.5"]), ("4.0.5".into(), VersionFrom::Flag));
-    assert_eq!(version(&[]), ("4.3.0".into(), VersionFrom::Newest));
+    let latest = "spark.kubernetes.container.image=apache/spark:latest";
+    assert_eq!(version(&["--conf", latest]), ("4.0.2".into(), VersionFrom::SparkHome));
+    assert_eq!(told(&package, &["--conf", latest]), ("4.2.1".into(), VersionFrom::SparkHome));
+}
+
+#[test]
+fn an_image_that_tells_no_version_is_planned_for_the_oldest_spark_that_knows_the_settings() {
+    let assumed = |image: &str, more: &[&str]| {
+        let image = format!("spark.kubernetes.container.image={image}");
+        let mut argv = vec!["--conf", &image];
+        argv.extend(more);
+        let effective = World::empty().env("SPARK_HOME", "/nothing-there").submit(&base(&argv));
+        assert_eq!(effective.version_from, VersionFrom::Assumed);
+        assert!(effective.submission.version.is_assumed());
+        (effective.submission.version.line(), effective.warnings.join("; "))
+    };
+    for image in ["apache/spark:latest", "team/etl:2026.01.15", "team/etl@sha256:0123", "host:5000/spark"] {
+        let (line, warning) = assumed(image, &[]);
+        assert_eq!(line, Line::V3_5);
+        assert_eq!(
+            warning,
+            format!(
+                "nothing tells which Spark is in {image}: this is planned as for Spark 3.5, the oldest line that knows the \
+                 settings; add --spark-version, such as --spark-version 4.3.0"
+            )
+        );
+    }
+    let needs = |more: &[&str]| assumed("spark:latest", more).0;
+    assert_eq!(needs(&["--load-spark-defaults"]), Line::V4_0);
+    assert_eq!(needs(&["--conf", "spark.kubernetes.executor.useDriverPodIP=true"]), Line::V4_1);
+    assert_eq!(needs(&["--driver-memory", "1Gi"]), Line::V4_2);
+}
+
+#[test]
+fn a_reference_to_a_version_that_nothing_tells_is_refused() {
+    let image = ["--conf", "spark.kubernetes.container.image=apache/spark:{{SPARK_VERSION}}"];
+    assert_eq!(
+        World::empty().refusal(&base(&image)),
+        "spark.kubernetes.container.image=apache/spark:{{SPARK_VERSION}}: {{SPARK_VERSION}} stands for the version of Spark, \
+         and nothing tells it; add --spark-version, or set SPARK_HOME"
+    );
+    let jar = "/home/jars/spark-core_2.13-4.2.1.jar";
+    let home = World::empty().env("SPARK_HOME", "/home").files(&[(jar, "")]).submit(&base(&image));
+    assert_eq!(home.submission.version.to_string(), "4.2.1");
 }
 
 #[test]

@@ -46,6 +46,7 @@ pub(crate) fn read(arguments: &[String]) -> anyhow::Result<Wanted> {
     // There is one cluster to run on, and its drivers are pods.
     raw.options.insert(Opt::Master, "k8s://https://127.0.0.1".to_owned());
     raw.options.insert(Opt::DeployMode, "cluster".to_owned());
+    raw.own.image = Some(default_image());
     let around = surroundings::look(&Disk);
     let cwd = std::env::current_dir().map_err(|e| BadInput(format!("there is no working directory: {e}")))?;
     let around = Around { env: &around.env, files: &Disk, cwd: &cwd.to_string_lossy(), now_ms: surroundings::now() };
@@ -87,9 +88,6 @@ impl Wanted {
         let conf = &self.effective.submission.conf;
         let named = ["spark.kubernetes.driver.container.image", "spark.kubernetes.executor.container.image", IMAGE];
         let mut images: Vec<String> = named.iter().filter_map(|key| conf.get(*key).cloned()).collect();
-        if images.is_empty() {
-            images.push(default_image());
-        }
         images.dedup();
         images
     }
@@ -106,7 +104,6 @@ impl Wanted {
         let mut usual = |key: &str, value: &str| {
             conf.entry(key.to_owned()).or_insert_with(|| value.to_owned());
         };
-        usual(IMAGE, &default_image());
         usual("spark.kubernetes.authenticate.driver.serviceAccountName", "spark");
         usual("spark.kubernetes.namespace", "default");
         // All pods share the processors of one machine; asking for whole ones would only keep some from starting.

@@ -41,7 +41,7 @@ Own options, anywhere before the application:
   --dry-run                    Print the objects that would be created; needs no cluster
   -o, --output json|yaml       How to print [default: yaml]
   --explain                    Print every setting and where it came from; create nothing
-  --spark-version V            Version of Spark in the image [default: from the image's tag]
+  --spark-version V            Version of Spark in the image [default: from the image's tag, else SPARK_HOME]
   --exit-zero                  Exit with 0 whatever becomes of the driver, as spark-submit does
 
 The exit code is the driver's. 1: the request could not be carried out. 2: wrong input. 3: the driver never started.

@@ -98,6 +98,78 @@ fn explanation_tells_where_each_setting_came_from_and_hides_secrets() {
 }
 
 #[test]
+fn tag_that_is_no_version_makes_no_object_that_only_newer_sparks_have() {
+    let image = |image: &'static str| ("spark.kubernetes.container.image", image);
+    let planned = |ran: &Ran| -> (Vec<String>, Value) {
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        let list: Value = serde_json::from_str(&ran.stdout).expect("JSON");
+        let items = list["items"].as_array().expect("items");
+        let mut kinds: Vec<_> = items.iter().map(|item| item["kind"].as_str().expect("a kind").to_owned()).collect();
+        kinds.sort_unstable();
+        let pod = items.iter().find(|item| item["kind"] == "Pod").expect("a pod");
+        (kinds, pod["metadata"]["labels"]["spark-version"].clone())
+    };
+    let ran = dry_run(&["--dry-run", "-o", "json"], &[image("team/etl:latest")]);
+    assert_eq!(planned(&ran), (["ConfigMap", "Pod", "Service"].map(str::to_owned).to_vec(), Value::Null));
+    assert!(
+        ran.stderr
+            .starts_with("Warning: nothing tells which Spark is in team/etl:latest: this is planned as for Spark 3.5"),
+        "{ran:?}"
+    );
+    // The Spark on this machine tells.
+    let home = tempfile::tempdir().expect("a directory");
+    std::fs::write(home.path().join("RELEASE"), "Spark 4.2.1 (git revision 1) built for Hadoop 3.4.2\n")
+        .expect("written");
+    let mut arguments = pi(MASTER, &[image("team/etl:latest")]);
+    arguments.splice(1..1, ["--dry-run", "-o", "json"].map(str::to_owned));
+    let ran = firesteel(arguments).env("SPARK_HOME", home.path()).run();
+    assert_eq!(
+        planned(&ran),
+        (["ConfigMap", "NetworkPolicy", "Pod", "Service"].map(str::to_owned).to_vec(), "4.2.1".into())
+    );
+    assert_eq!(ran.stderr, "");
+}
+
+/// What real Spark 3.5 to 4.3 prints with `--verbose` for the same settings: both keys and values count.
+#[test]
+fn explanation_and_verbose_mask_what_the_redaction_pattern_matches() {
+    let masked = "*********(redacted)";
+    let settings = [
+        ("spark.my.password", "geheim-1"),
+        ("spark.my.plain", "geheim-2-has-a-token-in-it"),
+        ("spark.kubernetes.driverEnv.DB_PASSWORD", "geheim-3"),
+        ("spark.driver.extraJavaOptions", "-Dmy.password=geheim-4"),
+    ];
+    let shown = |text: &str, key: &str| -> String {
+        let line = text.lines().find(|line| line.split_whitespace().next() == Some(key)).expect("a row");
+        line.split_whitespace().nth(1).expect("a value").to_owned()
+    };
+    let explained = dry_run(&["--explain"], &settings);
+    let verbose = dry_run(&["--verbose", "--dry-run"], &settings);
+    for (text, key) in settings.iter().flat_map(|(key, _)| [(&explained.stdout, key), (&verbose.stderr, key)]) {
+        assert_eq!(shown(text, key), masked, "{key} in {text}");
+        assert!(!text.contains("geheim"), "{text}");
+    }
+    // A pattern of the user's own replaces Spark's.
+    let own = dry_run(
+        &["--explain"],
+        &[
+            ("spark.redaction.regex", "(?i)^spark\\.acme\\.|geheim-2"),
+            settings[0],
+            settings[1],
+            ("spark.acme.pin", "1234"),
+        ],
+    );
+    assert_eq!(shown(&own.stdout, "spark.my.password"), "geheim-1");
+    assert_eq!(shown(&own.stdout, "spark.my.plain"), masked);
+    assert_eq!(shown(&own.stdout, "spark.acme.pin"), masked);
+    // What cannot be read here hides everything.
+    let unread = dry_run(&["--explain"], &[("spark.redaction.regex", "(?<!un)secret")]);
+    assert!(unread.stderr.contains("spark.redaction.regex: this pattern cannot be read here"), "{unread:?}");
+    assert_eq!(shown(&unread.stdout, "spark.app.name"), masked);
+}
+
+#[test]
 fn reader_that_goes_away_is_no_failure() {
     let mut child =
         firesteel(["submit", "--help"]).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");

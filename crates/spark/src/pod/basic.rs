@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{LocalObjectReference, SecurityContext};
 
 use super::{Draft, PlanError};
-use crate::names::key;
+use crate::names::{VERSION_REFERENCE, key};
 use crate::version::Line;
 
 /// The container's name, image and rights.
@@ -18,7 +18,7 @@ pub(crate) fn container(draft: &mut Draft<'_>) -> Result<(), PlanError> {
         ),
     })?;
     let image = if draft.line >= Line::V4_1 {
-        image.replace("{{SPARK_VERSION}}", draft.submission.version.as_str())
+        image.replace(VERSION_REFERENCE, draft.submission.version.as_str())
     } else {
         image.to_owned()
     };

@@ -1,7 +1,7 @@
 //! From merged settings to a submission: `SparkSubmit`'s checks, and the keys it writes for Kubernetes in cluster mode.
 
 use crate::args::{Opt, RawArgs};
-use crate::names::{NO_RESOURCE, key};
+use crate::names::{NO_RESOURCE, VERSION_REFERENCE, key};
 use crate::registry;
 use crate::value::{check_suffix, int, java_trim, list, size_bytes, substitute};
 use crate::version::{Line, SparkVersion};
@@ -58,7 +58,12 @@ pub(super) fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, Su
     }
 
     fold_options(args, &mut settings, around);
-    let (version, version_from) = choose_version(args, &settings, around);
+    if let Some(image) = &args.own.image
+        && settings.get(key::IMAGE).is_none()
+    {
+        settings.set(key::IMAGE, image, Origin::Derived("the usual image"));
+    }
+    let (version, version_from) = choose_version(args, &mut settings, around)?;
     check_version(args, &version)?;
     check_settings(args, &settings, version.line())?;
     let raw_master = settings.master(args, around).ok_or(SubmissionError::NoMaster)?;
@@ -213,28 +218,70 @@ fn check_kind(args: &RawArgs, resource: &str) -> Result<(), SubmissionError> {
     Ok(())
 }
 
-fn choose_version(args: &RawArgs, settings: &Settings, around: Around<'_>) -> (SparkVersion, VersionFrom) {
+/// `--spark-version`, the tag of the driver's image, the Spark in `SPARK_HOME`. Where none of them tells, the oldest line
+/// that knows the settings: newer ones make objects that an older Spark has no use for and a submitter may have no rights
+/// to, while a newer driver does without them.
+fn choose_version(
+    args: &RawArgs,
+    settings: &mut Settings,
+    around: Around<'_>,
+) -> Result<(SparkVersion, VersionFrom), SubmissionError> {
     if let Some(version) = &args.own.spark_version {
-        return (version.clone(), VersionFrom::Flag);
+        return Ok((version.clone(), VersionFrom::Flag));
     }
-    let image = settings.get(key::DRIVER_IMAGE).or_else(|| settings.get(key::IMAGE));
-    let image = image.map(|image| substitute(image, &settings.conf, around.env));
-    match image.as_deref().and_then(SparkVersion::from_image) {
-        Some(version) => (version, VersionFrom::ImageTag),
-        None => (SparkVersion::newest(), VersionFrom::Newest),
+    let key = [key::DRIVER_IMAGE, key::IMAGE].into_iter().find(|key| settings.get(key).is_some());
+    let image = key.and_then(|key| settings.get(key)).map(|image| substitute(image, &settings.conf, around.env));
+    if let Some(version) = image.as_deref().and_then(SparkVersion::from_image) {
+        return Ok((version, VersionFrom::ImageTag));
     }
+    if let Some(version) = version_of_home(around) {
+        return Ok((version, VersionFrom::SparkHome));
+    }
+    let (Some(key), Some(image)) = (key, image) else {
+        // The plan will ask for an image.
+        return Ok((SparkVersion::newest(), VersionFrom::Assumed));
+    };
+    if image.contains(VERSION_REFERENCE) {
+        return Err(SubmissionError::ImageVersion { key, image });
+    }
+    let line = if newer_flag(args).is_some() { Line::V4_0 } else { Line::V3_5 };
+    let line = line.max(registry::oldest(&settings.conf));
+    settings.warnings.push(format!(
+        "nothing tells which Spark is in {image}: this is planned as for Spark {line}, the oldest line that knows the \
+         settings; add --spark-version, such as --spark-version {}",
+        SparkVersion::newest()
+    ));
+    Ok((SparkVersion::assumed(line), VersionFrom::Assumed))
 }
 
-/// Options that this version of Spark does not know.
-fn check_version(args: &RawArgs, version: &SparkVersion) -> Result<(), SubmissionError> {
+/// What the Spark on this machine says of itself: a distribution in its RELEASE file, a Python package by its jars.
+fn version_of_home(around: Around<'_>) -> Option<SparkVersion> {
+    let home = around.env.get("SPARK_HOME").filter(|home| !home.is_empty())?;
+    let home = absolute(home.trim_end_matches('/'), around.cwd);
+    let release = around.files.read(&format!("{home}/RELEASE")).ok();
+    release.and_then(|text| SparkVersion::from_release(&String::from_utf8_lossy(&text))).or_else(|| {
+        let jars = around.files.list(&format!("{home}/jars")).ok()?;
+        jars.iter().find_map(|(name, _)| SparkVersion::from_core_jar(name))
+    })
+}
+
+/// An option in use that came with Spark 4.0.
+fn newer_flag(args: &RawArgs) -> Option<&'static str> {
     let class_path = "--driver-default-class-path";
     let used = [
         ("--load-spark-defaults", args.load_spark_defaults),
         (class_path, args.settings.iter().any(|s| s.flag == class_path)),
     ];
-    match used.into_iter().find(|(_, used)| *used && version.line() < Line::V4_0) {
-        Some((flag, _)) => Err(SubmissionError::FlagTooNew { flag, version: version.to_string(), since: "4.0" }),
-        None => Ok(()),
+    used.into_iter().find(|(_, used)| *used).map(|(flag, _)| flag)
+}
+
+/// Options that this version of Spark does not know.
+fn check_version(args: &RawArgs, version: &SparkVersion) -> Result<(), SubmissionError> {
+    match newer_flag(args) {
+        Some(flag) if version.line() < Line::V4_0 => {
+            Err(SubmissionError::FlagTooNew { flag, version: version.to_string(), since: "4.0" })
+        }
+        _ => Ok(()),
     }
 }
 

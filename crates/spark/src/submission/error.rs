@@ -42,6 +42,10 @@ pub enum SubmissionError {
     FeatureSteps { key: &'static str, value: String },
     #[error("{flag} does not exist in Spark {version}; it came with Spark {since}")]
     FlagTooNew { flag: &'static str, version: String, since: &'static str },
+    #[error(
+        "{key}={image}: {{{{SPARK_VERSION}}}} stands for the version of Spark, and nothing tells it; add --spark-version, or set SPARK_HOME"
+    )]
+    ImageVersion { key: &'static str, image: String },
     #[error("{key} ({from}): {problem}")]
     Entry { key: &'static str, from: String, problem: EntryError },
     #[error("the application: {0}")]
