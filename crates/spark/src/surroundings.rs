@@ -89,6 +89,12 @@ pub struct Surroundings<'a> {
     pub files: &'a dyn Files,
 }
 
+/// The submitting user as Spark names it: `SPARK_USER`, even if empty, else what Hadoop believes: `HADOOP_USER_NAME` or the login.
+pub fn submitting_user(env: &BTreeMap<String, String>, login: impl FnOnce() -> String) -> String {
+    let hadoop = || env.get("HADOOP_USER_NAME").filter(|user| !user.is_empty());
+    env.get("SPARK_USER").or_else(hadoop).cloned().unwrap_or_else(login)
+}
+
 /// The path that a plain path or a `file:` URI names.
 pub fn local_path(uri: &str) -> String {
     let Some(rest) = uri.strip_prefix("file:") else { return uri.to_owned() };
@@ -109,6 +115,18 @@ mod tests {
         for uri in ["/a b/c", "file:/a%20b/c", "file:///a%20b/c", "file://localhost/a%20b/c"] {
             assert_eq!(local_path(uri), "/a b/c", "{uri}");
         }
+    }
+
+    #[test]
+    fn the_submitter_is_named_by_spark_before_hadoop_and_the_login() {
+        let user = |pairs: &[(&str, &str)]| {
+            let env = pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+            submitting_user(&env, || "login".to_owned())
+        };
+        assert_eq!(user(&[("SPARK_USER", "s"), ("HADOOP_USER_NAME", "h")]), "s");
+        assert_eq!(user(&[("SPARK_USER", ""), ("HADOOP_USER_NAME", "h")]), "");
+        assert_eq!(user(&[("HADOOP_USER_NAME", "h")]), "h");
+        assert_eq!(user(&[("HADOOP_USER_NAME", "")]), "login");
     }
 
     #[test]

@@ -13,7 +13,6 @@ mod plan;
 #[path = "golden/resolve.rs"]
 mod resolve;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -64,11 +63,7 @@ fn planned(version: &str, case: &Value) -> Result<Vec<Value>, String> {
     let fill = |text: &Value| text.as_str().unwrap().replace("<INPUTS>", inputs);
     let mut argv = vec!["--spark-version".to_owned(), version.to_owned()];
     argv.extend(case["argv"].as_array().unwrap().iter().map(fill));
-    let mut env: BTreeMap<String, String> = BTreeMap::new();
-    for (name, value) in case["env"].as_object().into_iter().flatten() {
-        env.insert(name.clone(), fill(value));
-    }
-    let (_, _, plan) = plan::plan(&argv, env)?;
+    let (_, _, plan) = plan::plan(&argv, resolve::environment(case, inputs))?;
     let mut objects = vec![serde_json::to_value(&plan.pod).unwrap()];
     objects.extend(plan.objects.iter().map(|o| o.to_value().unwrap()));
     Ok(normalize::objects(&objects, inputs))

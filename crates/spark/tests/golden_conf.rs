@@ -61,8 +61,7 @@ fn resolved(version: &Path, case: &Value) -> Result<BTreeMap<String, String>, St
     let fill = |text: &Value| text.as_str().unwrap().replace("<INPUTS>", inputs.to_str().unwrap());
     let mut argv = vec!["--spark-version".to_owned(), version.file_name().unwrap().to_str().unwrap().to_owned()];
     argv.extend(case["argv"].as_array().unwrap().iter().map(fill));
-    let env = case["env"].as_object().unwrap().iter().map(|(name, value)| (name.clone(), fill(value))).collect();
-    Ok(resolve::resolve(&argv, &env)?.conf)
+    Ok(resolve::resolve(&argv, &resolve::environment(case, inputs.to_str().unwrap()))?.conf)
 }
 
 /// `spark.properties` of the case's driver ConfigMap.

@@ -13,7 +13,6 @@ mod plan;
 #[path = "golden/resolve.rs"]
 mod resolve;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use firesteel_spark::executor::{self, ExecutorPlan, Strategy};
@@ -67,10 +66,7 @@ fn strategy(argv: &[String]) -> Strategy {
 
 fn planned(version: &str, case: &Value) -> Result<(ExecutorPlan, Strategy), String> {
     let argv = arguments(version, case);
-    let fill = |text: &Value| text.as_str().unwrap().replace("<INPUTS>", &inputs());
-    let env: BTreeMap<String, String> =
-        case["env"].as_object().into_iter().flatten().map(|(name, value)| (name.clone(), fill(value))).collect();
-    let (submission, around, driver) = plan::plan(&argv, env)?;
+    let (submission, around, driver) = plan::plan(&argv, resolve::environment(case, &inputs()))?;
     let strategy = strategy(&argv);
     let plan = executor::plan(&submission, &around, &driver, strategy).map_err(|e| e.to_string())?;
     Ok((plan, strategy))

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use firesteel_spark::surroundings::submitting_user;
 use firesteel_spark::{Files, Ids, Surroundings};
 use rand::RngCore as _;
 
 /// Looks around once.
 pub(crate) fn look(files: &dyn Files) -> Surroundings<'_> {
     let env = environment();
-    Surroundings { ids: ids(now()), user: user(&env), env, files }
+    Surroundings { ids: ids(now()), user: submitting_user(&env, login), env, files }
 }
 
 /// The environment, without what is not text.
@@ -35,11 +36,8 @@ pub(crate) fn secret() -> String {
     bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// The submitting user as Spark names it: `SPARK_USER`, else what Hadoop believes.
-fn user(env: &BTreeMap<String, String>) -> String {
-    let named = ["SPARK_USER", "HADOOP_USER_NAME"].iter().find_map(|key| env.get(*key)).filter(|name| !name.is_empty());
-    named.cloned().unwrap_or_else(|| {
-        let id = nix::unistd::geteuid();
-        nix::unistd::User::from_uid(id).ok().flatten().map_or_else(|| id.to_string(), |user| user.name)
-    })
+/// The name of the user whose process this is.
+fn login() -> String {
+    let id = nix::unistd::geteuid();
+    nix::unistd::User::from_uid(id).ok().flatten().map_or_else(|| id.to_string(), |user| user.name)
 }

@@ -45,8 +45,9 @@ fn ports(draft: &mut Draft<'_>) -> Result<(), PlanError> {
 
 fn environment(draft: &mut Draft<'_>) {
     let around = draft.around;
-    // From 4.3 on the driver runs in the name of the proxy user, where there is one.
-    let proxy_user = draft.submission.proxy_user.as_ref().filter(|_| draft.line >= Line::V4_3);
+    // Spark's client runs as the proxy user, where there is one; up to 4.2 the variable wins over whom it runs as.
+    let named = draft.line < Line::V4_3 && around.env.contains_key(env::USER);
+    let proxy_user = draft.submission.proxy_user.as_ref().filter(|_| !named);
     draft.add_env(env::USER, proxy_user.unwrap_or(&around.user));
     draft.add_env(env::APPLICATION_ID, &around.ids.app_id);
     for (name, value) in draft.conf.with_prefix(key::DRIVER_ENV_PREFIX) {

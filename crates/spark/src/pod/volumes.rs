@@ -1,6 +1,8 @@
 //! Volumes by configuration: `spark.kubernetes.{driver,executor}.volumes.<type>.<name>.…`.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod order;
+
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
     EmptyDirVolumeSource, HostPathVolumeSource, NFSVolumeSource, PersistentVolumeClaim, PersistentVolumeClaimSpec,
@@ -83,13 +85,7 @@ impl VolumeSettings<'_> {
 
 pub(crate) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     let settings = draft.conf.with_prefix(draft.role.volumes_prefix);
-    let named: BTreeSet<(&str, &str)> = settings
-        .keys()
-        .filter_map(|key| {
-            let mut parts = key.split('.');
-            Some((parts.next()?, parts.next()?))
-        })
-        .collect();
+    let named = order::in_sparks_order(&settings, draft.role.volumes_prefix, draft.conf.iter().count(), draft.line);
     let mut mounted: BTreeMap<String, String> = BTreeMap::new();
     for (index, (kind, name)) in named.into_iter().enumerate() {
         let volume = VolumeSettings { role: draft.role, kind, name, settings: &settings };

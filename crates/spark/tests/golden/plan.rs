@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use firesteel_spark::driver::{self, DriverPlan};
 use firesteel_spark::submission::Submission;
-use firesteel_spark::surroundings::{Ids, Surroundings};
+use firesteel_spark::surroundings::{Ids, Surroundings, submitting_user};
 
 use crate::resolve::{Disk, resolve};
 
@@ -15,7 +15,7 @@ pub(crate) fn plan(
     let submission = resolve(argv, &env)?;
     let around = Surroundings {
         ids: Ids::from_bytes(&[0xab; 64], 0x19a_e1e0_617a),
-        user: env.get("SPARK_USER").cloned().unwrap_or_else(|| "root".to_owned()),
+        user: submitting_user(&env, || "root".to_owned()),
         env,
         files: &Disk,
     };

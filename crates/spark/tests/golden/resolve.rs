@@ -6,6 +6,7 @@ use std::io;
 use firesteel_spark::args;
 use firesteel_spark::submission::{self, Submission};
 use firesteel_spark::surroundings::Files;
+use serde_json::Value;
 
 pub(crate) struct Disk;
 
@@ -29,6 +30,18 @@ impl Files for Disk {
     fn canonical(&self, path: &str) -> io::Result<String> {
         Ok(std::fs::canonicalize(path)?.to_string_lossy().into_owned())
     }
+}
+
+/// The environment of a case: what every capture had, changed by what the case says; null means that it had no such variable.
+pub(crate) fn environment(case: &Value, inputs: &str) -> BTreeMap<String, String> {
+    let mut env = BTreeMap::from([("SPARK_USER".to_owned(), "root".to_owned())]);
+    for (name, value) in case["env"].as_object().into_iter().flatten() {
+        match value.as_str() {
+            Some(value) => env.insert(name.clone(), value.replace("<INPUTS>", inputs)),
+            None => env.remove(name),
+        };
+    }
+    env
 }
 
 pub(crate) fn resolve(argv: &[String], env: &BTreeMap<String, String>) -> Result<Submission, String> {
