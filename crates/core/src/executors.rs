@@ -1,7 +1,11 @@
 //! What a status says about executors: a bounded table, and counts that stay exact beyond it.
 //!
-//! The table keeps every live executor it has room for and then the most recent ended ones. Of the others only their ids
-//! are kept, as ranges, by what is known of them: an executor is counted once, whether the table shows it or not.
+//! The table keeps every live executor it has room for and then the most recent of those that ended or vanished. Of the
+//! others only their ids are kept, as ranges, by what is known of them: an executor is counted once, whether the table shows
+//! it or not.
+//!
+//! Live is what has a pod that has not ended. An executor whose pod is gone keeps the phase it had last if that is an end;
+//! otherwise nobody knows how it ended, and it is UNKNOWN until its application ends, as the existing operator has it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -69,6 +73,16 @@ impl ExecutorState {
             ExecutorState::Pending | ExecutorState::Running | ExecutorState::Unknown => false,
         }
     }
+
+    /// What remains of it when its pod is gone.
+    fn without_pod(self, gone: Gone) -> Self {
+        match (self.has_ended(), gone) {
+            (true, _) => self,
+            (false, Gone::Unknown) => ExecutorState::Unknown,
+            (false, Gone::Completed) => ExecutorState::Completed,
+            (false, Gone::Failed) => ExecutorState::Failed,
+        }
+    }
 }
 
 /// What an executor whose pod is gone counts as.
@@ -106,8 +120,15 @@ enum Before {
     Live,
 }
 
-/// Folds what is seen now into what was known. `limit` bounds the rows of the table.
-pub fn fold(old: &Summary, seen: &[ExecutorSeen], gone: Gone, limit: usize) -> (Summary, Vec<Change>) {
+/// Folds what is seen now into what was known. Pods of `departed` are gone since the last time; their phase is the last
+/// they had. `limit` bounds the rows of the table.
+pub fn fold(
+    old: &Summary,
+    seen: &[ExecutorSeen],
+    departed: &[ExecutorSeen],
+    gone: Gone,
+    limit: usize,
+) -> (Summary, Vec<Change>) {
     let untracked = old.counts.untracked.clone().unwrap_or_default();
     let (mut live, ended) = (id_set::read(&untracked.live), id_set::read(&untracked.ended));
     let mut lost = id_set::read(&untracked.lost);
@@ -115,9 +136,14 @@ pub fn fold(old: &Summary, seen: &[ExecutorSeen], gone: Gone, limit: usize) -> (
         ExecutorCounts { completed: old.counts.completed, failed: old.counts.failed, ..ExecutorCounts::default() };
     let mut changes = Vec::new();
     let mut beyond = Beyond::default();
+    // Those that are gone may be told once more, if the answer to a write of the status gets lost.
+    let mut told = BTreeSet::new();
     let mut rows: BTreeMap<&str, (i64, ExecutorState, bool)> = BTreeMap::new();
-    for executor in seen {
-        let state = ExecutorState::of(executor.phase);
+    let visible: BTreeSet<&str> = seen.iter().map(|e| e.name.as_str()).collect();
+    let departed = departed.iter().filter(|executor| !visible.contains(executor.name.as_str()));
+    for (executor, present) in seen.iter().map(|e| (e, true)).chain(departed.map(|e| (e, false))) {
+        let last = ExecutorState::of(executor.phase);
+        let state = if present { last } else { last.without_pod(gone) };
         let row = old.table.get(&executor.name).map(|w| ExecutorState::read(w));
         let was_live = live.remove(&executor.id) | lost.remove(&executor.id);
         if row.is_none() && state.has_ended() && ended.contains(&executor.id) {
@@ -129,18 +155,18 @@ pub fn fold(old: &Summary, seen: &[ExecutorSeen], gone: Gone, limit: usize) -> (
             None if was_live => Before::Live,
             None => Before::Nothing,
         };
-        rows.insert(&executor.name, (executor.id, state, true));
+        rows.insert(&executor.name, (executor.id, state, present));
+        if !present {
+            told.insert(executor.id);
+        }
         note(&executor.name, before, state, &mut counts, &mut changes);
     }
-    let visible: BTreeSet<&str> = seen.iter().map(|e| e.name.as_str()).collect();
-    for (name, word) in old.table.iter().filter(|(name, _)| !visible.contains(name.as_str())) {
+    for (name, word) in &old.table {
+        if rows.contains_key(name.as_str()) {
+            continue;
+        }
         let before = ExecutorState::read(word);
-        let state = match (before.has_ended(), gone) {
-            (true, _) => before,
-            (false, Gone::Unknown) => ExecutorState::Unknown,
-            (false, Gone::Completed) => ExecutorState::Completed,
-            (false, Gone::Failed) => ExecutorState::Failed,
-        };
+        let state = before.without_pod(gone);
         rows.insert(name, (id_of(name), state, false));
         note(name, Before::Row(before), state, &mut counts, &mut changes);
     }
@@ -164,16 +190,16 @@ pub fn fold(old: &Summary, seen: &[ExecutorSeen], gone: Gone, limit: usize) -> (
 
     let mut order: Vec<(&str, (i64, ExecutorState, bool))> = rows.into_iter().collect();
     // Live ones first, then by age, newest first.
-    order.sort_by_key(|(_, (id, state, _))| (state.has_ended(), -id));
+    order.sort_by_key(|(_, (id, state, present))| (state.has_ended() || !present, -id));
     let mut table = BTreeMap::new();
     let mut bytes = 0;
-    for (name, (id, state, visible)) in order {
+    for (name, (id, state, present)) in order {
         let size = name.len() + state.word().len();
         if table.len() < limit && bytes + size <= TABLE_BYTES {
             bytes += size;
             table.insert(name.to_owned(), state.word().to_owned());
         } else {
-            beyond.put(id, state, visible);
+            beyond.put(id, state, present || (state.has_ended() && told.contains(&id)));
         }
     }
     counts.untracked = beyond.written();
@@ -189,8 +215,8 @@ struct Beyond {
 }
 
 impl Beyond {
-    fn put(&mut self, id: i64, state: ExecutorState, visible: bool) {
-        match (state.has_ended(), visible) {
+    fn put(&mut self, id: i64, state: ExecutorState, present: bool) {
+        match (state.has_ended(), present) {
             (false, true) => self.live.insert(id),
             (false, false) => self.lost.insert(id),
             (true, true) => self.ended.insert(id),
@@ -250,51 +276,88 @@ mod tests {
         let mut all = Vec::new();
         for batch in 0..10 {
             all.extend(seen(batch * 10 + 1..=batch * 10 + 10, PodPhase::Failed));
-            summary = fold(&summary, &all, Gone::Unknown, 15).0;
+            summary = fold(&summary, &all, &[], Gone::Unknown, 15).0;
         }
         assert_eq!(summary.counts.failed, 100);
         assert_eq!(summary.table.len(), 15);
         assert!(summary.table.contains_key("pi-exec-100") && !summary.table.contains_key("pi-exec-1"));
-        let again = fold(&summary, &all, Gone::Unknown, 15).0;
+        let again = fold(&summary, &all, &[], Gone::Unknown, 15).0;
         assert_eq!(again, summary);
-        let vanished = fold(&summary, &[], Gone::Failed, 15).0;
+        let vanished = fold(&summary, &[], &[], Gone::Failed, 15).0;
         assert_eq!(vanished.counts.failed, 100);
     }
 
     #[test]
     fn an_executor_that_vanished_ends_as_its_application_does() {
-        let running = fold(&Summary::default(), &seen(1..=2, PodPhase::Running), Gone::Unknown, 10).0;
+        let running = fold(&Summary::default(), &seen(1..=2, PodPhase::Running), &[], Gone::Unknown, 10).0;
         assert_eq!(running.counts.running, 2);
-        let lost = fold(&running, &[], Gone::Unknown, 10).0;
+        let lost = fold(&running, &[], &[], Gone::Unknown, 10).0;
         assert_eq!(lost.counts.unknown, 2);
-        let ended = fold(&lost, &[], Gone::Completed, 10).0;
+        let ended = fold(&lost, &[], &[], Gone::Completed, 10).0;
         assert_eq!((ended.counts.unknown, ended.counts.completed), (0, 2));
     }
 
     #[test]
+    fn a_thousand_executors_that_vanished_leave_the_table_to_those_that_run() {
+        let mut all = seen(1..=10, PodPhase::Running);
+        all.extend(seen(11..=1010, PodPhase::Running));
+        let before = fold(&Summary::default(), &all, &[], Gone::Unknown, 1000).0;
+        let after = fold(&before, &seen(1..=10, PodPhase::Running), &[], Gone::Unknown, 1000).0;
+        assert_eq!((after.counts.running, after.counts.unknown, after.table.len()), (10, 1000, 1000));
+        let running = |summary: &Summary| summary.table.values().filter(|word| *word == "RUNNING").count();
+        assert_eq!(running(&after), 10, "live ones come first");
+        let again = fold(&after, &seen(1..=10, PodPhase::Running), &[], Gone::Unknown, 1000).0;
+        assert_eq!(again, after);
+    }
+
+    #[test]
+    fn an_executor_that_ended_and_went_between_two_looks_keeps_its_last_phase() {
+        let running = fold(&Summary::default(), &seen(1..=3, PodPhase::Running), &[], Gone::Unknown, 10).0;
+        let mut departed = seen(1..=1, PodPhase::Succeeded);
+        departed.extend(seen(2..=2, PodPhase::Failed));
+        departed.extend(seen(3..=3, PodPhase::Running));
+        // One that nobody ever saw.
+        departed.extend(seen(4..=4, PodPhase::Failed));
+        let (after, changes) = fold(&running, &[], &departed, Gone::Unknown, 10);
+        let counts = &after.counts;
+        assert_eq!((counts.completed, counts.failed, counts.unknown, counts.running), (1, 2, 1, 0));
+        let words: Vec<&str> = after.table.values().map(String::as_str).collect();
+        assert_eq!(words, ["COMPLETED", "FAILED", "UNKNOWN", "FAILED"]);
+        assert_eq!(changes.len(), 4);
+        assert_eq!(fold(&after, &[], &[], Gone::Unknown, 10), (after.clone(), vec![]), "they are told once");
+        assert_eq!(fold(&after, &[], &[], Gone::Completed, 10).0.counts.completed, 2);
+        // Beyond the table, and told twice: the first status was written, and its answer got lost.
+        let (once, _) = fold(&running, &[], &departed, Gone::Unknown, 1);
+        let (twice, _) = fold(&once, &[], &departed, Gone::Unknown, 1);
+        assert_eq!((twice.counts.completed, twice.counts.failed, twice.counts.unknown), (1, 2, 1));
+        let (later, _) = fold(&twice, &[], &[], Gone::Unknown, 1);
+        assert_eq!((later.counts.completed, later.counts.failed, later.counts.unknown), (1, 2, 1));
+    }
+
+    #[test]
     fn executors_beyond_the_table_are_counted_once_each() {
-        let mut summary = fold(&Summary::default(), &seen(1..=40, PodPhase::Running), Gone::Unknown, 10).0;
+        let mut summary = fold(&Summary::default(), &seen(1..=40, PodPhase::Running), &[], Gone::Unknown, 10).0;
         assert_eq!((summary.counts.running, summary.table.len()), (40, 10));
         // The newest fail first, so that older ones fail after a newer one was forgotten.
         for last_alive in (0..40).rev() {
             let mut now = seen(1..=last_alive, PodPhase::Running);
             now.extend(seen(last_alive + 1..=40, PodPhase::Failed));
-            summary = fold(&summary, &now, Gone::Unknown, 10).0;
+            summary = fold(&summary, &now, &[], Gone::Unknown, 10).0;
             assert_eq!(i64::from(summary.counts.running), last_alive);
             assert_eq!(i64::from(summary.counts.failed), 40 - last_alive, "{summary:?}");
         }
-        assert_eq!(fold(&summary, &[], Gone::Failed, 10).0.counts.failed, 40);
+        assert_eq!(fold(&summary, &[], &[], Gone::Failed, 10).0.counts.failed, 40);
     }
 
     #[test]
     fn executors_beyond_the_table_that_vanish_are_not_forgotten() {
-        let running = fold(&Summary::default(), &seen(1..=30, PodPhase::Running), Gone::Unknown, 10).0;
-        let half = fold(&running, &seen(16..=30, PodPhase::Running), Gone::Unknown, 10).0;
+        let running = fold(&Summary::default(), &seen(1..=30, PodPhase::Running), &[], Gone::Unknown, 10).0;
+        let half = fold(&running, &seen(16..=30, PodPhase::Running), &[], Gone::Unknown, 10).0;
         assert_eq!((half.counts.running, half.counts.unknown), (15, 15));
-        assert_eq!(fold(&half, &seen(16..=30, PodPhase::Running), Gone::Unknown, 10).0, half);
-        let ended = fold(&half, &[], Gone::Completed, 10).0;
+        assert_eq!(fold(&half, &seen(16..=30, PodPhase::Running), &[], Gone::Unknown, 10).0, half);
+        let ended = fold(&half, &[], &[], Gone::Completed, 10).0;
         assert_eq!((ended.counts.completed, ended.counts.unknown), (30, 0));
-        assert_eq!(fold(&ended, &[], Gone::Completed, 10).0.counts.completed, 30);
+        assert_eq!(fold(&ended, &[], &[], Gone::Completed, 10).0.counts.completed, 30);
     }
 
     #[test]
@@ -303,7 +366,7 @@ mod tests {
         let executors: Vec<_> = (1..=2000)
             .map(|id| ExecutorSeen { name: format!("{long}-0123456789abcdef-exec-{id}"), id, phase: PodPhase::Running })
             .collect();
-        let (summary, _) = fold(&Summary::default(), &executors, Gone::Unknown, 1000);
+        let (summary, _) = fold(&Summary::default(), &executors, &[], Gone::Unknown, 1000);
         assert_eq!(summary.counts.running, 2000);
         assert!(summary.table.len() > 500);
         assert!(serde_json::to_string(&summary.table).unwrap().len() < 80 * 1024);

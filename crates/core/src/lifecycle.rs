@@ -45,6 +45,8 @@ pub struct Observation {
     pub confirmed: bool,
     /// Executors of the current submission.
     pub executors: Vec<ExecutorSeen>,
+    /// Those whose pods went since the last look, as they were last seen.
+    pub departed: Vec<ExecutorSeen>,
     /// Pods of other submissions of this application.
     pub strays: usize,
     /// The end of the driver's log, when it failed.
@@ -56,7 +58,8 @@ pub struct Observation {
 impl Observation {
     /// A driver and nothing else, by what is cached.
     pub fn of(driver: Seen, now: Timestamp) -> Self {
-        Observation { now, driver, confirmed: false, executors: Vec::new(), strays: 0, log: None, node: None }
+        let (executors, departed) = (Vec::new(), Vec::new());
+        Observation { now, driver, confirmed: false, executors, departed, strays: 0, log: None, node: None }
     }
 }
 

@@ -50,7 +50,11 @@ pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_
         Seen::Present(pod) => node(ctx, pod).await,
         Seen::Absent { .. } => None,
     };
-    Observation { now, driver, confirmed: false, executors, strays: others.len(), log, node }
+    let (departed, past): (Vec<_>, Vec<_>) =
+        pods.departed.into_values().partition(|e| Some(e.submission_id.as_str()) == current);
+    let departed = departed.into_iter().map(|e| e.seen).collect();
+    ctx.pods.settle(subject.namespace, subject.name, &past.into_iter().map(|e| e.seen).collect::<Vec<_>>());
+    Observation { now, driver, confirmed: false, executors, departed, strays: others.len(), log, node }
 }
 
 /// The node of a driver that may be on a dead one. Without the right to read it, that is what is known of it.

@@ -1,7 +1,8 @@
 //! What the operator remembers of pods: of drivers their metadata and status, of executors a line each.
 //!
 //! A driver that was deleted stays as a tombstone until its application goes or a newer driver is deleted: its last
-//! state may be the only evidence of how it ended.
+//! state may be the only evidence of how it ended. An executor that was deleted is kept, with its last phase, until a pass has
+//! written it down.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, RwLock};
@@ -22,8 +23,19 @@ pub struct AppPods {
     /// By name; of their specification only the node is kept.
     pub drivers: BTreeMap<String, Arc<Pod>>,
     pub executors: BTreeMap<String, Executor>,
+    /// Executors whose pods went since the last pass, as they were last seen.
+    pub departed: BTreeMap<String, Executor>,
     /// The driver that was deleted last.
     pub tombstone: Option<Arc<Pod>>,
+}
+
+impl AppPods {
+    /// Remembers an executor whose pod is gone, if there is a run that it counts for.
+    fn depart(&mut self, name: String, last: Executor) {
+        if !self.drivers.is_empty() || self.tombstone.is_some() {
+            self.departed.insert(name, last);
+        }
+    }
 }
 
 /// One executor pod.
@@ -84,7 +96,10 @@ impl PodIndex {
                 let mut apps = write(&self.apps);
                 let entry = apps.entry(key.clone()).or_default();
                 let name = pod.metadata.name.clone().unwrap_or_default();
-                entry.executors.remove(&name);
+                if let Some(known) = entry.executors.remove(&name) {
+                    let last = if is_driver(&pod) { known } else { executor(&pod, &name) };
+                    entry.depart(name.clone(), last);
+                }
                 let current = entry.drivers.get(&name).is_none_or(|known| known.metadata.uid == pod.metadata.uid);
                 if is_driver(&pod) && current {
                     entry.drivers.remove(&name);
@@ -99,7 +114,9 @@ impl PodIndex {
     fn replace(&self, listed: HashMap<AppKey, AppPods>) -> Vec<AppKey> {
         let mut apps = write(&self.apps);
         let old = std::mem::replace(&mut *apps, listed);
-        for (key, pods) in old {
+        for (key, mut pods) in old {
+            let vanished = std::mem::take(&mut pods.executors);
+            let departed = std::mem::take(&mut pods.departed);
             let missing = pods
                 .drivers
                 .into_iter()
@@ -108,6 +125,11 @@ impl PodIndex {
             let entry = apps.entry(key).or_default();
             if entry.tombstone.is_none() {
                 entry.tombstone = tombstone;
+            }
+            for (name, executor) in departed.into_iter().chain(vanished) {
+                if !entry.executors.contains_key(&name) {
+                    entry.depart(name, executor);
+                }
             }
         }
         apps.keys().cloned().collect()
@@ -119,11 +141,24 @@ impl PodIndex {
         self.apps.read().unwrap_or_else(std::sync::PoisonError::into_inner).get(&key).cloned().unwrap_or_default()
     }
 
+    /// Forgets departed executors of an application: they are written down, or nobody asks for them.
+    pub fn settle(&self, namespace: &str, app: &str, departed: &[ExecutorSeen]) {
+        let key = (namespace.to_owned(), app.to_owned());
+        if departed.is_empty() {
+            return;
+        }
+        if let Some(entry) = write(&self.apps).get_mut(&key) {
+            let settled: HashSet<&str> = departed.iter().map(|e| e.name.as_str()).collect();
+            entry.departed.retain(|name, _| !settled.contains(name.as_str()));
+        }
+    }
+
     /// Forgets the tombstones of every application but these.
     pub fn keep_only(&self, names: &HashSet<AppKey>) {
         write(&self.apps).retain(|key, pods| {
             if !names.contains(key) {
                 pods.tombstone = None;
+                pods.departed.clear();
             }
             names.contains(key) || !pods.drivers.is_empty() || !pods.executors.is_empty()
         });
@@ -135,6 +170,7 @@ impl PodIndex {
         let mut apps = write(&self.apps);
         if let Some(entry) = apps.get_mut(&key) {
             entry.tombstone = None;
+            entry.departed.clear();
             if entry.drivers.is_empty() && entry.executors.is_empty() {
                 apps.remove(&key);
             }
@@ -164,11 +200,18 @@ fn put(apps: &mut HashMap<AppKey, AppPods>, key: AppKey, pod: Pod) {
     if is_driver(&pod) {
         entry.drivers.insert(name, Arc::new(trim(pod)));
     } else {
-        let phase = driver_pod::phase(pod.status.as_ref().and_then(|s| s.phase.as_deref()));
-        let id = label(&pod, names::LABEL_EXECUTOR_ID).and_then(|id| id.parse().ok()).unwrap_or(0);
-        let submission_id = label(&pod, names::LABEL_SUBMISSION_ID).unwrap_or_default().to_owned();
-        entry.executors.insert(name.clone(), Executor { submission_id, seen: ExecutorSeen { name, id, phase } });
+        entry.departed.remove(&name);
+        let executor = executor(&pod, &name);
+        entry.executors.insert(name, executor);
     }
+}
+
+/// What is kept of an executor pod.
+fn executor(pod: &Pod, name: &str) -> Executor {
+    let phase = driver_pod::phase(pod.status.as_ref().and_then(|s| s.phase.as_deref()));
+    let id = label(pod, names::LABEL_EXECUTOR_ID).and_then(|id| id.parse().ok()).unwrap_or(0);
+    let submission_id = label(pod, names::LABEL_SUBMISSION_ID).unwrap_or_default().to_owned();
+    Executor { submission_id, seen: ExecutorSeen { name: name.to_owned(), id, phase } }
 }
 
 /// What decisions need of a driver pod.
@@ -182,6 +225,7 @@ fn trim(mut pod: Pod) -> Pod {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use firesteel_core::driver_pod::PodPhase;
     use serde_json::json;
 
     fn pod(name: &str, role: &str, phase: &str) -> Pod {
@@ -204,6 +248,27 @@ mod tests {
         assert_eq!(pods.tombstone.unwrap().status.clone().unwrap().phase.as_deref(), Some("Succeeded"));
         index.forget("n", "pi");
         assert!(index.of("n", "pi").tombstone.is_none());
+    }
+
+    #[test]
+    fn an_executor_that_went_keeps_its_last_phase_until_it_is_written_down() {
+        let index = PodIndex::default();
+        index.apply(Event::Apply(pod("pi-driver", "driver", "Running")));
+        index.apply(Event::Apply(pod("pi-exec-3", "executor", "Running")));
+        index.apply(Event::Delete(pod("pi-exec-3", "executor", "Succeeded")));
+        let pods = index.of("n", "pi");
+        assert!(pods.executors.is_empty());
+        assert_eq!(pods.departed["pi-exec-3"].seen.phase, PodPhase::Succeeded);
+        // Nor does a new list lose it, and what the list misses keeps the phase that was seen last.
+        index.apply(Event::Apply(pod("pi-exec-4", "executor", "Failed")));
+        index.apply(Event::Init);
+        index.apply(Event::InitApply(pod("pi-driver", "driver", "Running")));
+        index.apply(Event::InitDone);
+        let pods = index.of("n", "pi");
+        assert_eq!(pods.departed["pi-exec-4"].seen.phase, PodPhase::Failed);
+        assert_eq!(pods.departed.len(), 2);
+        index.settle("n", "pi", &pods.departed.into_values().map(|e| e.seen).collect::<Vec<_>>());
+        assert!(index.of("n", "pi").departed.is_empty());
     }
 
     #[test]

@@ -145,6 +145,7 @@ async fn pass(app: &SparkApplication, ctx: &Context) -> Result<Action, Error> {
         }
         ctx.metrics.executors(app, old, new);
     }
+    ctx.pods.settle(&namespace, &name, &seen.departed);
     for event in &decision.events {
         ctx.news.tell(Reporter::Applications, &app.object_ref(&()), event.warning, event.reason, &event.note);
     }

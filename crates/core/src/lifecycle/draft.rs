@@ -506,14 +506,14 @@ impl<'a> Draft<'a> {
     }
 
     fn fold_executors(&mut self, gone: Gone, seen: &Observation, limits: &Limits) {
-        if seen.executors.is_empty() && self.status.executor_state.is_empty() {
+        if seen.executors.is_empty() && seen.departed.is_empty() && self.status.executor_state.is_empty() {
             return;
         }
         let old = Summary {
             table: std::mem::take(&mut self.status.executor_state),
             counts: self.status.executor_counts.take().unwrap_or_default(),
         };
-        let (new, changes) = executors::fold(&old, &seen.executors, gone, limits.tracked_executors);
+        let (new, changes) = executors::fold(&old, &seen.executors, &seen.departed, gone, limits.tracked_executors);
         self.status.executor_state = new.table;
         self.status.executor_counts = Some(new.counts).filter(|c| *c != ExecutorCounts::default());
         let states = [

@@ -6,6 +6,7 @@ mod admission;
 mod applications;
 mod around;
 mod causes;
+mod counted;
 mod crash;
 mod executor_sets;
 mod executors;
