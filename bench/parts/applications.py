@@ -39,7 +39,7 @@ class Applications:
         return done.stdout
 
     def operator(self):
-        command = [self.binaries / "firesteel", "operator", "--kubeconfig", self.plane.operator_kubeconfig(), "--namespaces", NAMESPACE]
+        command = [self.binaries / "firesteel", "operator", "--kubeconfig", self.plane.operator_kubeconfig(), "--namespaces", NAMESPACE, "--health-probe-bind-address", "0"]
         return Running(command, self.scratch / "operator.log")
 
     @contextlib.contextmanager

@@ -86,7 +86,7 @@ pub(crate) struct Args {
     leader_election_retry_period: Duration,
 
     /// Where /healthz and /readyz answer; 0 for nowhere
-    #[arg(long, value_name = "ADDRESS", default_value = "0")]
+    #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
     health_probe_bind_address: Bind,
     /// Where /metrics answers; 0 for nowhere
     #[arg(long, value_name = "ADDRESS", default_value = "0")]
@@ -176,8 +176,8 @@ fn options(args: &Args) -> anyhow::Result<Options> {
             },
         },
         workers: args.controller_threads.max(1),
-        health: args.health_probe_bind_address.0,
-        metrics: args.metrics_bind_address.0,
+        health: args.health_probe_bind_address.0.clone(),
+        metrics: args.metrics_bind_address.0.clone(),
         metrics_prefix: args.metrics_prefix.clone(),
         leader,
         executors: ExecutorOptions {
@@ -208,6 +208,7 @@ fn identity() -> String {
 mod tests {
     use super::*;
     use clap::Parser;
+    use firesteel_operator::Listen;
 
     #[derive(Debug, clap::Parser)]
     struct Only {
@@ -227,8 +228,18 @@ mod tests {
         assert_eq!(options.limits.driver_grace, SignedDuration::from_secs(90));
         assert!(!options.runs.ui.service);
         assert_eq!(options.leader.unwrap().name, "x");
-        assert_eq!(options.health.unwrap().port(), 8081);
+        assert_eq!(options.health, Some(Listen::Everywhere(8081)));
         assert!(args.retired.lines().iter().any(|l| l.starts_with("--workqueue-ratelimiter-bucket-qps")));
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_existing_operator() {
+        let options = options(&Only::try_parse_from(["operator"]).unwrap().args).unwrap();
+        assert_eq!(options.health, Some(Listen::Everywhere(8081)));
+        assert_eq!((options.metrics, options.workers, options.leader.is_none()), (None, 10, true));
+        assert_eq!((options.limits.tracked_executors, options.limits.default_ttl), (1000, None));
+        assert_eq!(options.limits.driver_grace, SignedDuration::from_secs(10));
+        assert!(options.runs.ui.service && options.runs.ui.url_format.is_empty());
     }
 
     #[test]

@@ -27,3 +27,4 @@ pub mod writes;
 
 pub use operator::run;
 pub use options::{LeaderOptions, Options};
+pub use serve::Listen;

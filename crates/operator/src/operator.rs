@@ -36,14 +36,16 @@ pub async fn run(client: Client, options: Options, until: CancellationToken) -> 
     let metrics = Arc::new(Metrics::new(&options.metrics_prefix));
     let servers = CancellationToken::new();
     let _stop_servers = servers.clone().drop_guard();
-    if let Some(address) = options.health {
-        let address =
-            serve::probes(address, ready.clone(), servers.clone()).await.context("cannot listen for probes")?;
+    if let Some(at) = &options.health {
+        let problem =
+            || format!("cannot listen on {at} for probes; choose an address with --health-probe-bind-address, or 0");
+        let address = serve::probes(at, ready.clone(), servers.clone()).await.with_context(problem)?;
         tracing::info!(%address, "answering probes");
     }
-    if let Some(address) = options.metrics {
-        let address =
-            serve::metrics(address, metrics.clone(), servers.clone()).await.context("cannot listen for metrics")?;
+    if let Some(at) = &options.metrics {
+        let problem =
+            || format!("cannot listen on {at} for metrics; choose an address with --metrics-bind-address, or 0");
+        let address = serve::metrics(at, metrics.clone(), servers.clone()).await.with_context(problem)?;
         tracing::info!(%address, "serving metrics");
     }
     let leadership = match &options.leader {

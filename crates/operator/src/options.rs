@@ -1,12 +1,12 @@
 //! What the operator was started with.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use firesteel_core::lifecycle::Limits;
 use firesteel_core::run::RunSettings;
 
 use crate::executors::ExecutorOptions;
+use crate::serve::Listen;
 
 /// Everything that can be chosen when the operator starts.
 #[derive(Debug, Clone)]
@@ -18,9 +18,9 @@ pub struct Options {
     /// Applications worked on at the same time.
     pub workers: u16,
     /// Where `/healthz` and `/readyz` answer.
-    pub health: Option<SocketAddr>,
+    pub health: Option<Listen>,
     /// Where `/metrics` answers.
-    pub metrics: Option<SocketAddr>,
+    pub metrics: Option<Listen>,
     pub metrics_prefix: String,
     pub leader: Option<LeaderOptions>,
     /// How executors outside the driver are allocated.

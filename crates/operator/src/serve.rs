@@ -1,16 +1,90 @@
 //! Probes and metrics over HTTP.
 
-use std::net::SocketAddr;
+use std::fmt;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
+use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
+
+/// Connections that may wait to be taken.
+const BACKLOG: i32 = 128;
+
+/// Where to listen, as Go reads an address: `:8081`, `0.0.0.0:8081` and `[::]:8081` are all addresses of this machine, IPv6 and
+/// IPv4 alike; anything else is one address, or the name of one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Listen {
+    Everywhere(u16),
+    At(String, u16),
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let refuse = || format!("`{text}` is not an address; write :8080, 127.0.0.1:8080 or [::1]:8080");
+        let (host, port) = text.rsplit_once(':').ok_or_else(refuse)?;
+        let port = port.parse().map_err(|_| refuse())?;
+        let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
+        let host = bare.unwrap_or(host);
+        // Without brackets nobody knows where an IPv6 address ends.
+        if bare.is_none() && host.contains(':') || bare.is_some_and(|host| host.parse::<Ipv6Addr>().is_err()) {
+            return Err(refuse());
+        }
+        let everywhere = host.is_empty() || host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified());
+        Ok(if everywhere { Listen::Everywhere(port) } else { Listen::At(host.to_owned(), port) })
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Listen::Everywhere(port) => write!(f, ":{port}"),
+            Listen::At(host, port) if host.contains(':') => write!(f, "[{host}]:{port}"),
+            Listen::At(host, port) => write!(f, "{host}:{port}"),
+        }
+    }
+}
+
+impl Listen {
+    async fn listen(&self) -> io::Result<TcpListener> {
+        match self {
+            Listen::Everywhere(port) => TcpListener::from_std(everywhere(*port, Socket::new)?.into()),
+            Listen::At(host, port) => TcpListener::bind((host.as_str(), *port)).await,
+        }
+    }
+}
+
+/// Listens on IPv6 and IPv4 with one socket, or on IPv4 alone where IPv6 is switched off.
+fn everywhere(
+    port: u16,
+    open: impl Fn(Domain, Type, Option<socket2::Protocol>) -> io::Result<Socket>,
+) -> io::Result<Socket> {
+    let listen = |domain, address: IpAddr| -> io::Result<Socket> {
+        let socket = open(domain, Type::STREAM, None)?;
+        if domain == Domain::IPV6 {
+            socket.set_only_v6(false)?;
+        }
+        socket.set_reuse_address(true)?;
+        socket.set_nonblocking(true)?;
+        socket.bind(&SocketAddr::new(address, port).into())?;
+        socket.listen(BACKLOG)?;
+        Ok(socket)
+    };
+    match listen(Domain::IPV6, Ipv6Addr::UNSPECIFIED.into()) {
+        Err(error) if error.kind() != io::ErrorKind::AddrInUse => listen(Domain::IPV4, Ipv4Addr::UNSPECIFIED.into()),
+        listening => listening,
+    }
+}
 
 /// Whether the operator is ready: it acts, or it stands by for the one that does.
 #[derive(Debug, Clone, Default)]
@@ -27,25 +101,21 @@ impl Ready {
 }
 
 /// Answers `/healthz` and `/readyz` until the token is cancelled. Gives the address it listens on.
-pub async fn probes(address: SocketAddr, ready: Ready, until: CancellationToken) -> std::io::Result<SocketAddr> {
+pub async fn probes(at: &Listen, ready: Ready, until: CancellationToken) -> io::Result<SocketAddr> {
     let answer = move || async move {
         if ready.get() { (StatusCode::OK, "ok\n") } else { (StatusCode::SERVICE_UNAVAILABLE, "not ready\n") }
     };
-    serve(address, Router::new().route("/healthz", get(async || "ok\n")).route("/readyz", get(answer)), until).await
+    serve(at, Router::new().route("/healthz", get(async || "ok\n")).route("/readyz", get(answer)), until).await
 }
 
 /// Answers `/metrics` until the token is cancelled.
-pub async fn metrics(
-    address: SocketAddr,
-    metrics: Arc<Metrics>,
-    until: CancellationToken,
-) -> std::io::Result<SocketAddr> {
+pub async fn metrics(at: &Listen, metrics: Arc<Metrics>, until: CancellationToken) -> io::Result<SocketAddr> {
     let answer = move || async move { ([("content-type", "text/plain; version=0.0.4")], metrics.text()) };
-    serve(address, Router::new().route("/metrics", get(answer)), until).await
+    serve(at, Router::new().route("/metrics", get(answer)), until).await
 }
 
-async fn serve(address: SocketAddr, router: Router, until: CancellationToken) -> std::io::Result<SocketAddr> {
-    let listener = TcpListener::bind(address).await?;
+async fn serve(at: &Listen, router: Router, until: CancellationToken) -> io::Result<SocketAddr> {
+    let listener = at.listen().await?;
     let address = listener.local_addr()?;
     tokio::spawn(async move {
         let served = axum::serve(listener, router).with_graceful_shutdown(until.cancelled_owned()).await;
@@ -54,4 +124,62 @@ async fn serve(address: SocketAddr, router: Router, until: CancellationToken) ->
         }
     });
     Ok(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::net::TcpStream;
+
+    #[test]
+    fn addresses_are_read_as_go_reads_them() {
+        let read = |text: &str| text.parse::<Listen>();
+        for everywhere in [":8081", "0.0.0.0:8081", "[::]:8081"] {
+            assert_eq!(read(everywhere), Ok(Listen::Everywhere(8081)), "{everywhere}");
+        }
+        for one in ["127.0.0.1:8081", "[::1]:8081", "localhost:8081"] {
+            assert_eq!(read(one).unwrap().to_string(), one);
+            assert!(matches!(read(one), Ok(Listen::At(_, 8081))), "{one}");
+        }
+        for bad in ["", "8081", ":", ":http", "::1:8081", "[localhost]:8081", ":99999", "[::1]"] {
+            assert!(read(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[tokio::test]
+    async fn probes_answer_on_ipv6_and_ipv4() {
+        let until = CancellationToken::new();
+        let _end = until.clone().drop_guard();
+        let port = probes(&Listen::Everywhere(0), Ready::default(), until).await.unwrap().port();
+        let mut hosts = vec!["127.0.0.1"];
+        match std::net::TcpListener::bind("[::1]:0") {
+            Ok(_) => hosts.push("::1"),
+            Err(_) => println!("this machine has no IPv6: only IPv4 is tried"),
+        }
+        for host in hosts {
+            let mut stream = TcpStream::connect((host, port)).await.unwrap_or_else(|e| panic!("{host}: {e}"));
+            stream.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").await.unwrap();
+            let mut answer = String::new();
+            stream.read_to_string(&mut answer).await.unwrap();
+            assert!(answer.contains("200 OK"), "{host}: {answer}");
+        }
+    }
+
+    #[test]
+    fn without_ipv6_everything_listens_on_ipv4() {
+        let open = |domain, kind, protocol| match domain {
+            Domain::IPV6 => Err(io::Error::from_raw_os_error(97)),
+            _ => Socket::new(domain, kind, protocol),
+        };
+        let socket = everywhere(0, open).unwrap();
+        assert!(socket.local_addr().unwrap().as_socket_ipv4().is_some());
+    }
+
+    #[test]
+    fn a_port_that_is_taken_is_not_taken_on_ipv4_alone() {
+        let first = everywhere(0, Socket::new).unwrap();
+        let port = first.local_addr().unwrap().as_socket().unwrap().port();
+        assert_eq!(everywhere(port, Socket::new).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    }
 }

@@ -1,7 +1,8 @@
 //! Values as the existing operator writes them, and the flags that have no meaning here.
 
-use std::net::SocketAddr;
 use std::str::FromStr;
+
+use firesteel_operator::Listen;
 
 /// A duration as Go writes it: `15s`, `1m30s`, `250ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,9 +41,9 @@ impl FromStr for Duration {
     }
 }
 
-/// An address to listen on: `:8080`, `127.0.0.1:8080`, or `0` for none.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Bind(pub(crate) Option<SocketAddr>);
+/// An address to listen on, or `0` for none.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Bind(pub(crate) Option<Listen>);
 
 impl FromStr for Bind {
     type Err = String;
@@ -51,9 +52,7 @@ impl FromStr for Bind {
         if text.is_empty() || text == "0" {
             return Ok(Bind(None));
         }
-        let full = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
-        let refuse = |_| format!("`{text}` is not an address; write :8080, 127.0.0.1:8080, or 0 for none");
-        full.parse().map(|address| Bind(Some(address))).map_err(refuse)
+        text.parse().map(|listen| Bind(Some(listen))).map_err(|refused: String| format!("{refused}, or 0 for none"))
     }
 }
 

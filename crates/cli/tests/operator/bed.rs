@@ -132,7 +132,7 @@ impl Bed {
         };
         let children = vec![
             start("node", &["--name", &node, "--data-dir", &data.to_string_lossy(), "--cpus", "8", "--end-pods"]),
-            start("operator", &["--namespaces", namespace.name()]),
+            start("operator", &["--namespaces", namespace.name(), "--health-probe-bind-address", "0"]),
         ];
         let name = namespace.name().to_owned();
         let selector = json!({"kubernetes.io/hostname": node});
