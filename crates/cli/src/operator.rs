@@ -25,9 +25,12 @@ pub(crate) struct Args {
     /// Kubeconfig file; without it the usual one, or the service account of the pod this runs in
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Namespaces to look after, separated by commas; all if none is given
+    /// Namespaces to work in, separated by commas; without these and --namespace-selector, all
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     namespaces: Vec<String>,
+    /// Work also in namespaces whose labels match, at any time: spark=enabled,env in (prod,staging)
+    #[arg(long, value_name = "SELECTOR", default_value = "", hide_default_value = true)]
+    namespace_selector: String,
     /// Applications worked on at the same time
     #[arg(long, value_name = "N", default_value_t = 10)]
     controller_threads: u16,
@@ -59,6 +62,9 @@ pub(crate) struct Args {
     /// Make a service for each driver's web page
     #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     enable_ui_service: Toggle,
+    /// Make the PodDisruptionBudgets that applications ask for
+    #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    enable_driver_pdb: Toggle,
     /// Address of each driver's web page; {{$appName}}, {{$appNamespace}} and {{$appId}} are filled in
     #[arg(long, value_name = "FORMAT", default_value = "", hide_default_value = true)]
     ingress_url_format: String,
@@ -93,6 +99,9 @@ pub(crate) struct Args {
     metrics_bind_address: Bind,
     #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
     metrics_prefix: String,
+    /// Metrics are served without TLS, so `true` is refused where they are served
+    #[arg(long, value_name = "BOOL", default_value = "false", hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    secure_metrics: Toggle,
     /// Log lines as JSON
     #[arg(long)]
     log_json: bool,
@@ -148,6 +157,12 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         let Some(text) = text.filter(|t| !t.trim().is_empty()) else { return Ok(T::default()) };
         serde_json::from_str(text).map_err(|e| BadInput(format!("{flag}: {e}")).into())
     }
+    let (namespaces, namespace_selector) = scope(args)?;
+    if args.secure_metrics.0 && args.metrics_bind_address.0.is_some() {
+        let problem =
+            "--secure-metrics: metrics are served without TLS; bind them to 127.0.0.1 and put a proxy before them";
+        return Err(BadInput(problem.to_owned()).into());
+    }
     let leader = args.leader_election.0.then(|| LeaderOptions {
         namespace: args.leader_election_lock_namespace.clone(),
         name: args.leader_election_lock_name.clone(),
@@ -157,7 +172,8 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         retry: args.leader_election_retry_period.0,
     });
     Ok(Options {
-        namespaces: args.namespaces.iter().map(|n| n.trim().to_owned()).filter(|n| !n.is_empty()).collect(),
+        namespaces,
+        namespace_selector,
         limits: Limits {
             driver_grace: signed(args.driver_pod_creation_grace_period),
             pending_timeout: Some(signed(args.driver_pending_timeout)).filter(SignedDuration::is_positive),
@@ -173,6 +189,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
                 class_name: args.ingress_class_name.clone().filter(|c| !c.is_empty()),
                 tls: json("--ingress-tls", args.ingress_tls.as_deref())?,
                 annotations: json("--ingress-annotations", args.ingress_annotations.as_deref())?,
+                no_budgets: !args.enable_driver_pdb.0,
             },
         },
         workers: args.controller_threads.max(1),
@@ -186,6 +203,28 @@ fn options(args: &Args) -> anyhow::Result<Options> {
             ..ExecutorOptions::default()
         },
     })
+}
+
+/// Namespaces by name, and a selector of others. As the existing operator reads them: an empty name, which charts write with
+/// its quotes, means all namespaces. Together with anything that narrows them it is refused.
+fn scope(args: &Args) -> Result<(Vec<String>, Option<String>), BadInput> {
+    let selector = Some(args.namespace_selector.trim().to_owned()).filter(|selector| !selector.is_empty());
+    let mut names: Vec<&str> = args.namespaces.iter().map(|name| name.trim()).collect();
+    if names == [""] {
+        names.clear();
+    }
+    names.iter_mut().for_each(|name| *name = name.trim_matches('"'));
+    if names.contains(&"") {
+        let narrowed = selector.is_some() || names.iter().any(|name| !name.is_empty());
+        let given = args.namespaces.join(",");
+        return match narrowed {
+            false => Ok((Vec::new(), None)),
+            true => Err(BadInput(format!(
+                "--namespaces={given}: an empty name means all namespaces; give names, or --namespace-selector alone, or neither"
+            ))),
+        };
+    }
+    Ok((names.into_iter().map(str::to_owned).collect(), selector))
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -280,8 +319,34 @@ mod tests {
         let args = Only::try_parse_from(line).unwrap().args;
         assert!(options(&args).is_ok());
         let lines = args.retired.lines();
-        assert_eq!(lines.len(), 36, "{lines:#?}");
+        assert_eq!(lines.len(), 33, "{lines:#?}");
         assert!(lines.iter().all(|line| line.starts_with("--") && line.contains(" has no effect: ")), "{lines:#?}");
+    }
+
+    #[test]
+    fn flags_that_narrow_the_namespaces_narrow_them_or_are_refused() {
+        let parse = |line: &str| options(&Only::try_parse_from(line.split_whitespace()).unwrap().args);
+        let scope = |line: &str| parse(line).map(|o| (o.namespaces, o.namespace_selector)).unwrap();
+        assert_eq!(scope("operator"), (vec![], None));
+        assert_eq!(scope("operator --namespace-selector=team=a"), (vec![], Some("team=a".to_owned())));
+        let both = scope("operator --namespaces=default --namespace-selector=team=a");
+        assert_eq!(both, (vec!["default".to_owned()], Some("team=a".to_owned())));
+        assert_eq!(scope("operator --namespaces= --namespace-selector=team=a"), (vec![], Some("team=a".to_owned())));
+        assert_eq!(scope("operator --namespaces=\"\""), (vec![], None), "as charts write all namespaces");
+        for both in ["operator --namespaces=a,", "operator --namespaces=\"\" --namespace-selector=team=a"] {
+            assert!(parse(both).unwrap_err().to_string().contains("means all namespaces"), "{both}");
+        }
+    }
+
+    #[test]
+    fn flags_that_narrow_what_is_made_or_shown_work_or_are_refused() {
+        let parse = |line: &str| options(&Only::try_parse_from(line.split_whitespace()).unwrap().args);
+        assert!(!parse("operator").unwrap().runs.ui.no_budgets);
+        assert!(parse("operator --enable-driver-pdb=false").unwrap().runs.ui.no_budgets);
+        let refused = parse("operator --secure-metrics --metrics-bind-address=:8080").unwrap_err().to_string();
+        assert!(refused.starts_with("--secure-metrics: metrics are served without TLS"), "{refused}");
+        assert!(parse("operator --secure-metrics=true --metrics-bind-address=0").is_ok(), "nothing is served");
+        assert!(parse("operator --secure-metrics=false --metrics-bind-address=:8080").is_ok());
     }
 
     #[test]

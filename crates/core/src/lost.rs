@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Container;
 
 use crate::overlay::{DRIVER_CONTAINERS, EXECUTOR_CONTAINERS};
 use crate::template;
+use crate::ui::UiSettings;
 
 /// Variables that Spark sets in every executor, after those of the template.
 const EXECUTOR_VARIABLES: &[&str] = &[
@@ -29,8 +30,14 @@ const EXECUTOR_VARIABLES: &[&str] = &[
 ];
 
 /// Every field of an application that cannot take effect, with the reason.
-pub fn lost(spec: &SparkApplicationSpec, line: Line) -> Vec<(String, String)> {
+pub fn lost(spec: &SparkApplicationSpec, line: Line, ui: &UiSettings) -> Vec<(String, String)> {
     let mut lost = Lost(Vec::new());
+    if ui.no_budgets && spec.driver_pod_disruption_budget == Some(true) {
+        lost.0.push((
+            "spec.driverPodDisruptionBudget".to_owned(),
+            "the operator was started with --enable-driver-pdb=false".to_owned(),
+        ));
+    }
     lost.application(spec);
     lost.template("spec.driver", &spec.driver.pod, DRIVER_CONTAINERS);
     lost.template("spec.executor", &spec.executor.pod, EXECUTOR_CONTAINERS);

@@ -162,7 +162,7 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
         pod,
         grant,
         exposure,
-        lost: lost::lost(app.spec, version.line()),
+        lost: lost::lost(app.spec, version.line(), &settings.ui),
         warnings,
     })
 }

@@ -31,6 +31,8 @@ pub struct UiSettings {
     pub class_name: Option<String>,
     pub tls: Vec<IngressTls>,
     pub annotations: BTreeMap<String, String>,
+    /// No disruption budgets, whatever applications ask for.
+    pub no_budgets: bool,
 }
 
 /// Objects that lead to one driver; owners are not set.
@@ -113,7 +115,7 @@ pub fn exposure(app: &Subject<'_>, app_id: &str, submission_id: &str, settings: 
         let class = settings.class_name.as_deref();
         out.ingresses.push(maker.ingress(&ingress_name, &address, (&name, port), class, annotations, tls));
     }
-    if app.spec.driver_pod_disruption_budget == Some(true) {
+    if app.spec.driver_pod_disruption_budget == Some(true) && !settings.no_budgets {
         out.budget = Some(maker.budget());
     }
     out
@@ -301,6 +303,18 @@ mod tests {
             let labels = exposure(app, "spark-1", "sub", &settings).services[0].metadata.labels.clone().unwrap();
             assert_eq!(labels[names::LABEL_APP_NAME], "pi");
             assert_eq!(labels["team"], "a");
+        });
+    }
+
+    #[test]
+    fn without_budgets_none_is_made_and_the_field_is_named() {
+        with_app(serde_json::json!({"driverPodDisruptionBudget": true}), "pi", |app| {
+            for no_budgets in [false, true] {
+                let settings = UiSettings { no_budgets, ..UiSettings::default() };
+                assert_eq!(exposure(app, "spark-1", "sub", &settings).budget.is_none(), no_budgets);
+                let lost = crate::lost::lost(app.spec, firesteel_spark::version::Line::V4_1, &settings);
+                assert_eq!(lost.iter().any(|(field, _)| field == "spec.driverPodDisruptionBudget"), no_budgets);
+            }
         });
     }
 

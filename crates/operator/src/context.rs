@@ -13,6 +13,7 @@ use tokio_util::sync::CancellationToken;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::pods::{AppKey, PodIndex};
+use crate::scope::Scope;
 use crate::tell::News;
 use crate::turns::{Kind, Turns};
 
@@ -23,6 +24,8 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 pub struct Context {
     pub client: Client,
     pub options: Options,
+    /// Where to act.
+    pub scope: Arc<Scope>,
     /// Applications, as they are known now.
     pub apps: Store<DeserializeGuard<SparkApplication>>,
     pub pods: Arc<PodIndex>,
@@ -37,9 +40,11 @@ pub struct Context {
 }
 
 impl Context {
+    #[expect(clippy::too_many_arguments, reason = "all that passes share")]
     pub fn new(
         client: Client,
         options: Options,
+        scope: Arc<Scope>,
         apps: Store<DeserializeGuard<SparkApplication>>,
         metrics: Arc<Metrics>,
         turns: Arc<Turns<Kind>>,
@@ -50,6 +55,7 @@ impl Context {
             client,
             news,
             options,
+            scope,
             apps,
             pods: Arc::default(),
             metrics,

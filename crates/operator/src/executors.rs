@@ -41,6 +41,7 @@ use pass::State;
 use sets::Sets;
 
 use crate::metrics::Metrics;
+use crate::scope::Scope;
 use crate::tell::News;
 use crate::turns::{Lane, Turns};
 
@@ -70,6 +71,7 @@ impl Default for ExecutorOptions {
 /// What the applications of all namespaces share.
 pub(crate) struct Shared {
     options: ExecutorOptions,
+    scope: Arc<Scope>,
     budget: Budget,
     creating: Arc<Turns<AppKey>>,
     metrics: Arc<Metrics>,
@@ -78,10 +80,11 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(options: ExecutorOptions, metrics: Arc<Metrics>, news: Arc<News>) -> Self {
+    pub(crate) fn new(options: ExecutorOptions, scope: Arc<Scope>, metrics: Arc<Metrics>, news: Arc<News>) -> Self {
         Shared {
             budget: Budget::new(options.per_second),
             creating: Turns::new(options.parallel),
+            scope,
             metrics,
             news,
             scopes: Mutex::default(),
@@ -139,7 +142,9 @@ impl Allocator {
 
     /// Executors that were asked for and do not run yet: of these applications, and of one.
     fn pending(&self, own: &AppKey) -> (usize, usize) {
-        let (single, unmade) = (self.index.pending(own), self.sets.unmade(&self.index, own));
+        // Executors of namespaces that this operator leaves alone are not its own.
+        let covered = |app: &AppKey| self.shared.scope.covers(&app.0);
+        let (single, unmade) = (self.index.pending(own, covered), self.sets.unmade(&self.index, own, covered));
         (single.0 + unmade.0, single.1 + unmade.1)
     }
 
@@ -183,6 +188,7 @@ pub(crate) async fn look_after(
     });
     shared.scopes.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&allocator));
     let (reader, writer) = reflector::store::<Grant>();
+    let known_grants = reader.clone();
     // Which grant a pod belongs to, by application.
     let by_app: Arc<Mutex<HashMap<AppKey, App>>> = Arc::default();
 
@@ -245,8 +251,19 @@ pub(crate) async fn look_after(
             }
         }
     };
+    let within = |namespace: &str| -> Vec<Arc<Grant>> {
+        let mut grants = known_grants.state();
+        grants.retain(|grant| grant.namespace().as_deref() == Some(namespace));
+        grants
+    };
+    let follow_scope = shared.scope.each_change(
+        |namespace| within(namespace).iter().for_each(|grant| allocator.poke(ObjectRef::from_obj(grant.as_ref()))),
+        // Whoever works there meanwhile writes the ledgers: they are read again.
+        |namespace| within(namespace).iter().for_each(|grant| allocator.forget(&grant.uid().unwrap_or_default())),
+    );
     let control = async {
         allocator.index.synced().await;
+        shared.scope.synced().await;
         let workers = shared.options.workers;
         Controller::for_stream(stream, reader)
             .with_config(controller::Config::default().concurrency(workers))
@@ -259,6 +276,7 @@ pub(crate) async fn look_after(
     tokio::select! {
         () = control => {}
         () = follow_pods => {}
+        () = follow_scope => {}
         () = sets::follow(&allocator.sets, replica_sets, &poke_all) => {}
         () = sets::follow(&allocator.sets, stateful_sets, &poke_all) => {}
         () = async { until.cancelled().await; tokio::time::sleep(Duration::from_secs(30)).await } => {}

@@ -3,8 +3,9 @@
 //! - [`operator`] starts everything and ends it;
 //! - [`reconcile`] is the one loop: it gathers what [`observe`] sees, asks for a decision, and has [`writes`] carry it out;
 //! - [`executors`] allocates executors for drivers that have no right on pods;
-//! - [`pods`] keeps what is needed of pods, [`leader`] makes sure only one operator acts, [`serve`] answers probes and
-//!   [`metrics`], [`turns`] says who comes first, [`pace`] keeps the API server from being asked too much.
+//! - [`scope`] says in which namespaces to work, [`pods`] keeps what is needed of pods, [`leader`] makes sure only one operator
+//!   acts, [`serve`] answers probes and [`metrics`], [`turns`] says who comes first, [`pace`] keeps the API server from being
+//!   asked too much.
 //!
 //! No decision is made here, and nothing but `writes` changes the cluster (the leader's lease and events aside).
 
@@ -20,6 +21,7 @@ pub mod options;
 pub mod pace;
 pub mod pods;
 pub mod reconcile;
+pub mod scope;
 pub mod serve;
 pub mod tell;
 pub mod turns;

@@ -23,6 +23,7 @@ use crate::context::Context;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::reconcile::{again, reconcile};
+use crate::scope::Scope;
 use crate::serve::{self, Ready};
 use crate::tell::News;
 use crate::turns::Turns;
@@ -32,6 +33,7 @@ type App = DeserializeGuard<SparkApplication>;
 
 /// Runs until `until` is cancelled or the lease is lost.
 pub async fn run(client: Client, options: Options, until: CancellationToken) -> anyhow::Result<()> {
+    let scope = Arc::new(Scope::new(&options));
     let ready = Ready::default();
     let metrics = Arc::new(Metrics::new(&options.metrics_prefix));
     let servers = CancellationToken::new();
@@ -48,6 +50,7 @@ pub async fn run(client: Client, options: Options, until: CancellationToken) -> 
         let address = serve::metrics(at, metrics.clone(), servers.clone()).await.with_context(problem)?;
         tracing::info!(%address, "serving metrics");
     }
+    scope.check(&client).await?;
     let leadership = match &options.leader {
         None => None,
         Some(leader) => {
@@ -60,7 +63,7 @@ pub async fn run(client: Client, options: Options, until: CancellationToken) -> 
         }
     };
     let lost = leadership.as_ref().map(|l| l.lost.clone()).unwrap_or_default();
-    let work = work(client, options, metrics, ready, until.child_token());
+    let work = work(client, options, scope, metrics, ready, until.child_token());
     let outcome = tokio::select! {
         outcome = work => outcome,
         () = lost.cancelled() => Err(anyhow::anyhow!("the lease was lost; another operator acts now")),
@@ -73,41 +76,57 @@ pub async fn run(client: Client, options: Options, until: CancellationToken) -> 
     outcome
 }
 
-/// Looks after every namespace until the token is cancelled.
+/// Works in every namespace of the scope until the token is cancelled.
 async fn work(
     client: Client,
     options: Options,
+    scope: Arc<Scope>,
     metrics: Arc<Metrics>,
     ready: Ready,
     until: CancellationToken,
 ) -> anyhow::Result<()> {
-    let namespaces: Vec<Option<String>> = match options.namespaces.is_empty() {
-        true => vec![None],
-        false => options.namespaces.iter().cloned().map(Some).collect(),
-    };
     let _stop = until.clone().drop_guard();
     let turns = Turns::new(usize::from(options.workers));
     let news = Arc::new(News::start(&client, &turns));
-    let shared = Arc::new(executors::Shared::new(options.executors.clone(), metrics.clone(), news.clone()));
-    let mut scopes = JoinSet::new();
+    let shared =
+        Arc::new(executors::Shared::new(options.executors.clone(), scope.clone(), metrics.clone(), news.clone()));
+    let mut parts = JoinSet::new();
     let mut synced = Vec::new();
-    for namespace in namespaces {
+    let (following, namespaces, ending) = (scope.clone(), client.clone(), until.clone());
+    parts.spawn(async move {
+        tokio::select! {
+            () = following.follow(namespaces) => {}
+            () = ending.cancelled() => {}
+        }
+    });
+    for namespace in scope.watched() {
         let (reader, writer) = reflector::store();
         let (turns, telling, ending) = (turns.clone(), news.clone(), until.clone());
-        let ctx =
-            Arc::new(Context::new(client.clone(), options.clone(), reader, metrics.clone(), turns, telling, ending));
+        let (covered, counting) = (scope.clone(), metrics.clone());
+        let ctx = Context::new(client.clone(), options.clone(), covered, reader, counting, turns, telling, ending);
+        let ctx = Arc::new(ctx);
         synced.push(ctx.pods.clone());
-        scopes.spawn(executors::look_after(client.clone(), shared.clone(), namespace.clone(), until.clone()));
-        scopes.spawn(look_after(ctx, writer, namespace));
+        parts.spawn(executors::look_after(client.clone(), shared.clone(), namespace.clone(), until.clone()));
+        parts.spawn(look_after(ctx, writer, namespace));
     }
-    scopes.spawn(async move {
-        for pods in synced {
-            pods.synced().await;
+    let ending = until.clone();
+    parts.spawn(async move {
+        let all = async {
+            scope.synced().await;
+            for pods in synced {
+                pods.synced().await;
+            }
+        };
+        tokio::select! {
+            () = all => {
+                ready.set();
+                tracing::info!("ready");
+            }
+            // Whoever ends before all is listed does not wait for it.
+            () = ending.cancelled() => {}
         }
-        ready.set();
-        tracing::info!("ready");
     });
-    while let Some(ended) = scopes.join_next().await {
+    while let Some(ended) = parts.join_next().await {
         ended.context("a controller ended unexpectedly")?;
     }
     news.publish_rest().await;
@@ -123,7 +142,16 @@ async fn look_after(ctx: Arc<Context>, writer: Writer<App>, namespace: Option<St
         None => (Api::all(ctx.client.clone()), Api::all(ctx.client.clone())),
     };
     let (send, triggers) = mpsc::unbounded_channel();
-    let index = ctx.pods.clone();
+    let (index, joining) = (ctx.pods.clone(), send.clone());
+    let follow_scope = ctx.scope.each_change(
+        |namespace| {
+            tracing::info!(namespace, "working in this namespace: its labels match");
+            let apps = ctx.apps.state();
+            let within = apps.iter().filter(|app| app.namespace().as_deref() == Some(namespace));
+            within.for_each(|app| drop(joining.send(ObjectRef::from_obj(app.as_ref()))));
+        },
+        |namespace| tracing::info!(namespace, "leaving this namespace alone: its labels no longer match"),
+    );
     let follow_pods = async move {
         let config = watcher::Config::default().labels(&format!("{}=true", names::LABEL_LAUNCHED_BY));
         let mut events = watch(pods, config).default_backoff().boxed();
@@ -158,6 +186,7 @@ async fn look_after(ctx: Arc<Context>, writer: Writer<App>, namespace: Option<St
         .touched_objects();
     let controller = async {
         ctx.pods.synced().await;
+        ctx.scope.synced().await;
         // How many are worked on at the same time, and which, is decided by turns.
         Controller::for_stream(stream, ctx.apps.clone())
             .with_config(controller::Config::default().concurrency(0))
@@ -170,6 +199,7 @@ async fn look_after(ctx: Arc<Context>, writer: Writer<App>, namespace: Option<St
     tokio::select! {
         () = controller => {}
         () = follow_pods => {}
+        () = follow_scope => {}
         // The controller ends by itself when it is told to; this is for one that has not started yet.
         () = async { ctx.ending.cancelled().await; tokio::time::sleep(std::time::Duration::from_secs(30)).await } => {}
     }

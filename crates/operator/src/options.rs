@@ -11,8 +11,10 @@ use crate::serve::Listen;
 /// Everything that can be chosen when the operator starts.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// Namespaces to look after; all if empty.
+    /// Namespaces to work in, by name.
     pub namespaces: Vec<String>,
+    /// And by label. With neither, the operator works in all.
+    pub namespace_selector: Option<String>,
     pub limits: Limits,
     pub runs: RunSettings,
     /// Applications worked on at the same time.
@@ -31,6 +33,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             namespaces: Vec::new(),
+            namespace_selector: None,
             limits: Limits::default(),
             runs: RunSettings::default(),
             workers: 10,

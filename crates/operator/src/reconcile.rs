@@ -34,14 +34,33 @@ pub async fn reconcile(app: Arc<DeserializeGuard<SparkApplication>>, ctx: Arc<Co
     let object = ObjectRef::from_obj(app.as_ref());
     let kind = if starts(&app) { Kind::Start } else { Kind::Follow };
     drop(app);
+    if !covered(&object, &ctx) {
+        return Ok(leave(&object, &ctx));
+    }
     let _turn = tokio::select! {
         turn = ctx.turns.take(kind) => turn,
         () = ctx.ending.cancelled() => return Ok(Action::await_change()),
     };
     // It may have waited for long: what counts is what is known now.
+    if !covered(&object, &ctx) {
+        return Ok(leave(&object, &ctx));
+    }
     let Some(app) = ctx.apps.get(&object) else { return Ok(Action::await_change()) };
     // Many may wait; only those whose turn it is take the room of a pass.
     Box::pin(look(app, ctx)).await
+}
+
+/// Whether this operator may act on an application.
+fn covered(app: &ObjectRef<DeserializeGuard<SparkApplication>>, ctx: &Context) -> bool {
+    ctx.scope.covers(app.namespace.as_deref().unwrap_or_default())
+}
+
+/// Leaves an application alone until its namespace is covered again; nobody will write down what its executors became.
+fn leave(app: &ObjectRef<DeserializeGuard<SparkApplication>>, ctx: &Context) -> Action {
+    let namespace = app.namespace.as_deref().unwrap_or_default();
+    let departed: Vec<_> = ctx.pods.of(namespace, &app.name).departed.into_values().map(|e| e.seen).collect();
+    ctx.pods.settle(namespace, &app.name, &departed);
+    Action::await_change()
 }
 
 /// Whether an application is to get a driver next.

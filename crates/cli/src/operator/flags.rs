@@ -99,7 +99,6 @@ macro_rules! retired {
 }
 
 retired! {
-    namespace_selector = "namespace-selector": "give --namespaces, or none for all";
     cache_sync_timeout = "cache-sync-timeout": "caches fill for as long as that takes, /readyz tells when they have";
     qps = "workqueue-ratelimiter-bucket-qps": "there is no queue limit; --controller-threads bounds the work";
     size = "workqueue-ratelimiter-bucket-size": "there is no queue limit; --controller-threads bounds the work";
@@ -109,13 +108,11 @@ retired! {
     batch = "enable-batch-scheduler": "spec.batchScheduler is always honoured";
     schedulers = "kube-scheduler-names": "spec.batchScheduler is always honoured";
     default_batch = "default-batch-scheduler": "set spec.batchScheduler";
-    pdb = "enable-driver-pdb": "spec.driverPodDisruptionBudget is always honoured";
     metrics = "enable-metrics": "give --metrics-bind-address";
     endpoint = "metrics-endpoint": "metrics are at /metrics";
     labels = "metrics-labels": "metrics are labelled with the namespace";
     submit_buckets = "metrics-job-submit-latency-buckets": "buckets are fixed";
     start_buckets = "metrics-job-start-latency-buckets": "buckets are fixed";
-    secure = "secure-metrics": "metrics are served without TLS; put a proxy before them";
     pprof = "pprof-bind-address": "there is no Go profiler";
     precision = "scheduled-spark-application-timestamp-precision": "schedules are not looked after yet";
     submitter_url = "submitter-service-url": "submission happens in this process";

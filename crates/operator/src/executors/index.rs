@@ -209,12 +209,13 @@ impl Index {
         }
     }
 
-    /// Executors that were asked for and do not run yet: of all applications, and of this one.
-    pub(super) fn pending(&self, own: &AppKey) -> (usize, usize) {
+    /// Executors that were asked for and do not run yet: of all applications that count, and of this one.
+    pub(super) fn pending(&self, own: &AppKey, counts: impl Fn(&AppKey) -> bool) -> (usize, usize) {
         let waits = |pod: &&ExecutorPod| pod.is_live() && matches!(pod.state, State::Pending { .. });
         let count = |app: &AppPods| app.in_flight.len() + app.executors.values().filter(waits).count();
         let apps = lock(&self.apps);
-        (apps.values().map(count).sum(), apps.get(own).map_or(0, count))
+        let all = apps.iter().filter(|(key, _)| counts(key)).map(|(_, app)| count(app)).sum();
+        (all, apps.get(own).map_or(0, count))
     }
 
     /// How many live members each set has, by the set's uid.
@@ -331,14 +332,15 @@ mod tests {
         index.apply(Event::Apply(pod(1, "Pending")));
         index.apply(Event::Delete(pod(2, "Pending")));
         assert_eq!(index.of(&key).in_flight.into_keys().collect::<Vec<_>>(), [3]);
-        assert_eq!(index.pending(&key), (2, 2));
+        assert_eq!(index.pending(&key, |_| true), (2, 2));
+        assert_eq!(index.pending(&key, |other| other != &key), (0, 2), "others are not counted");
         // A new list does not know of what was asked for a moment ago.
         index.apply(Event::Init);
         index.apply(Event::InitDone);
         assert_eq!(index.of(&key).in_flight.len(), 1);
         assert!(index.of(&key).executors.is_empty());
         index.abandon(&key, 3);
-        assert_eq!(index.pending(&(String::new(), String::new())), (0, 0));
+        assert_eq!(index.pending(&(String::new(), String::new()), |_| true), (0, 0));
     }
 
     #[test]

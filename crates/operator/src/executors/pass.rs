@@ -77,6 +77,11 @@ pub(super) async fn reconcile(
                 return Ok(Action::await_change());
             }
         };
+        if !allocator.shared.scope.covers(&grant.namespace().unwrap_or_default()) {
+            let key = (grant.namespace().unwrap_or_default(), grant.spec.app_id.clone());
+            allocator.index.forget(&key, &allocator.index.of(&key).departed);
+            return Ok(Action::await_change());
+        }
         let pass = tokio::time::timeout(LONGEST_PASS, pass(&grant, &allocator)).await;
         let outcome = pass.unwrap_or(Err(Error::Slow(LONGEST_PASS.as_secs())));
         match &outcome {
@@ -339,6 +344,9 @@ fn create(
         tokio::spawn(
             async move {
                 let _turn = allocator.shared.creating.take(key.clone()).await;
+                if !allocator.shared.scope.covers(&key.0) {
+                    return allocator.index.abandon(&key, id);
+                }
                 if !allocator.index.ask(&key, id) {
                     return;
                 }

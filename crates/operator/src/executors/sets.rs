@@ -192,8 +192,8 @@ impl Sets {
         Some(lock(&self.apps).get(key).into_iter().flat_map(BTreeMap::values).filter(ours).cloned().collect())
     }
 
-    /// Pods that sets have yet to make: of all applications, and of this one.
-    pub(super) fn unmade(&self, index: &Index, own: &AppKey) -> (usize, usize) {
+    /// Pods that sets have yet to make: of all applications that count, and of this one.
+    pub(super) fn unmade(&self, index: &Index, own: &AppKey, counts: impl Fn(&AppKey) -> bool) -> (usize, usize) {
         let apps = lock(&self.apps);
         if apps.is_empty() {
             return (0, 0);
@@ -203,7 +203,8 @@ impl Sets {
             (known.set.replicas as usize).saturating_sub(made.get(&known.set.uid).copied().unwrap_or_default())
         };
         let own = apps.get(own).into_iter().flat_map(BTreeMap::values).map(missing).sum();
-        (apps.values().flat_map(BTreeMap::values).map(missing).sum(), own)
+        let all = apps.iter().filter(|(key, _)| counts(key)).flat_map(|(_, sets)| sets.values()).map(missing).sum();
+        (all, own)
     }
 
     /// Makes the sets what they are to be: `sizes` by profile, and none besides.

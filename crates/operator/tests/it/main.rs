@@ -18,5 +18,6 @@ mod leaders;
 mod nodes;
 mod proxy;
 mod rights;
+mod scope;
 mod size;
 mod witness;

@@ -46,14 +46,19 @@ impl Witness for Forbidden {
     }
 }
 
-/// A namespace whose operator has the rights of the role in it, and a list of what was forbidden to it.
-pub(crate) async fn restricted(env: &'static TestEnv) -> (Fixture, Forbidden) {
-    let client = env.client().await;
-    install(&client).await;
+/// Applies the role.
+pub(crate) async fn install_role(env: &'static TestEnv) {
     let mut kubectl = Command::new(env.kubectl());
     kubectl.arg("--kubeconfig").arg(env.kubeconfig()).args(["apply", "--server-side", "-f"]).arg(Path::new(ROLE));
     let applied = tokio::task::spawn_blocking(move || kubectl.status().unwrap()).await.unwrap();
     assert!(applied.success(), "{ROLE} is no manifest");
+}
+
+/// A namespace whose operator has the rights of the role in it, and a list of what was forbidden to it.
+pub(crate) async fn restricted(env: &'static TestEnv) -> (Fixture, Forbidden) {
+    let client = env.client().await;
+    install(&client).await;
+    install_role(env).await;
     let namespace = env.namespace("rights").await;
     let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace.name());
     let user = format!("operator-of-{}", namespace.name());
