@@ -5,12 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use firesteel_api::SparkApplication;
-use kube::Client;
+use firesteel_core::driver_pod::{self, PodPhase};
+use k8s_openapi::api::core::v1::Pod;
 use kube::core::DeserializeGuard;
 use kube::runtime::reflector::Store;
+use kube::{Client, ResourceExt};
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::Metrics;
+use crate::metrics::{Census, Metrics, Tally};
 use crate::options::Options;
 use crate::pods::{AppKey, PodIndex};
 use crate::scope::Scope;
@@ -111,6 +113,33 @@ impl Context {
         lock(&self.failures).retain(|key, _| apps.contains(key));
         self.pods.keep_only(apps);
     }
+}
+
+impl Census for Context {
+    fn count(&self, tally: &mut Tally) {
+        for app in self.apps.state() {
+            let (namespace, name) = (app.namespace().unwrap_or_default(), app.name_any());
+            if !self.scope.covers(&namespace) {
+                continue;
+            }
+            let running = match &app.0 {
+                Ok(app) => app.status.as_ref().is_some_and(|s| s.application_state.state == "RUNNING"),
+                // Its driver may run all the same.
+                Err(_) => self.pods.of(&namespace, &name).drivers.values().any(|pod| is_running(pod)),
+            };
+            tally.running_applications(&namespace, i64::from(running));
+        }
+        for (namespace, count) in self.pods.running_executors() {
+            if self.scope.covers(&namespace) {
+                tally.running_executors(&namespace, count);
+            }
+        }
+    }
+}
+
+fn is_running(driver: &Pod) -> bool {
+    let phase = driver_pod::phase(driver.status.as_ref().and_then(|s| s.phase.as_deref()));
+    phase == PodPhase::Running && driver.metadata.deletion_timestamp.is_none()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

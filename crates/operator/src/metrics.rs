@@ -1,12 +1,14 @@
 //! Numbers about applications, under the names dashboards know, in the Prometheus text format.
 //!
-//! Counters count transitions this operator made, so a restart or a new leader does not count anything again.
+//! Counters count transitions this operator made, so a restart or a new leader does not count anything again. Gauges are
+//! counted when somebody asks, from what the caches hold then: what is deleted is gone from them, and what ran before this
+//! operator started is in them.
 //! Written out by hand: prometheus-client ends the names of counters in `_total` and has no summaries, and dashboards know
 //! neither change.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, PoisonError, Weak};
 
 use firesteel_api::executors::Cause;
 use firesteel_api::{SparkApplication, SparkApplicationStatus};
@@ -16,11 +18,38 @@ const SUBMIT_BUCKETS: &[f64] = &[0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.
 const START_BUCKETS: &[f64] = &[1.0, 5.0, 10.0, 30.0, 60.0, 90.0, 120.0, 150.0, 180.0, 210.0, 240.0, 270.0, 300.0];
 const CREATION_BUCKETS: &[f64] = &[0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Metrics {
     prefix: String,
     /// Name, namespace → value.
     series: Mutex<BTreeMap<(&'static str, String), Series>>,
+    /// What gauges are counted from.
+    caches: Mutex<Vec<Weak<dyn Census>>>,
+}
+
+/// A cache that gauges are counted from.
+pub trait Census: Send + Sync {
+    fn count(&self, tally: &mut Tally);
+}
+
+/// How many there are, by namespace.
+#[derive(Debug, Default)]
+pub struct Tally(BTreeMap<(&'static str, String), i64>);
+
+impl Tally {
+    /// Applications in state RUNNING. A namespace that has none is there with 0.
+    pub fn running_applications(&mut self, namespace: &str, count: i64) {
+        self.add("spark_application_running_count", namespace, count);
+    }
+
+    /// Executors whose pods run.
+    pub fn running_executors(&mut self, namespace: &str, count: i64) {
+        self.add("spark_executor_running_count", namespace, count);
+    }
+
+    fn add(&mut self, name: &'static str, namespace: &str, count: i64) {
+        *self.0.entry((name, namespace.to_owned())).or_default() += count;
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -34,7 +63,12 @@ enum Series {
 impl Metrics {
     pub fn new(prefix: &str) -> Self {
         let prefix = if prefix.is_empty() { String::new() } else { format!("{}_", prefix.replace('-', "_")) };
-        Metrics { prefix, series: Mutex::default() }
+        Metrics { prefix, ..Metrics::default() }
+    }
+
+    /// Counts gauges from this cache as well, for as long as it is there.
+    pub fn follow(&self, cache: Weak<dyn Census>) {
+        self.caches.lock().unwrap_or_else(PoisonError::into_inner).push(cache);
     }
 
     /// Counts one transition of an application.
@@ -57,9 +91,6 @@ impl Metrics {
         if from.is_empty() {
             self.count("spark_application_count", &namespace);
         }
-        if from == "RUNNING" {
-            self.gauge("spark_application_running_count", &namespace, -1);
-        }
         match to {
             "SUBMITTED" if from != "RUNNING" => {
                 self.count("spark_application_submit_count", &namespace);
@@ -74,7 +105,6 @@ impl Metrics {
                 }
             }
             "RUNNING" => {
-                self.gauge("spark_application_running_count", &namespace, 1);
                 if let Some(latency) = since_creation.filter(|_| first) {
                     self.summary("spark_application_start_latency_seconds", &namespace, latency);
                     self.histogram(
@@ -111,7 +141,6 @@ impl Metrics {
         let same_run = old.submission_id == new.submission_id;
         let before = old.executor_counts.clone().unwrap_or_default();
         let after = new.executor_counts.clone().unwrap_or_default();
-        self.gauge("spark_executor_running_count", &namespace, i64::from(after.running) - i64::from(before.running));
         if same_run {
             for _ in before.completed..after.completed {
                 self.count("spark_executor_success_count", &namespace);
@@ -166,20 +195,6 @@ impl Metrics {
         );
     }
 
-    fn gauge(&self, name: &'static str, namespace: &str, by: i64) {
-        self.with(
-            name,
-            namespace,
-            || Series::Gauge(0),
-            |s| {
-                if let Series::Gauge(n) = s {
-                    // One that ran before this operator started was never counted in.
-                    *n = (*n + by).max(0);
-                }
-            },
-        );
-    }
-
     fn summary(&self, name: &'static str, namespace: &str, value: f64) {
         self.with(
             name,
@@ -209,7 +224,18 @@ impl Metrics {
 
     /// Everything in the text format.
     pub fn text(&self) -> String {
-        let series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut tally = Tally::default();
+        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
+        caches.retain(|cache| cache.upgrade().map(|cache| cache.count(&mut tally)).is_some());
+        drop(caches);
+        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
+        // A gauge that was there once stays, so that its end is a zero and not a gap.
+        for value in series.values_mut() {
+            if let Series::Gauge(count) = value {
+                *count = 0;
+            }
+        }
+        series.extend(tally.0.into_iter().map(|(key, count)| (key, Series::Gauge(count))));
         let mut out = String::new();
         let mut last = "";
         for ((name, namespace), value) in series.iter() {
@@ -250,6 +276,8 @@ fn seconds(from: Timestamp, to: Timestamp) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn status(state: &str) -> SparkApplicationStatus {
@@ -271,12 +299,46 @@ mod tests {
         for line in [
             "my_team_spark_application_count{namespace=\"n\"} 1",
             "my_team_spark_application_submit_count{namespace=\"n\"} 1",
-            "my_team_spark_application_running_count{namespace=\"n\"} 0",
             "my_team_spark_application_success_count{namespace=\"n\"} 1",
             "# TYPE my_team_spark_application_success_count counter",
         ] {
             assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
         }
+    }
+
+    struct Cache(Mutex<i64>);
+
+    impl Census for Cache {
+        fn count(&self, tally: &mut Tally) {
+            let count = *self.0.lock().unwrap();
+            if count >= 0 {
+                tally.running_applications("n", count);
+                tally.running_executors("n", 2 * count);
+            }
+        }
+    }
+
+    #[test]
+    fn gauges_are_what_the_caches_hold() {
+        let metrics = Metrics::new("");
+        let caches = [Arc::new(Cache(Mutex::new(2))), Arc::new(Cache(Mutex::new(1)))];
+        for cache in &caches {
+            let weak: Weak<Cache> = Arc::downgrade(cache);
+            metrics.follow(weak);
+        }
+        let shows = |count: i64| {
+            let text = metrics.text();
+            for (name, count) in [("spark_application", count), ("spark_executor", 2 * count)] {
+                let line = format!("{name}_running_count{{namespace=\"n\"}} {count}");
+                assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
+            }
+        };
+        shows(3);
+        shows(3);
+        *caches[0].0.lock().unwrap() = 0;
+        shows(1);
+        drop(caches);
+        shows(0);
     }
 
     #[test]

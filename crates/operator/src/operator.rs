@@ -1,7 +1,7 @@
 //! The operator as a whole: takes the lease, fills its caches, works, and ends in order.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use anyhow::Context as _;
 use firesteel_api::SparkApplication;
@@ -105,6 +105,8 @@ async fn work(
         let (covered, counting) = (scope.clone(), metrics.clone());
         let ctx = Context::new(client.clone(), options.clone(), covered, reader, counting, turns, telling, ending);
         let ctx = Arc::new(ctx);
+        let cache: Weak<Context> = Arc::downgrade(&ctx);
+        metrics.follow(cache);
         synced.push(ctx.pods.clone());
         parts.spawn(executors::look_after(client.clone(), shared.clone(), namespace.clone(), until.clone()));
         parts.spawn(look_after(ctx, writer, namespace));

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, RwLock};
 
 use firesteel_api::names;
-use firesteel_core::driver_pod;
+use firesteel_core::driver_pod::{self, PodPhase};
 use firesteel_core::executors::ExecutorSeen;
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use kube::runtime::watcher::Event;
@@ -153,6 +153,17 @@ impl PodIndex {
         }
     }
 
+    /// Executors that run, by namespace.
+    pub(crate) fn running_executors(&self) -> BTreeMap<String, i64> {
+        let apps = self.apps.read().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut counts = BTreeMap::new();
+        for ((namespace, _), pods) in apps.iter() {
+            let running = pods.executors.values().filter(|e| e.seen.phase == PodPhase::Running).count();
+            *counts.entry(namespace.clone()).or_default() += i64::try_from(running).unwrap_or(i64::MAX);
+        }
+        counts
+    }
+
     /// Forgets the tombstones of every application but these.
     pub fn keep_only(&self, names: &HashSet<AppKey>) {
         write(&self.apps).retain(|key, pods| {
@@ -225,7 +236,6 @@ fn trim(mut pod: Pod) -> Pod {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use firesteel_core::driver_pod::PodPhase;
     use serde_json::json;
 
     fn pod(name: &str, role: &str, phase: &str) -> Pod {
@@ -269,6 +279,8 @@ mod tests {
         assert_eq!(pods.departed.len(), 2);
         index.settle("n", "pi", &pods.departed.into_values().map(|e| e.seen).collect::<Vec<_>>());
         assert!(index.of("n", "pi").departed.is_empty());
+        index.apply(Event::Apply(pod("other-exec-1", "executor", "Running")));
+        assert_eq!(index.running_executors()["n"], 1);
     }
 
     #[test]

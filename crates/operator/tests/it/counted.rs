@@ -1,14 +1,83 @@
-//! What the operator counts.
+//! What the operator counts: executors in the status, and gauges in its metrics.
 
+use std::time::Duration;
+
+use firesteel_operator::Listen;
 use kube::api::DeleteParams;
 use serde_json::json;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
-use crate::fixture::{Fixture, block_on};
+use crate::fixture::{Fixture, PATIENCE, block_on, options, start_with};
+
+/// A port nobody listens on.
+fn free() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}
+
+async fn scrape(port: u16) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
+    stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).await.ok()?;
+    Some(text)
+}
+
+/// Waits until both gauges of a namespace have these values.
+async fn wait_for_gauges(port: u16, namespace: &str, applications: u32, executors: u32) {
+    let wanted = [
+        format!("spark_application_running_count{{namespace=\"{namespace}\"}} {applications}"),
+        format!("spark_executor_running_count{{namespace=\"{namespace}\"}} {executors}"),
+    ];
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        let text = scrape(port).await.unwrap_or_default();
+        if wanted.iter().all(|line| text.lines().any(|l| l == line)) {
+            return;
+        }
+        assert!(tokio::time::Instant::now() < deadline, "{wanted:?} never was in {text}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[test]
+fn gauges_go_down_when_applications_are_deleted_and_are_right_after_a_restart() {
+    block_on(async {
+        let first = free();
+        let listen = |port: u16| Some(Listen::At("127.0.0.1".to_owned(), port));
+        let Some(mut f) = Fixture::tuned("gauges", |options| options.metrics = listen(first)).await else { return };
+        let namespace = f.namespace.name().to_owned();
+        for name in ["one", "two"] {
+            f.create(name, &json!({})).await;
+            f.driver(name, 1).await;
+            f.run_driver(name).await;
+            let app = f.wait_state(name, "RUNNING").await;
+            f.executor(&app, 1, "Running").await;
+        }
+        wait_for_gauges(first, &namespace, 2, 2).await;
+        f.apps.delete("one", &DeleteParams::default()).await.unwrap();
+        f.pods.delete("one-exec-1", &DeleteParams::default().grace_period(0)).await.unwrap();
+        wait_for_gauges(first, &namespace, 1, 1).await;
+
+        f.stop_operator();
+        let second = free();
+        let mut again = options(&namespace);
+        again.metrics = listen(second);
+        let running = start_with(f.client.clone(), again);
+        wait_for_gauges(second, &namespace, 1, 1).await;
+        let text = scrape(second).await.unwrap();
+        assert!(!text.contains("spark_application_submit_count"), "a restart counted a transition again: {text}");
+        f.apps.delete("two", &DeleteParams::default()).await.unwrap();
+        f.pods.delete("two-exec-1", &DeleteParams::default().grace_period(0)).await.unwrap();
+        wait_for_gauges(second, &namespace, 0, 0).await;
+        drop(running);
+    });
+}
 
 #[test]
 fn executors_whose_pods_vanish_keep_their_last_phase_and_are_not_live() {
     block_on(async {
-        let Some(f) = Fixture::tuned("vanish", |options| options.limits.tracked_executors = 4).await else { return };
+        let Some(f) = Fixture::tuned("vanish", |options| options.limits.tracked_executors = 8).await else { return };
         f.create("pi", &json!({})).await;
         f.driver("pi", 1).await;
         f.run_driver("pi").await;
@@ -39,8 +108,20 @@ fn executors_whose_pods_vanish_keep_their_last_phase_and_are_not_live() {
                 (counts.running, counts.completed, counts.failed, counts.unknown) == (2, 1, 1, 4)
             })
             .await;
-        assert_eq!((row(&app, 1), row(&app, 2)), ("RUNNING".to_owned(), "RUNNING".to_owned()), "live ones come first");
         assert_eq!((row(&app, 8), row(&app, 7)), ("COMPLETED".to_owned(), "FAILED".to_owned()));
+        assert_eq!((row(&app, 6), row(&app, 3)), ("UNKNOWN".to_owned(), "UNKNOWN".to_owned()));
+        // New ones take the room of those that vanished, not of those that run.
+        for id in 9..=12 {
+            f.executor(&app, id, "Running").await;
+        }
+        let app = f
+            .wait("pi", "running on six", |app| {
+                app.status.as_ref().unwrap().executor_counts.as_ref().is_some_and(|counts| counts.running == 6)
+            })
+            .await;
+        for id in [1, 2, 9, 10, 11, 12] {
+            assert_eq!(row(&app, id), "RUNNING", "{id}: live ones come first");
+        }
         f.end_driver("pi", 0).await;
         let app = f.wait_state("pi", "COMPLETED").await;
         assert_eq!(app.status.unwrap().executor_counts.unwrap().completed, 5, "the rest ended with the application");
