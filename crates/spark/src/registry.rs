@@ -78,10 +78,9 @@ pub fn oldest(conf: &SparkConf) -> Line {
 }
 
 fn oldest_for(key: &str, text: &str) -> Line {
-    let sizes =
-        |since: Line| Line::ALL.into_iter().find(|line| *line >= since && value::check_suffix(text, *line).is_ok());
-    if let Some(setting) = find(key) {
-        return if setting.kind == Kind::Bytes { sizes(setting.since) } else { None }.unwrap_or(setting.since);
+    if let Some(Setting { kind, since, .. }) = find(key) {
+        let takes = |line: &Line| line >= since && (*kind != Kind::Bytes || value::check_suffix(text, *line).is_ok());
+        return Line::ALL.into_iter().find(takes).unwrap_or(*since);
     }
     let volume = VOLUMES.iter().find_map(|prefix| key.strip_prefix(prefix));
     volume.and_then(volume_option).map_or(Line::V3_5, |(_, since)| since)

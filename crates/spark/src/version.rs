@@ -72,16 +72,20 @@ impl SparkVersion {
         SparkVersion { line, text: line.name().to_owned(), assumed: true }
     }
 
-    /// The version an image reference tells in its tag: `apache/spark:4.1.4-scala2.13-java17` is 4.1.4.
+    /// The version an image reference tells in its tag: `apache/spark:4.1.4-scala2.13-java17` is 4.1.4. Numbers of an image that is
+    /// not called Spark, and dates such as 2026.01, are somebody's own.
     pub fn from_image(image: &str) -> Option<Self> {
-        let last = image.split('@').next()?.rsplit('/').next()?;
-        let (name, tag) = last.split_once(':')?;
-        let tag = tag.strip_prefix('v').unwrap_or(tag);
-        let number = tag.split(['-', '_']).next()?;
-        let version: SparkVersion = number.parse().ok()?;
-        // Numbers of an image that is not called Spark, and dates such as 2026.01, are somebody's own.
-        let major: u32 = number.split('.').next()?.parse().ok()?;
-        (major <= LAST_MAJOR || (name.contains("spark") && major <= LAST_MAJOR + 1)).then_some(version)
+        let (name, number) = name_and_number(image)?;
+        let major = number.split('.').next()?.parse::<u32>().ok()?;
+        let last = if name.contains("spark") { LAST_MAJOR + 1 } else { LAST_MAJOR };
+        number.parse().ok().filter(|_| major <= last)
+    }
+
+    /// The version in the tag of an image of Spark that is older than what Firesteel knows.
+    pub fn too_old_in(image: &str) -> Option<&str> {
+        let (name, number) = name_and_number(image)?;
+        let old = matches!(number.parse::<SparkVersion>(), Err(VersionError::TooOld(_)));
+        Some(number).filter(|number| old && name.contains("spark") && number.starts_with(['2', '3']))
     }
 
     /// The version that the RELEASE file of a Spark distribution tells in its first line: `Spark 4.1.4 (git revision …`.
@@ -110,6 +114,13 @@ impl SparkVersion {
     pub fn as_str(&self) -> &str {
         &self.text
     }
+}
+
+/// The last part of an image's name, and the number that its tag begins with.
+fn name_and_number(image: &str) -> Option<(&str, &str)> {
+    let (name, tag) = image.split('@').next()?.rsplit('/').next()?.split_once(':')?;
+    let tag = tag.strip_prefix('v').unwrap_or(tag);
+    Some((name, tag.split(['-', '_']).next()?))
 }
 
 impl fmt::Display for SparkVersion {
@@ -161,6 +172,10 @@ mod tests {
         assert_eq!(version("team/etl:5.0.0"), None);
         assert_eq!(version("team/etl:1.2.3"), None);
         assert_eq!(version("team/etl:3.5.9-r7").as_deref(), Some("3.5.9"));
+        assert_eq!(version("apache/spark:3.4.1-java17"), None);
+        assert_eq!(SparkVersion::too_old_in("apache/spark:3.4.1-java17"), Some("3.4.1"));
+        assert_eq!(SparkVersion::too_old_in("apache/spark:3.5.1"), None);
+        assert_eq!(SparkVersion::too_old_in("team/etl:3.4.1"), None);
         assert_eq!(version("spark:4.1.4@sha256:abc").as_deref(), Some("4.1.4"));
     }
 

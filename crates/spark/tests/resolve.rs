@@ -362,6 +362,9 @@ fn an_image_that_tells_no_version_is_planned_for_the_oldest_spark_that_knows_the
             )
         );
     }
+    let (line, warning) = assumed("apache/spark:3.4.1", &[]);
+    let said = "Spark 3.4.1, which apache/spark:3.4.1 names, is older than all that Firesteel knows: this is planned as for Spark 3.5";
+    assert_eq!((line, warning.as_str()), (Line::V3_5, said));
     let needs = |more: &[&str]| assumed("spark:latest", more).0;
     assert_eq!(needs(&["--load-spark-defaults"]), Line::V4_0);
     assert_eq!(needs(&["--conf", "spark.kubernetes.executor.useDriverPodIP=true"]), Line::V4_1);

@@ -149,3 +149,23 @@ impl Wanted {
 fn default_image() -> String {
     format!("apache/spark:{DEFAULT_SPARK}")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wanted(arguments: &[&str]) -> Wanted {
+        let arguments: Vec<String> = arguments.iter().map(|word| (*word).to_owned()).collect();
+        read(&arguments).expect("an application")
+    }
+
+    #[test]
+    fn a_run_without_an_image_is_planned_for_the_spark_it_runs() {
+        let usual = wanted(&["local:///opt/app.py"]);
+        assert_eq!(usual.effective.submission.version.to_string(), DEFAULT_SPARK);
+        assert_eq!((usual.images(), usual.effective.warnings.len()), (vec![default_image()], 0));
+        let named = wanted(&["--conf", "spark.kubernetes.container.image=apache/spark:3.5.9", "local:///opt/app.py"]);
+        assert_eq!(named.effective.submission.version.to_string(), "3.5.9");
+        assert_eq!(named.images(), ["apache/spark:3.5.9"]);
+    }
+}

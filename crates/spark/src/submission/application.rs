@@ -234,23 +234,29 @@ fn choose_version(
     if let Some(version) = image.as_deref().and_then(SparkVersion::from_image) {
         return Ok((version, VersionFrom::ImageTag));
     }
-    if let Some(version) = version_of_home(around) {
+    let too_old = image.as_deref().and_then(SparkVersion::too_old_in);
+    if let Some(version) = version_of_home(around).filter(|_| too_old.is_none()) {
         return Ok((version, VersionFrom::SparkHome));
     }
-    let (Some(key), Some(image)) = (key, image) else {
+    let (Some(key), Some(image)) = (key, image.as_deref()) else {
         // The plan will ask for an image.
         return Ok((SparkVersion::newest(), VersionFrom::Assumed));
     };
     if image.contains(VERSION_REFERENCE) {
-        return Err(SubmissionError::ImageVersion { key, image });
+        return Err(SubmissionError::ImageVersion { key, image: image.to_owned() });
     }
     let line = if newer_flag(args).is_some() { Line::V4_0 } else { Line::V3_5 };
     let line = line.max(registry::oldest(&settings.conf));
-    settings.warnings.push(format!(
-        "nothing tells which Spark is in {image}: this is planned as for Spark {line}, the oldest line that knows the \
-         settings; add --spark-version, such as --spark-version {}",
-        SparkVersion::newest()
-    ));
+    settings.warnings.push(match too_old {
+        Some(version) => format!(
+            "Spark {version}, which {image} names, is older than all that Firesteel knows: this is planned as for Spark {line}"
+        ),
+        None => format!(
+            "nothing tells which Spark is in {image}: this is planned as for Spark {line}, the oldest line that knows the \
+             settings; add --spark-version, such as --spark-version {}",
+            SparkVersion::newest()
+        ),
+    });
     Ok((SparkVersion::assumed(line), VersionFrom::Assumed))
 }
 
