@@ -47,6 +47,8 @@ pub const CONDITION_RUNNING: &str = "Running";
 pub const CONDITION_FINISHED: &str = "Finished";
 /// False while the driver pod that should exist is not there.
 pub const CONDITION_DRIVER_PRESENT: &str = "DriverPresent";
+/// False while services, ingresses or the budget that should stand around the driver do not, or should not and do.
+pub const CONDITION_EXPOSED: &str = "Exposed";
 /// False when a field of the specification cannot take effect in the pods Spark makes.
 pub const CONDITION_FIELDS_HONOURED: &str = "FieldsHonoured";
 

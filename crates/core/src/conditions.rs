@@ -65,6 +65,18 @@ pub(crate) fn driver_present(status: &mut SparkApplicationStatus, present: bool,
     set(&mut status.conditions, &holds, generation, now);
 }
 
+/// The driver cannot be created for now.
+pub(crate) fn driver_hindered(
+    status: &mut SparkApplicationStatus,
+    reason: &str,
+    message: &str,
+    generation: i64,
+    now: Timestamp,
+) {
+    let holds = Holds { kind: CONDITION_DRIVER_PRESENT, status: "False", reason, message };
+    set(&mut status.conditions, &holds, generation, now);
+}
+
 /// Nobody can tell whether the driver is still there.
 pub(crate) fn driver_unreachable(
     status: &mut SparkApplicationStatus,

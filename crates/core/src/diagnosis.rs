@@ -71,6 +71,8 @@ fn refusal_meaning(why: &str) -> Option<&'static str> {
         "the service account does not exist in this namespace: create it, or set spec.driver.serviceAccount"
     } else if has("violates PodSecurity") {
         "the Pod Security level of the namespace forbids it: set podSecurityContext and securityContext"
+    } else if has("failed calling webhook") {
+        "an admission webhook of the cluster does not work: mend or remove it"
     } else if has("admission webhook") {
         "an admission webhook of the cluster refused it"
     } else if has("ValidatingAdmissionPolicy") {

@@ -8,6 +8,9 @@
 //! submission, a question, or a time to wake up; only pods of this application are deleted, by uid.
 
 mod draft;
+mod exposing;
+
+use std::collections::BTreeSet;
 
 use firesteel_api::SparkApplicationStatus;
 use firesteel_api::spark_application::DriverInfo;
@@ -22,6 +25,7 @@ use crate::{conditions, diagnosis};
 use draft::{Draft, IDLE, SOON};
 
 pub use draft::QUIET;
+pub use exposing::{Around, BUDGET as EXPOSURE_BUDGET, Outcome as ExposureOutcome, Work};
 
 /// An application, as wanted.
 #[derive(Debug, Clone, Copy)]
@@ -53,13 +57,39 @@ pub struct Observation {
     pub log: Option<String>,
     /// The driver's node, if it was worth a look.
     pub node: Option<DriverNode>,
+    /// Submissions that have executors whose deletion nobody asked for yet.
+    pub undeleted: BTreeSet<String>,
+    /// What was asked of the cluster already since the last submission.
+    pub sent: Vec<Sent>,
+    /// How far this operator is with what stands around the driver.
+    pub around: Option<Around>,
+}
+
+/// An effect that this operator has had, and when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Sent {
+    pub effect: Effect,
+    pub first: Timestamp,
+    pub last: Timestamp,
+    pub times: u32,
 }
 
 impl Observation {
     /// A driver and nothing else, by what is cached.
     pub fn of(driver: Seen, now: Timestamp) -> Self {
-        let (executors, departed) = (Vec::new(), Vec::new());
-        Observation { now, driver, confirmed: false, executors, departed, strays: 0, log: None, node: None }
+        Observation {
+            now,
+            driver,
+            confirmed: false,
+            executors: Vec::new(),
+            departed: Vec::new(),
+            strays: 0,
+            log: None,
+            node: None,
+            undeleted: BTreeSet::new(),
+            sent: Vec::new(),
+            around: None,
+        }
     }
 }
 
@@ -108,9 +138,13 @@ pub enum Effect {
     /// Delete the pod, if it still is that one.
     /// With `force` without waiting for its node.
     DeleteDriver { name: String, uid: String, force: bool },
-    /// Delete pods and objects of every submission but this one.
-    DeleteStrays { keep: Option<String> },
-    /// Delete what stands around the driver.
+    /// Delete the executors of every submission but this one.
+    DeleteExecutors { keep: Option<String> },
+    /// Delete the objects of every submission but this one.
+    DeleteObjects { keep: Option<String> },
+    /// Make what stands around the driver of the current submission, beside everything else.
+    Expose,
+    /// Delete what stands around the driver, beside everything else. If that takes longer, ask [`still_exposed`].
     DeleteExposure(Exposed),
     /// Delete the application itself.
     DeleteApplication,
@@ -175,6 +209,8 @@ pub enum Submission {
     InTheWay,
     /// The cluster refused it; trying again may help.
     Refused(String),
+    /// The cluster failed at it, or did not answer, for the n-th time: its words, and since when it does.
+    Hindered { why: String, since: Timestamp, times: u32 },
     /// It cannot work as it is written.
     Impossible(String),
 }
@@ -184,11 +220,8 @@ pub enum Submission {
 pub struct Created {
     pub pod_name: String,
     pub app_id: String,
-    pub web_service: Option<String>,
-    pub web_address: Option<String>,
-    pub web_port: Option<i32>,
-    pub web_ingress: Option<String>,
-    pub web_url: Option<String>,
+    /// How far what stands around the driver is.
+    pub around: Option<Around>,
     /// Fields without effect, with the reason.
     pub lost: Vec<(String, String)>,
     /// Settings that are probably not meant as they are.
@@ -259,6 +292,7 @@ pub fn step(app: &App<'_>, seen: &Observation, limits: &Limits) -> Decision {
             if let Seen::Present(pod) = &seen.driver {
                 draft.delete(pod);
             }
+            draft.unexpose_rest(seen);
             draft.wake_in(IDLE);
         }
         Phase::Suspended => draft.enter(Phase::Resuming, ""),
@@ -280,26 +314,15 @@ pub fn submitted(app: &App<'_>, attempt: i64, outcome: &Submission, now: Timesta
     match outcome {
         Submission::InTheWay => draft.wake_in(SOON),
         Submission::Impossible(why) => draft.refuse_for_good(why),
-        Submission::Refused(why) => {
-            draft.count_submission(attempt);
-            let status = &mut draft.status;
-            status.submission_failures = Some(status.submission_failures.unwrap_or(0).saturating_add(1));
-            draft.enter(Phase::SubmissionFailed { since: now }, &diagnosis::submission_failure(why));
-        }
+        Submission::Refused(why) => draft.refuse(attempt, why),
+        Submission::Hindered { why, since, times } => draft.hinder(attempt, why, *since, *times),
         Submission::Created(created) => {
             draft.count_submission(attempt);
             let status = &mut draft.status;
             status.submission_failures = None;
             status.execution_attempts = status.execution_attempts.saturating_add(1);
             status.spark_application_id = Some(created.app_id.clone());
-            status.driver_info = DriverInfo {
-                web_ui_service_name: created.web_service.clone(),
-                web_ui_address: created.web_address.clone(),
-                web_ui_port: created.web_port,
-                web_ui_ingress_name: created.web_ingress.clone(),
-                web_ui_ingress_address: created.web_url.clone(),
-                pod_name: Some(created.pod_name.clone()),
-            };
+            status.driver_info = DriverInfo { pod_name: Some(created.pod_name.clone()), ..DriverInfo::default() };
             conditions::fields(status, &created.lost, app.generation, now);
             conditions::driver_present(status, true, app.generation, now);
             for (path, why) in &created.lost {
@@ -311,7 +334,16 @@ pub fn submitted(app: &App<'_>, attempt: i64, outcome: &Submission, now: Timesta
             }
             draft.enter(Phase::Submitted { since: now }, "");
             draft.event(false, "SparkDriverPending", format!("driver {} is pending", created.pod_name));
+            draft.expose(created.around.as_ref());
         }
     }
     draft.finish(None)
+}
+
+/// Decides what follows from a removal of what stands around a driver that is not done at once.
+pub fn still_exposed(app: &App<'_>, decision: Decision, around: &Around, now: Timestamp) -> Decision {
+    let mut draft = Draft::resume(app, decision, now);
+    draft.note_removal(around);
+    // The next try follows from what is seen then.
+    Decision { effects: Vec::new(), ..draft.finish(None) }
 }

@@ -145,12 +145,7 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
         grant.spec.driver.submission_id = Some(submission_id.clone());
         grant
     });
-    let mut exposure = ui::exposure(app, &app_id, &submission_id, &settings.ui);
-    let services = exposure.services.iter_mut().map(|s| &mut s.metadata);
-    let ingresses = exposure.ingresses.iter_mut().map(|i| &mut i.metadata);
-    for meta in services.chain(ingresses).chain(exposure.budget.iter_mut().map(|b| &mut b.metadata)) {
-        meta.owner_references = Some(vec![owner(app, true)]);
-    }
+    let exposure = exposure(app, &app_id, &submission_id, settings);
     let mut warnings = effective.warnings;
     warnings.extend(planned.warnings);
     Ok(Run {
@@ -165,6 +160,17 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
         lost: lost::lost(app.spec, version.line(), &settings.ui),
         warnings,
     })
+}
+
+/// What stands around the driver of one submission.
+pub fn exposure(app: &Subject<'_>, app_id: &str, submission_id: &str, settings: &RunSettings) -> Exposure {
+    let mut exposure = ui::exposure(app, app_id, submission_id, &settings.ui);
+    let services = exposure.services.iter_mut().map(|s| &mut s.metadata);
+    let ingresses = exposure.ingresses.iter_mut().map(|i| &mut i.metadata);
+    for meta in services.chain(ingresses).chain(exposure.budget.iter_mut().map(|b| &mut b.metadata)) {
+        meta.owner_references = Some(vec![owner(app, true)]);
+    }
+    exposure
 }
 
 /// The metadata of an object beside the pod.

@@ -32,6 +32,7 @@ enum Op {
     Suspend(bool),
     Ttl(Option<i64>),
     Refuse(bool),
+    Hinder(bool),
     CrashNext,
     LagNext,
     OperatorForgets,
@@ -49,6 +50,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         2 => any::<bool>().prop_map(Op::Suspend),
         1 => proptest::option::of(0i64..20).prop_map(Op::Ttl),
         1 => any::<bool>().prop_map(Op::Refuse),
+        1 => any::<bool>().prop_map(Op::Hinder),
         2 => Just(Op::CrashNext),
         2 => Just(Op::LagNext),
         1 => Just(Op::OperatorForgets),
@@ -75,6 +77,9 @@ struct World {
     cached: Option<DriverPod>,
     tombstone: Option<DriverPod>,
     refuse: bool,
+    hinder: bool,
+    /// Since when, and how often.
+    hindered: Option<(Timestamp, u32)>,
     crash: bool,
     lag: u8,
     now: Timestamp,
@@ -103,6 +108,8 @@ impl World {
             cached: None,
             tombstone: None,
             refuse: false,
+            hinder: false,
+            hindered: None,
             crash: false,
             lag: 0,
             now: Timestamp::from_second(1_800_000_000).unwrap(),
@@ -201,7 +208,10 @@ impl World {
                     result = self.with_app(|app| submitted(app, attempt, &outcome, self.now));
                 }
                 Effect::DeleteApplication => self.gone = true,
-                Effect::DeleteStrays { .. } | Effect::DeleteExposure(_) => {}
+                Effect::DeleteExecutors { .. }
+                | Effect::DeleteObjects { .. }
+                | Effect::Expose
+                | Effect::DeleteExposure(_) => {}
             }
         }
         Ok(result)
@@ -210,6 +220,12 @@ impl World {
     fn submit(&mut self, attempt: i64) -> Result<Submission, TestCaseError> {
         let id = identity::submission_id(UID, attempt);
         let hash = self.hash();
+        if self.hinder {
+            let (since, times) = self.hindered.unwrap_or((self.now, 0));
+            self.hindered = Some((since, times + 1));
+            return Ok(Submission::Hindered { why: "no answer".to_owned(), since, times: times + 1 });
+        }
+        self.hindered = None;
         if self.refuse {
             self.refusals_in_a_row += 1;
             return Ok(Submission::Refused("no".to_owned()));
@@ -312,6 +328,7 @@ impl World {
                 self.generation += 1;
             }
             Op::Refuse(refuse) => self.refuse = *refuse,
+            Op::Hinder(hinder) => self.hinder = *hinder,
             Op::CrashNext => self.crash = true,
             Op::LagNext => self.lag = 8,
             Op::OperatorForgets => self.tombstone = None,
@@ -373,7 +390,7 @@ proptest! {
             world.apply(op);
             world.reconcile()?;
         }
-        for op in [Op::Suspend(false), Op::Refuse(false)] {
+        for op in [Op::Suspend(false), Op::Refuse(false), Op::Hinder(false)] {
             world.apply(&op);
         }
         for _ in 0..60 {

@@ -8,7 +8,7 @@ use firesteel_api::SparkApplicationStatus;
 use firesteel_core::conf::Subject;
 use firesteel_core::driver_node::DriverNode;
 use firesteel_core::driver_pod::DriverPod;
-use firesteel_core::lifecycle::{App, Decision, Effect, Limits, Observation, Seen, step};
+use firesteel_core::lifecycle::{App, Around, Decision, Effect, Limits, Observation, Seen, Work, step};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -53,7 +53,12 @@ fn look(status: &SparkApplicationStatus, pod: &Value, node: DriverNode, now: i64
     let labels = BTreeMap::new();
     let subject = Subject { name: "pi", namespace: "n", uid: UID, labels: &labels, spec: &spec };
     let app = App { subject, spec_hash: "h", generation: 1, deleting: false, status, problem: None };
-    let seen = Observation { node: Some(node), ..Observation::of(Seen::Present(read(pod)), at(now)) };
+    // Nothing is to stand around it.
+    let work = Work::Make { submission_id: "s".to_owned() };
+    let (first, last) = (at(0), at(0));
+    let around = Around { work, objects: 0, under_way: false, failures: 0, first, last, outcome: None };
+    let driver = Seen::Present(read(pod));
+    let seen = Observation { node: Some(node), around: Some(around), ..Observation::of(driver, at(now)) };
     step(&app, &seen, limits)
 }
 

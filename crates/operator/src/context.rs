@@ -6,12 +6,16 @@ use std::time::Duration;
 
 use firesteel_api::SparkApplication;
 use firesteel_core::driver_pod::{self, PodPhase};
+use firesteel_core::lifecycle::{Effect, Sent};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use kube::runtime::reflector::Store;
 use kube::{Client, ResourceExt};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::exposures::Exposures;
 use crate::metrics::{Census, Metrics, Tally};
 use crate::options::Options;
 use crate::pods::{AppKey, PodIndex};
@@ -22,6 +26,8 @@ use crate::turns::{Kind, Turns};
 /// The first wait after a failed pass; it doubles from there.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// One of so many workers is for applications at whose submission the cluster fails.
+const SLOW_SHARE: u16 = 4;
 
 pub struct Context {
     pub client: Client,
@@ -39,6 +45,12 @@ pub struct Context {
     /// Versions of applications that this operator itself has replaced: a cache that still shows one lags behind.
     replaced: Mutex<HashMap<AppKey, String>>,
     failures: Mutex<HashMap<AppKey, u32>>,
+    /// What was asked of the cluster since the last submission, so that it is not asked over and over.
+    sent: Mutex<HashMap<AppKey, Vec<Sent>>>,
+    /// What stands around drivers, in the making.
+    pub exposures: Arc<Exposures>,
+    /// Held by applications at whose submission the cluster fails: they may take long, and others go on beside them.
+    pub slow: Arc<Semaphore>,
 }
 
 impl Context {
@@ -53,8 +65,12 @@ impl Context {
         news: Arc<News>,
         ending: CancellationToken,
     ) -> Self {
+        let exposures = Arc::new(Exposures::new(client.clone(), ending.clone()));
+        let slow = Arc::new(Semaphore::new(usize::from(options.workers / SLOW_SHARE).max(1)));
         Context {
             client,
+            exposures,
+            slow,
             news,
             options,
             scope,
@@ -65,6 +81,7 @@ impl Context {
             ending,
             replaced: Mutex::default(),
             failures: Mutex::default(),
+            sent: Mutex::default(),
         }
     }
 
@@ -90,13 +107,50 @@ impl Context {
         lock(&self.failures).remove(key);
     }
 
-    /// How long to wait after one more failure.
-    pub(crate) fn failed(&self, key: AppKey) -> Duration {
+    /// How long to wait after one more failure, and how many there were in a row.
+    pub(crate) fn failed(&self, key: AppKey) -> (Duration, u32) {
         let mut failures = lock(&self.failures);
         let count = failures.entry(key).or_default();
         let wait = FIRST_WAIT.saturating_mul(1 << (*count).min(10)).min(LONGEST_WAIT);
         *count = count.saturating_add(1);
-        wait
+        (wait, *count)
+    }
+
+    /// How many passes over an application have failed in a row.
+    pub(crate) fn failures(&self, key: &AppKey) -> u32 {
+        lock(&self.failures).get(key).copied().unwrap_or_default()
+    }
+
+    /// What was asked for an application since its last submission.
+    pub(crate) fn sent(&self, key: &AppKey) -> Vec<Sent> {
+        lock(&self.sent).get(key).cloned().unwrap_or_default()
+    }
+
+    /// Remembers that something was asked for, and gives what is known of it now.
+    pub(crate) fn note_sent(&self, key: &AppKey, effect: Effect, now: Timestamp) -> Sent {
+        let mut sent = lock(&self.sent);
+        let list = sent.entry(key.clone()).or_default();
+        let known = match list.iter().position(|sent| sent.effect == effect) {
+            Some(i) => i,
+            None => {
+                list.push(Sent { effect, first: now, last: now, times: 0 });
+                list.len() - 1
+            }
+        };
+        let known = &mut list[known];
+        known.last = now;
+        known.times = known.times.saturating_add(1);
+        known.clone()
+    }
+
+    /// A submission was made: what was asked before it counts no more.
+    pub(crate) fn forget_sent(&self, key: &AppKey) {
+        lock(&self.sent).remove(key);
+    }
+
+    /// Whether the cluster failed at the last submission.
+    pub(crate) fn is_hindered(&self, key: &AppKey) -> bool {
+        lock(&self.sent).get(key).is_some_and(|sent| sent.iter().any(|s| matches!(s.effect, Effect::Submit { .. })))
     }
 
     /// Forgets an application that is no more.
@@ -104,6 +158,8 @@ impl Context {
         let key = (namespace.to_owned(), name.to_owned());
         lock(&self.replaced).remove(&key);
         lock(&self.failures).remove(&key);
+        lock(&self.sent).remove(&key);
+        self.exposures.forget(&key);
         self.pods.forget(namespace, name);
     }
 
@@ -111,6 +167,8 @@ impl Context {
     pub(crate) fn keep_only(&self, apps: &HashSet<AppKey>) {
         lock(&self.replaced).retain(|key, _| apps.contains(key));
         lock(&self.failures).retain(|key, _| apps.contains(key));
+        lock(&self.sent).retain(|key, _| apps.contains(key));
+        self.exposures.keep_only(apps);
         self.pods.keep_only(apps);
     }
 }

@@ -9,7 +9,7 @@ pub enum Error {
         #[source]
         source: Box<kube::Error>,
     },
-    #[error("the pass over the application took longer than {0} s")]
+    #[error("the API server took longer than {0} s")]
     Slow(u64),
     #[error("the application changed meanwhile")]
     Changed,

@@ -3,15 +3,16 @@
 //! - [`operator`] starts everything and ends it;
 //! - [`reconcile`] is the one loop: it gathers what [`observe`] sees, asks for a decision, and has [`writes`] carry it out;
 //! - [`executors`] allocates executors for drivers that have no right on pods;
-//! - [`scope`] says in which namespaces to work, [`pods`] keeps what is needed of pods, [`leader`] makes sure only one operator
-//!   acts, [`serve`] answers probes and [`metrics`], [`turns`] says who comes first, [`pace`] keeps the API server from being
-//!   asked too much.
+//! - [`exposures`] makes what stands around drivers, [`scope`] says in which namespaces to work, [`pods`] keeps what is
+//!   needed of pods, [`leader`] makes sure only one operator acts, [`serve`] answers probes and [`metrics`], [`turns`] says
+//!   who comes first, [`pace`] keeps the API server from being asked too much.
 //!
 //! No decision is made here, and nothing but `writes` changes the cluster (the leader's lease and events aside).
 
 pub mod context;
 pub mod error;
 pub mod executors;
+pub mod exposures;
 pub mod leader;
 pub mod malformed;
 pub mod metrics;

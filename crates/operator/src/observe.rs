@@ -36,6 +36,7 @@ pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_
             Seen::Absent { last: pods.tombstone.as_ref().map(|pod| DriverPod::read(pod, subject.name, subject.uid)) }
         }
     };
+    let undeleted = pods.executors.values().filter(|e| !e.deleting).map(|e| e.submission_id.clone()).collect();
     let (ours, others): (Vec<_>, Vec<_>) =
         pods.executors.into_values().partition(|e| Some(e.submission_id.as_str()) == current);
     let log = match (pod, &mut driver) {
@@ -54,7 +55,10 @@ pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_
         pods.departed.into_values().partition(|e| Some(e.submission_id.as_str()) == current);
     let departed = departed.into_iter().map(|e| e.seen).collect();
     ctx.pods.settle(subject.namespace, subject.name, &past.into_iter().map(|e| e.seen).collect::<Vec<_>>());
-    Observation { now, driver, confirmed: false, executors, departed, strays: others.len(), log, node }
+    let key = (subject.namespace.to_owned(), subject.name.to_owned());
+    let (sent, around) = (ctx.sent(&key), ctx.exposures.of(&key));
+    let strays = others.len();
+    Observation { now, driver, confirmed: false, executors, departed, strays, log, node, undeleted, sent, around }
 }
 
 /// The node of a driver that may be on a dead one. Without the right to read it, that is what is known of it.

@@ -144,6 +144,14 @@ async fn look_after(ctx: Arc<Context>, writer: Writer<App>, namespace: Option<St
         None => (Api::all(ctx.client.clone()), Api::all(ctx.client.clone())),
     };
     let (send, triggers) = mpsc::unbounded_channel();
+    let (ended, mut around) = mpsc::unbounded_channel();
+    ctx.exposures.tell(ended);
+    let later = send.clone();
+    let follow_exposures = async move {
+        while let Some((namespace, name)) = around.recv().await {
+            let _ = later.send(ObjectRef::<App>::new(&name).within(&namespace));
+        }
+    };
     let (index, joining) = (ctx.pods.clone(), send.clone());
     let follow_scope = ctx.scope.each_change(
         |namespace| {
@@ -202,6 +210,7 @@ async fn look_after(ctx: Arc<Context>, writer: Writer<App>, namespace: Option<St
         () = controller => {}
         () = follow_pods => {}
         () = follow_scope => {}
+        () = follow_exposures => {}
         // The controller ends by itself when it is told to; this is for one that has not started yet.
         () = async { ctx.ending.cancelled().await; tokio::time::sleep(std::time::Duration::from_secs(30)).await } => {}
     }

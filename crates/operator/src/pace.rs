@@ -3,8 +3,9 @@
 //! A number of requests is under way at the same time. It halves when the server says that it is too much (429, or another
 //! answer with `Retry-After`) and grows again with every answer; until the time the server asked for nothing is sent at
 //! all. A refused request was not looked at, so it is sent again, whatever it is. One that the server failed at is sent
-//! again too, a few times: whatever the operator writes may be written twice. Leases go past all of this: a busy leader is
-//! still the leader.
+//! again too, a few times: whatever the operator writes may be written twice. A 429 without `Retry-After` is such a failure:
+//! an admission webhook says it, not the server. Leases go past all of this: a busy leader is still the leader. What stands
+//! around drivers has a pace of its own: a webhook that is slow or busy with Ingresses slows down nothing else.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,6 +19,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 
+use crate::writes::EXPOSURE_MANAGER;
+
 /// Requests under way at the same time when nothing is wrong.
 const MOST_REQUESTS: f64 = 64.0;
 /// How often one request is sent again before its refusal is passed on.
@@ -25,8 +28,8 @@ const MOST_TRIES: u32 = 10;
 /// The same for a failure of the server, and the wait before the first time; it triples.
 const MOST_FAILURES: u32 = 2;
 const SHORT_WAIT: Duration = Duration::from_millis(100);
-/// When the server does not say how long to wait.
-const WAIT: Duration = Duration::from_secs(1);
+/// A server that asks for less is not believed.
+const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// A client that keeps the pace the API server asks for.
@@ -36,15 +39,15 @@ pub fn client(mut config: Config) -> Result<Client, kube::Error> {
     Ok(ClientBuilder::try_from(config)?.with_layer(&PaceLayer::default()).build())
 }
 
-/// Gives services of one client a common pace.
+/// Gives services of one client a common pace, and what stands around drivers one of its own.
 #[derive(Debug, Clone, Default)]
-pub struct PaceLayer(Arc<Pace>);
+pub struct PaceLayer(Arc<Pace>, Arc<Pace>);
 
 impl<S> Layer<S> for PaceLayer {
     type Service = Paced<S>;
 
     fn layer(&self, inner: S) -> Paced<S> {
-        Paced { inner: Arc::new(tokio::sync::Mutex::new(inner)), pace: self.0.clone() }
+        Paced { inner: Arc::new(tokio::sync::Mutex::new(inner)), pace: self.0.clone(), around: self.1.clone() }
     }
 }
 
@@ -131,6 +134,7 @@ impl Drop for Turn {
 pub struct Paced<S> {
     inner: Arc<tokio::sync::Mutex<S>>,
     pace: Arc<Pace>,
+    around: Arc<Pace>,
 }
 
 impl<S, B> Service<Request<Body>> for Paced<S>
@@ -149,7 +153,10 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let (inner, pace) = (self.inner.clone(), self.pace.clone());
+        let is_around = is_around(&request);
+        let (inner, pace) = (self.inner.clone(), if is_around { self.around.clone() } else { self.pace.clone() });
+        // What nobody waits for is tried again by whoever asked.
+        let most_tries = if is_around { 1 } else { MOST_TRIES };
         Box::pin(async move {
             let is_lease = request.uri().path().contains("/leases/");
             let mut request = request;
@@ -165,7 +172,8 @@ where
                 let response = answer.await.map_err(Into::into)?;
                 drop(turn);
                 let Some(wait) = patience(&response) else {
-                    if response.status().is_server_error()
+                    let failed = response.status().is_server_error() || is_busy(&response);
+                    if failed
                         && failures < MOST_FAILURES
                         && !is_lease
                         && let Some(spare) = spare
@@ -182,7 +190,7 @@ where
                     pace.slow_down(wait);
                 }
                 tries += 1;
-                match spare.filter(|_| tries <= MOST_TRIES && !is_lease) {
+                match spare.filter(|_| tries <= most_tries && !is_lease) {
                     Some(spare) => request = spare,
                     None => return Ok(response),
                 }
@@ -196,11 +204,28 @@ fn patience<B>(response: &Response<B>) -> Option<Duration> {
     let asked = response.headers().get(http::header::RETRY_AFTER).and_then(|v| v.to_str().ok()?.trim().parse().ok());
     let asked = asked.map(Duration::from_secs);
     match response.status() {
-        StatusCode::TOO_MANY_REQUESTS => Some(asked.unwrap_or(WAIT).clamp(WAIT / 10, LONGEST_WAIT)),
-        StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
-            asked.map(|wait| wait.clamp(WAIT / 10, LONGEST_WAIT))
+        StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE | StatusCode::GATEWAY_TIMEOUT => {
+            asked.map(|wait| wait.clamp(SHORTEST_WAIT, LONGEST_WAIT))
         }
         _ => None,
+    }
+}
+
+fn is_busy<B>(response: &Response<B>) -> bool {
+    response.status() == StatusCode::TOO_MANY_REQUESTS
+}
+
+/// Whether a request is about what stands around drivers. A driver has a service of its own, which it needs; that one is
+/// created without the name of this writer.
+fn is_around(request: &Request<Body>) -> bool {
+    let mut parts = request.uri().path().split('/').skip_while(|part| *part != "namespaces").skip(2);
+    match parts.next() {
+        Some("ingresses" | "poddisruptionbudgets") => true,
+        Some("services") if request.method() == http::Method::POST => {
+            request.uri().query().is_some_and(|query| query.contains(EXPOSURE_MANAGER))
+        }
+        Some("services") => true,
+        _ => false,
     }
 }
 
@@ -258,6 +283,44 @@ mod tests {
         });
         let answer = PaceLayer::default().layer(server).call(request("/pods")).await.unwrap();
         assert_eq!((answer.status().as_u16(), asked.load(Ordering::SeqCst)), (500, 3));
+    }
+
+    #[tokio::test]
+    async fn what_stands_around_drivers_slows_down_nothing_else() {
+        let server = tower::service_fn(|request: Request<Body>| async move {
+            let busy = request.uri().path().contains("ingresses") || request.uri().query().is_some();
+            let answer = Response::builder().status(if busy { 429 } else { 200 });
+            let answer = if busy { answer.header("retry-after", "30") } else { answer };
+            Ok::<_, BoxError>(answer.body(()).unwrap())
+        });
+        let layer = PaceLayer::default();
+        let mut client = layer.layer(server);
+        let slow = [
+            Request::get("/apis/networking.k8s.io/v1/namespaces/n/ingresses/i").body(Body::empty()).unwrap(),
+            Request::post(format!("/api/v1/namespaces/n/services?fieldManager={EXPOSURE_MANAGER}"))
+                .body(Body::empty())
+                .unwrap(),
+        ];
+        let waiting: Vec<_> = slow.into_iter().map(|request| tokio::spawn(client.call(request))).collect();
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        for path in ["/api/v1/namespaces/n/pods", "/api/v1/namespaces/n/services"] {
+            let request = Request::post(path).body(Body::empty()).unwrap();
+            let answer = tokio::time::timeout(Duration::from_secs(1), client.call(request)).await;
+            assert_eq!(answer.expect("at once").unwrap().status(), 200);
+        }
+        assert!(waiting.iter().all(|request| !request.is_finished()), "they wait as long as they were asked to");
+        assert!((layer.0.state().limit - MOST_REQUESTS).abs() < f64::EPSILON);
+    }
+
+    #[tokio::test]
+    async fn a_webhook_that_is_busy_is_not_a_server_that_is() {
+        let server = tower::service_fn(|_: Request<Body>| async {
+            Ok::<_, BoxError>(Response::builder().status(429).body(()).unwrap())
+        });
+        let layer = PaceLayer::default();
+        let answer = layer.layer(server).call(request("/pods")).await.unwrap();
+        assert_eq!(answer.status(), 429);
+        assert!((layer.0.state().limit - MOST_REQUESTS).abs() < f64::EPSILON, "nobody else waits for it");
     }
 
     #[tokio::test]

@@ -42,6 +42,8 @@ impl AppPods {
 #[derive(Debug, Clone)]
 pub struct Executor {
     pub submission_id: String,
+    /// Someone asked for its deletion.
+    pub deleting: bool,
     pub seen: ExecutorSeen,
 }
 
@@ -222,7 +224,8 @@ fn executor(pod: &Pod, name: &str) -> Executor {
     let phase = driver_pod::phase(pod.status.as_ref().and_then(|s| s.phase.as_deref()));
     let id = label(pod, names::LABEL_EXECUTOR_ID).and_then(|id| id.parse().ok()).unwrap_or(0);
     let submission_id = label(pod, names::LABEL_SUBMISSION_ID).unwrap_or_default().to_owned();
-    Executor { submission_id, seen: ExecutorSeen { name: name.to_owned(), id, phase } }
+    let deleting = pod.metadata.deletion_timestamp.is_some();
+    Executor { submission_id, deleting, seen: ExecutorSeen { name: name.to_owned(), id, phase } }
 }
 
 /// What decisions need of a driver pod.

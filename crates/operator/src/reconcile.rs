@@ -6,7 +6,7 @@ use std::time::Duration;
 use firesteel_api::{SparkApplication, SparkApplicationStatus, defaults, validate};
 use firesteel_core::conf::Subject;
 use firesteel_core::identity;
-use firesteel_core::lifecycle::{self, App, Decision, Effect, Submission};
+use firesteel_core::lifecycle::{self, App, Around, Decision, Effect, Submission};
 use firesteel_core::phase::Phase;
 use firesteel_core::run::{self, Attempt};
 use k8s_openapi::jiff::Timestamp;
@@ -29,14 +29,28 @@ const LAG: Duration = Duration::from_millis(100);
 /// The same when a cache shows what this operator has already replaced. As a rule the news comes before.
 const REPLACED: Duration = Duration::from_secs(1);
 
+/// How long a pass waits until objects of earlier attempts are deleted.
+const LONGEST_CLEANING: Duration = Duration::from_secs(5);
+/// Passes that fail in a row before people are told.
+const TOLD_FAILURES: u32 = 3;
+
 /// Looks at one application, when it is its turn.
 pub async fn reconcile(app: Arc<DeserializeGuard<SparkApplication>>, ctx: Arc<Context>) -> Result<Action, Error> {
     let object = ObjectRef::from_obj(app.as_ref());
     let kind = if starts(&app) { Kind::Start } else { Kind::Follow };
+    let hindered = ctx.is_hindered(&key(&app));
     drop(app);
     if !covered(&object, &ctx) {
         return Ok(leave(&object, &ctx));
     }
+    let _slow = if hindered {
+        tokio::select! {
+            slow = ctx.slow.clone().acquire_owned() => slow.ok(),
+            () = ctx.ending.cancelled() => return Ok(Action::await_change()),
+        }
+    } else {
+        None
+    };
     let _turn = tokio::select! {
         turn = ctx.turns.take(kind) => turn,
         () = ctx.ending.cancelled() => return Ok(Action::await_change()),
@@ -112,7 +126,14 @@ async fn look(app: Arc<DeserializeGuard<SparkApplication>>, ctx: Arc<Context>) -
 pub fn again(app: &DeserializeGuard<SparkApplication>, error: &Error, ctx: &Context) -> Action {
     match error {
         Error::Changed => Action::requeue(LAG),
-        Error::Cluster { .. } | Error::Slow(_) | Error::Serialize(_) => Action::requeue(ctx.failed(key(app))),
+        Error::Cluster { .. } | Error::Slow(_) | Error::Serialize(_) => {
+            let (wait, failures) = ctx.failed(key(app));
+            if failures >= TOLD_FAILURES {
+                let note = format!("the operator does not get on with it, and tries again: {error}");
+                ctx.news.tell(Reporter::Applications, &app.object_ref(&()), true, "SparkApplicationRetried", &note);
+            }
+            Action::requeue(wait)
+        }
     }
 }
 
@@ -190,15 +211,35 @@ async fn act(
 ) -> Result<Decision, Error> {
     let subject = &wanted.subject;
     let (namespace, name) = (subject.namespace, subject.name);
+    let key = (namespace.to_owned(), name.to_owned());
     for effect in std::mem::take(&mut decision.effects) {
         match effect {
             Effect::DeleteDriver { name, uid, force } => {
                 writes::delete_driver(&ctx.client, namespace, &name, &uid, force).await?;
             }
-            Effect::DeleteStrays { keep } => {
-                writes::delete_strays(&ctx.client, namespace, name, keep.as_deref()).await?;
+            Effect::DeleteExecutors { ref keep } => {
+                writes::delete_executors(&ctx.client, namespace, name, keep.as_deref()).await?;
+                ctx.note_sent(&key, effect, Timestamp::now());
             }
-            Effect::DeleteExposure(exposed) => writes::delete_exposure(&ctx.client, namespace, name, &exposed).await?,
+            Effect::DeleteObjects { ref keep } => {
+                let deletes = writes::delete_objects(&ctx.client, namespace, name, keep.as_deref());
+                let deleted = tokio::time::timeout(LONGEST_CLEANING, deletes).await;
+                match deleted.unwrap_or(Err(Error::Slow(LONGEST_CLEANING.as_secs()))) {
+                    Ok(()) => {
+                        ctx.note_sent(&key, effect, Timestamp::now());
+                    }
+                    Err(error) if ctx.failures(&key) < TOLD_FAILURES => return Err(error),
+                    // They are in nobody's way, and go with the application at the latest.
+                    Err(error) => tracing::warn!(%error, "objects of an earlier attempt are left"),
+                }
+            }
+            Effect::Expose => expose(ctx, wanted),
+            Effect::DeleteExposure(exposed) => {
+                let around = ctx.exposures.remove(subject, exposed).await;
+                if let Some(around) = around.filter(Around::is_unsettled) {
+                    decision = lifecycle::still_exposed(wanted, decision, &around, Timestamp::now());
+                }
+            }
             Effect::DeleteApplication => writes::delete_application(&ctx.client, app).await?,
             Effect::Submit { attempt } => {
                 let outcome = submit(app, ctx, wanted, attempt).await?;
@@ -211,6 +252,15 @@ async fn act(
     Ok(decision)
 }
 
+/// Makes what stands around the driver of the current submission, beside everything else.
+fn expose(ctx: &Context, wanted: &App<'_>) {
+    let (subject, status) = (&wanted.subject, wanted.status);
+    let Some(submission_id) = status.submission_id.as_deref() else { return };
+    let app_id = status.spark_application_id.as_deref().unwrap_or_default();
+    let exposure = run::exposure(subject, app_id, submission_id, &ctx.options.runs);
+    ctx.exposures.make(subject, submission_id, exposure, true);
+}
+
 async fn submit(app: &SparkApplication, ctx: &Context, wanted: &App<'_>, number: i64) -> Result<Submission, Error> {
     let subject = &wanted.subject;
     let created = app.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |t| t.0);
@@ -219,7 +269,20 @@ async fn submit(app: &SparkApplication, ctx: &Context, wanted: &App<'_>, number:
         Ok(run) => run,
         Err(refusal) => return Ok(Submission::Impossible(refusal.0)),
     };
-    let outcome = writes::create_run(&ctx.client, subject.name, subject.uid, &run).await?;
+    ctx.exposures.make(subject, &run.submission_id, run.exposure.clone(), false);
+    let mut outcome = writes::create_run(&ctx.client, subject.name, subject.uid, &run).await?;
+    let key = (subject.namespace.to_owned(), subject.name.to_owned());
+    match &mut outcome {
+        Submission::Created(created) => {
+            ctx.forget_sent(&key);
+            created.around = ctx.exposures.wait(subject).await;
+        }
+        Submission::Hindered { since, times, .. } => {
+            let sent = ctx.note_sent(&key, Effect::Submit { attempt: number }, Timestamp::now());
+            (*since, *times) = (sent.first, sent.times);
+        }
+        Submission::InTheWay | Submission::Refused(_) | Submission::Impossible(_) => {}
+    }
     tracing::debug!(attempt = number, submission = run.submission_id, ?outcome, "submitted");
     Ok(outcome)
 }

@@ -1,19 +1,24 @@
 //! Every change the operator makes to a cluster, except its lease and events.
 //!
-//! Pods and the objects of a run are created or found again, never overwritten: their names derive from (uid, attempt),
-//! and an annotation tells which specification they were made from. What leads to a driver is applied. The status is
-//! patched against the version it was decided on, so a decision on old facts changes nothing.
+//! Objects are created or found again, never overwritten: the names of those of a run derive from (uid, attempt), and
+//! annotations and labels tell which specification and attempt they were made for. What does not belong to the application
+//! is never touched, whatever its name. The status is patched against the version it was decided on, so a decision on old
+//! facts changes nothing.
+
+use std::time::Duration;
 
 use firesteel_api::{ExecutorGrant, SparkApplication, names};
 use firesteel_core::driver_pod::{DriverPod, Owner};
-use firesteel_core::lifecycle::{Created, Exposed, Submission};
+use firesteel_core::lifecycle::{Created, Exposed, ExposureOutcome, Submission};
 use firesteel_core::run::Run;
+use firesteel_core::ui::Exposure;
 use firesteel_spark::driver::Object;
 use futures::future::join_all;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
 };
@@ -24,80 +29,131 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{Class, During, Error, class, words};
 
-/// Who writes what is applied.
-pub const FIELD_MANAGER: &str = "firesteel";
+/// Who writes what stands around drivers. Requests with this name have a pace of their own.
+pub(crate) const EXPOSURE_MANAGER: &str = "firesteel-exposure";
+/// How long the API server may take for one object beside the driver, and for the driver itself. A pass waits for both.
+const OBJECT_PATIENCE: Duration = Duration::from_secs(22);
+const DRIVER_PATIENCE: Duration = Duration::from_secs(30);
+/// The same for what stands around the driver, which nobody waits for: longer than any webhook may take.
+const EXPOSURE_PATIENCE: Duration = Duration::from_secs(35);
 
 /// Creates everything of one attempt, the pod last, or finds it there.
 pub async fn create_run(client: &Client, app_name: &str, app_uid: &str, run: &Run) -> Result<Submission, Error> {
     let namespace = run.pod.metadata.namespace.clone().unwrap_or_default();
-    let mut created = Created {
-        pod_name: run.pod.metadata.name.clone().unwrap_or_default(),
-        app_id: run.app_id.clone(),
-        web_service: run.exposure.web_service.clone(),
-        web_port: run.exposure.web_port,
-        web_ingress: run.exposure.web_ingress.clone(),
-        web_url: run.exposure.web_url.clone(),
-        lost: run.lost.clone(),
-        remarks: run.warnings.clone(),
-        web_address: None,
-    };
     // None of these needs another; the pod needs all of them.
     let objects = join_all(run.objects.iter().map(|object| create_object(client, &namespace, app_uid, object)));
     let grant = async {
         match &run.grant {
             Some(grant) => create_grant(client, &namespace, app_uid, grant).await,
-            None => Ok(Made::Done),
+            None => Ok(Made::Done(())),
         }
     };
-    let (objects, grant, exposed) = futures::join!(objects, grant, expose(client, &namespace, run, &mut created));
+    let (objects, grant) = futures::join!(objects, grant);
+    let mut hindered = None;
     for made in objects.into_iter().chain([grant]) {
         match made? {
-            Made::Done => {}
+            Made::Done(()) => {}
             Made::InTheWay => return Ok(Submission::InTheWay),
             Made::Refused(why) => return Ok(Submission::Refused(why)),
+            Made::Hindered(why) => hindered = hindered.or(Some(why)),
         }
     }
-    exposed?;
-    match create_driver(client, &namespace, app_name, app_uid, run).await? {
-        Made::Done => Ok(Submission::Created(Box::new(created))),
-        Made::InTheWay => Ok(Submission::InTheWay),
-        Made::Refused(why) => Ok(Submission::Refused(why)),
+    let made = match hindered {
+        Some(why) => Made::Hindered(why),
+        None => {
+            let driver = create_driver(client, &namespace, app_name, app_uid, run);
+            in_time(DRIVER_PATIENCE, || format!("pod {}", run.pod.name_any()), driver).await?
+        }
+    };
+    Ok(match made {
+        Made::Done(()) => Submission::Created(Box::new(Created {
+            pod_name: run.pod.name_any(),
+            app_id: run.app_id.clone(),
+            around: None,
+            lost: run.lost.clone(),
+            remarks: run.warnings.clone(),
+        })),
+        Made::InTheWay => Submission::InTheWay,
+        Made::Refused(why) => Submission::Refused(why),
+        Made::Hindered(why) => Submission::Hindered { why, since: Timestamp::now(), times: 1 },
+    })
+}
+
+/// What became of an object that was to be created.
+enum Made<T> {
+    Done(T),
+    /// Another one of the same name is, and was asked to go.
+    InTheWay,
+    /// The cluster said no.
+    Refused(String),
+    /// The cluster failed at it, or did not answer.
+    Hindered(String),
+}
+
+impl<T> Made<T> {
+    fn done(self) -> Made<()> {
+        match self {
+            Made::Done(_) => Made::Done(()),
+            Made::InTheWay => Made::InTheWay,
+            Made::Refused(why) => Made::Refused(why),
+            Made::Hindered(why) => Made::Hindered(why),
+        }
     }
 }
 
-enum Made {
-    Done,
-    InTheWay,
-    Refused(String),
+/// Gives up on an answer that does not come.
+async fn in_time<T>(
+    patience: Duration,
+    what: impl FnOnce() -> String,
+    making: impl Future<Output = Result<Made<T>, Error>>,
+) -> Result<Made<T>, Error> {
+    let late = |_| Ok(Made::Hindered(format!("{}: no answer within {} s", what(), patience.as_secs())));
+    tokio::time::timeout(patience, making).await.unwrap_or_else(late)
 }
 
-async fn create_object(client: &Client, namespace: &str, app_uid: &str, object: &Object) -> Result<Made, Error> {
+async fn create_object(client: &Client, namespace: &str, app_uid: &str, object: &Object) -> Result<Made<()>, Error> {
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource(object));
     let wanted: DynamicObject = serde_json::from_value(object.to_value()?)?;
     // One of a fixed name may be of an earlier attempt; it says the same.
-    create_or_find(&api, app_uid, object.kind(), &wanted, &[names::ANNOTATION_SPEC]).await
+    let same = |found: &DynamicObject| has_same(found, &wanted, &[names::ANNOTATION_SPEC]);
+    let params = PostParams::default();
+    let making = create_or_find(&api, app_uid, object.kind(), &wanted, &params, same);
+    Ok(in_time(OBJECT_PATIENCE, || format!("{} {}", object.kind(), wanted.name_any()), making).await?.done())
 }
 
-async fn create_grant(client: &Client, namespace: &str, app_uid: &str, grant: &ExecutorGrant) -> Result<Made, Error> {
+async fn create_grant(
+    client: &Client,
+    namespace: &str,
+    app_uid: &str,
+    grant: &ExecutorGrant,
+) -> Result<Made<()>, Error> {
     let resource = ApiResource::erase::<ExecutorGrant>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     let wanted: DynamicObject = serde_json::from_value(serde_json::to_value(grant)?)?;
-    let marks = [names::ANNOTATION_SPEC, names::ANNOTATION_ATTEMPT];
-    create_or_find(&api, app_uid, "ExecutorGrant", &wanted, &marks).await
+    let same = |found: &DynamicObject| has_same(found, &wanted, &[names::ANNOTATION_SPEC, names::ANNOTATION_ATTEMPT]);
+    let params = PostParams::default();
+    let making = create_or_find(&api, app_uid, "ExecutorGrant", &wanted, &params, same);
+    Ok(in_time(OBJECT_PATIENCE, || format!("ExecutorGrant {}", wanted.name_any()), making).await?.done())
 }
 
-/// Creates an object, or finds it there: the application's own, with the same annotations `marks`.
+fn has_same(found: &DynamicObject, wanted: &DynamicObject, marks: &[&str]) -> bool {
+    marks.iter().all(|mark| found.annotations().get(*mark) == wanted.annotations().get(*mark))
+}
+
+/// Creates an object, or finds it there: the application's own, and the `same`. One that is not its own is left alone.
 async fn create_or_find(
     api: &Api<DynamicObject>,
     app_uid: &str,
     kind: &str,
     wanted: &DynamicObject,
-    marks: &[&str],
-) -> Result<Made, Error> {
+    params: &PostParams,
+    same: impl Fn(&DynamicObject) -> bool,
+) -> Result<Made<DynamicObject>, Error> {
     let name = wanted.name_any();
     let what = || format!("create {kind} {name}");
-    let error = match api.create(&PostParams::default(), wanted).await {
-        Ok(_) => return Ok(Made::Done),
+    let hindered = |error: &kube::Error| Ok(Made::Hindered(format!("{kind} {name}: {}", words(error))));
+    let error = match api.create(params, wanted).await {
+        Ok(created) => return Ok(Made::Done(created)),
         Err(error) => error,
     };
     match class(&error) {
@@ -105,19 +161,28 @@ async fn create_or_find(
             return Ok(Made::Refused(format!("{kind} {name}: {}", words(&error))));
         }
         Class::Exists => {}
-        Class::Conflict | Class::Transient => return Err(error).during(what),
+        Class::Transient => return hindered(&error),
+        Class::Conflict => return Err(error).during(what),
     }
-    let Some(found) = api.get_opt(&name).await.during(what)? else { return Ok(Made::InTheWay) };
-    if !found.owner_references().iter().any(|o| o.uid == app_uid) {
+    let found = match api.get_opt(&name).await {
+        Ok(Some(found)) => found,
+        Ok(None) => return Ok(Made::InTheWay),
+        Err(error) if class(&error) == Class::Transient => return hindered(&error),
+        Err(error) => return Err(error).during(what),
+    };
+    if !belongs_to(&found, app_uid) {
         let why = format!("a {kind} named {name} exists already and does not belong to this application");
         return Ok(Made::Refused(why));
     }
-    let same = marks.iter().all(|mark| found.annotations().get(*mark) == wanted.annotations().get(*mark));
-    if same && found.metadata.deletion_timestamp.is_none() {
-        return Ok(Made::Done);
+    if same(&found) && found.metadata.deletion_timestamp.is_none() {
+        return Ok(Made::Done(found));
     }
     delete(api, &name, found.metadata.uid.clone(), false).await.during(what)?;
     Ok(Made::InTheWay)
+}
+
+fn belongs_to(object: &impl ResourceExt, app_uid: &str) -> bool {
+    object.owner_references().iter().any(|owner| owner.uid == app_uid)
 }
 
 async fn create_driver(
@@ -126,18 +191,19 @@ async fn create_driver(
     app_name: &str,
     app_uid: &str,
     run: &Run,
-) -> Result<Made, Error> {
+) -> Result<Made<()>, Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let name = run.pod.name_any();
     let what = || format!("create pod {name}");
     let error = match api.create(&PostParams::default(), &run.pod).await {
-        Ok(_) => return Ok(Made::Done),
+        Ok(_) => return Ok(Made::Done(())),
         Err(error) => error,
     };
     match class(&error) {
         Class::Refused | Class::Missing => return Ok(Made::Refused(format!("pod {name}: {}", words(&error)))),
         Class::Exists => {}
-        Class::Conflict | Class::Transient => return Err(error).during(what),
+        Class::Transient => return Ok(Made::Hindered(format!("pod {name}: {}", words(&error)))),
+        Class::Conflict => return Err(error).during(what),
     }
     let Some(found) = api.get_opt(&name).await.during(what)? else { return Ok(Made::InTheWay) };
     let found = DriverPod::read(&found, app_name, app_uid);
@@ -145,7 +211,7 @@ async fn create_driver(
         && found.submission_id.as_deref() == Some(run.submission_id.as_str())
         && found.spec_hash.as_deref() == Some(run.spec_hash.as_str());
     if is_expected && !found.deleting {
-        return Ok(Made::Done);
+        return Ok(Made::Done(()));
     }
     if found.owner == Owner::Other {
         let why = format!(
@@ -157,65 +223,68 @@ async fn create_driver(
     Ok(Made::InTheWay)
 }
 
-/// Applies what stands around the driver. An application runs also without it, and says so.
-async fn expose(client: &Client, namespace: &str, run: &Run, created: &mut Created) -> Result<(), Error> {
-    for service in &run.exposure.services {
-        let name = service.name_any();
-        let is_web = created.web_service.as_deref() == Some(name.as_str());
-        match apply(client, namespace, service).await {
-            Ok(applied) if is_web => {
-                let ip = applied.spec.and_then(|s| s.cluster_ip).filter(|ip| ip != "None");
-                created.web_address = ip
-                    .zip(created.web_port)
-                    .map(|(ip, port)| if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") });
+/// Creates what stands around a driver, or finds it there. What is not the application's own is left alone.
+pub(crate) async fn make_around(
+    client: &Client,
+    namespace: &str,
+    app_uid: &str,
+    exposure: &Exposure,
+) -> ExposureOutcome {
+    let services = join_all(exposure.services.iter().map(|o| make_one(client, namespace, app_uid, o)));
+    let ingresses = join_all(exposure.ingresses.iter().map(|o| make_one(client, namespace, app_uid, o)));
+    let budgets = join_all(exposure.budget.iter().map(|o| make_one(client, namespace, app_uid, o)));
+    let (services, ingresses, budgets) = futures::join!(services, ingresses, budgets);
+    let mut outcome = ExposureOutcome::default();
+    for made in services.into_iter().chain(ingresses).chain(budgets) {
+        let object = match made {
+            (_, Made::Done(object)) => object,
+            (_, Made::Refused(why)) => {
+                outcome.refused.push(why);
+                continue;
             }
-            Ok(_) => {}
-            Err(error) => {
-                let field = if is_web { "spec.sparkUIOptions" } else { "spec.driverIngressOptions" };
-                created.lost.push(missed(field, "service", &name, error)?);
-                created.web_service.take_if(|_| is_web);
+            (_, Made::Hindered(why)) => {
+                outcome.failed.push(why);
+                continue;
             }
+            (what, Made::InTheWay) => {
+                outcome.failed.push(format!("{what}: the one of an earlier attempt is still going away"));
+                continue;
+            }
+        };
+        let name = Some(object.name_any());
+        if name == exposure.web_service {
+            let ip = object.data["spec"]["clusterIP"].as_str().filter(|ip| *ip != "None");
+            outcome.web_address = ip
+                .zip(exposure.web_port)
+                .map(|(ip, port)| if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") });
+            outcome.web_port = exposure.web_port;
+            outcome.web_service = name;
+        } else if name == exposure.web_ingress {
+            outcome.web_url.clone_from(&exposure.web_url);
+            outcome.web_ingress = name;
         }
     }
-    for ingress in &run.exposure.ingresses {
-        let name = ingress.name_any();
-        if let Err(error) = apply(client, namespace, ingress).await {
-            let is_web = created.web_ingress.as_deref() == Some(name.as_str());
-            let field = if is_web { "spec.sparkUIOptions" } else { "spec.driverIngressOptions" };
-            created.lost.push(missed(field, "ingress", &name, error)?);
-            created.web_ingress.take_if(|_| is_web);
-        }
-    }
-    if let Some(budget) = &run.exposure.budget
-        && let Err(error) = apply(client, namespace, budget).await
-    {
-        let field = "spec.driverPodDisruptionBudget";
-        created.lost.push(missed(field, "PodDisruptionBudget", &budget.name_any(), error)?);
-    }
-    Ok(())
+    outcome
 }
 
-/// The field that has no effect because an object was refused, and why.
-fn missed(field: &str, kind: &str, name: &str, error: kube::Error) -> Result<(String, String), Error> {
-    match class(&error) {
-        Class::Refused | Class::Missing | Class::Exists => {
-            tracing::warn!(%error, "the driver runs without {kind} {name}");
-            Ok((field.to_owned(), format!("{kind} {name} was refused: {}", words(&error))))
-        }
-        Class::Conflict | Class::Transient => Err(error).during(|| format!("apply {kind} {name}")),
-    }
-}
-
-async fn apply<K>(client: &Client, namespace: &str, object: &K) -> Result<K, kube::Error>
+/// One object around the driver, and what it is.
+async fn make_one<K>(client: &Client, namespace: &str, app_uid: &str, object: &K) -> (String, Made<DynamicObject>)
 where
-    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
-        + Clone
-        + Serialize
-        + DeserializeOwned
-        + std::fmt::Debug,
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Serialize,
 {
-    let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    api.patch(&object.name_any(), &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(object)).await
+    let kind = K::kind(&());
+    let what = format!("{kind} {}", object.name_any());
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &ApiResource::erase::<K>(&()));
+    let params = PostParams { field_manager: Some(EXPOSURE_MANAGER.to_owned()), ..PostParams::default() };
+    let making = async {
+        let wanted: DynamicObject = serde_json::from_value(serde_json::to_value(object)?)?;
+        let submission = |o: &DynamicObject| o.labels().get(names::LABEL_SUBMISSION_ID).cloned();
+        let same = |found: &DynamicObject| submission(found) == submission(&wanted);
+        create_or_find(&api, app_uid, &kind, &wanted, &params, same).await
+    };
+    let made = in_time(EXPOSURE_PATIENCE, || what.clone(), making).await;
+    let made = made.unwrap_or_else(|error| Made::Hindered(format!("{what}: {error}")));
+    (what, made)
 }
 
 fn resource(object: &Object) -> ApiResource {
@@ -251,43 +320,99 @@ pub async fn delete_driver(client: &Client, namespace: &str, name: &str, uid: &s
     delete(&api, name, Some(uid.to_owned()), force).await.during(|| format!("delete pod {name}"))
 }
 
-/// Deletes executors and objects of every submission of an application but one.
-pub async fn delete_strays(client: &Client, namespace: &str, app: &str, keep: Option<&str>) -> Result<(), Error> {
-    let mut selector = format!("{}={app}", names::LABEL_APP_NAME);
-    if let Some(keep) = keep {
-        selector += &format!(",{}!={keep}", names::LABEL_SUBMISSION_ID);
+/// The labels of what every submission of an application but one has.
+fn others(app: &str, keep: Option<&str>) -> String {
+    let selector = format!("{}={app}", names::LABEL_APP_NAME);
+    match keep {
+        Some(keep) => format!("{selector},{}!={keep}", names::LABEL_SUBMISSION_ID),
+        None => selector,
     }
-    let pods = format!("{selector},{}=true,{}=executor", names::LABEL_LAUNCHED_BY, names::LABEL_ROLE);
-    delete_all::<Pod>(client, namespace, &pods).await?;
-    let objects = format!("{selector},{}=true", names::LABEL_CREATED_BY);
-    delete_all::<ConfigMap>(client, namespace, &objects).await?;
-    delete_all::<Service>(client, namespace, &objects).await?;
-    delete_all::<Secret>(client, namespace, &objects).await?;
-    delete_all::<PersistentVolumeClaim>(client, namespace, &objects).await?;
-    delete_all::<NetworkPolicy>(client, namespace, &objects).await
 }
 
-/// Deletes what stands around an application's driver while it runs.
-pub async fn delete_exposure(client: &Client, namespace: &str, app: &str, kinds: &Exposed) -> Result<(), Error> {
+/// Deletes executors of every submission of an application but one.
+pub async fn delete_executors(client: &Client, namespace: &str, app: &str, keep: Option<&str>) -> Result<(), Error> {
+    let selector = others(app, keep);
+    let pods = format!("{selector},{}=true,{}=executor", names::LABEL_LAUNCHED_BY, names::LABEL_ROLE);
+    delete_all::<Pod>(client, namespace, &pods).await
+}
+
+/// Deletes objects of every submission of an application but one, except what stands around the driver.
+pub async fn delete_objects(client: &Client, namespace: &str, app: &str, keep: Option<&str>) -> Result<(), Error> {
+    let objects = format!("{},{}=true,!{}", others(app, keep), names::LABEL_CREATED_BY, names::LABEL_EXPOSES);
+    let (configs, services, secrets, claims, policies) = futures::join!(
+        delete_all::<ConfigMap>(client, namespace, &objects),
+        delete_all::<Service>(client, namespace, &objects),
+        delete_all::<Secret>(client, namespace, &objects),
+        delete_all::<PersistentVolumeClaim>(client, namespace, &objects),
+        delete_all::<NetworkPolicy>(client, namespace, &objects),
+    );
+    configs.and(services).and(secrets).and(claims).and(policies)
+}
+
+/// Deletes what stands around an application's driver while it runs. What is not the application's own is left alone.
+pub(crate) async fn delete_around(
+    client: &Client,
+    namespace: &str,
+    app: &str,
+    app_uid: &str,
+    kinds: &Exposed,
+) -> ExposureOutcome {
     let selector = format!("{}={app},{}=driver", names::LABEL_APP_NAME, names::LABEL_EXPOSES);
-    if let Some(name) = &kinds.web_service {
-        let api: Api<Service> = Api::namespaced(client.clone(), namespace);
-        delete(&api, name, None, false).await.during(|| format!("delete service {name}"))?;
+    let services: Api<Service> = Api::namespaced(client.clone(), namespace);
+    let ingresses: Api<Ingress> = Api::namespaced(client.clone(), namespace);
+    let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), namespace);
+    let selector = selector.as_str();
+    let (a, b, c, d, e) = futures::join!(
+        delete_own(&services, app_uid, kinds.web_service.as_deref().map(Which::Named)),
+        delete_own(&services, app_uid, kinds.services.then_some(Which::Labelled(selector))),
+        delete_own(&ingresses, app_uid, kinds.web_ingress.as_deref().map(Which::Named)),
+        delete_own(&ingresses, app_uid, kinds.ingresses.then_some(Which::Labelled(selector))),
+        delete_own(&budgets, app_uid, kinds.budget.then_some(Which::Labelled(selector))),
+    );
+    let failed = [a, b, c, d, e].into_iter().flatten().collect();
+    ExposureOutcome { failed, ..ExposureOutcome::default() }
+}
+
+/// Which objects of a kind.
+enum Which<'a> {
+    Named(&'a str),
+    Labelled(&'a str),
+}
+
+/// Deletes objects that belong to an application. A sentence if that failed.
+async fn delete_own<K>(api: &Api<K>, app_uid: &str, which: Option<Which<'_>>) -> Option<String>
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
+{
+    let which = which?;
+    let work = async {
+        let found = match which {
+            Which::Named(name) => api.get_metadata_opt(name).await?.into_iter().collect(),
+            Which::Labelled(selector) => api.list_metadata(&ListParams::default().labels(selector)).await?.items,
+        };
+        for object in found.iter().filter(|object| belongs_to(*object, app_uid)) {
+            if object.metadata.deletion_timestamp.is_none() {
+                delete(api, &object.name_any(), object.uid(), false).await?;
+            }
+        }
+        Ok::<(), kube::Error>(())
+    };
+    let kind = K::kind(&());
+    match tokio::time::timeout(EXPOSURE_PATIENCE, work).await {
+        Ok(Ok(())) => None,
+        // Without the right to delete a kind there is none of it that the operator made.
+        Ok(Err(error)) if matches!(class(&error), Class::Missing | Class::Refused) && is_forbidden(&error) => {
+            tracing::debug!(%kind, %error, "nothing deleted");
+            None
+        }
+        Ok(Err(error)) => Some(format!("{kind}: {}", words(&error))),
+        Err(_) => Some(format!("{kind}: no answer within {} s", EXPOSURE_PATIENCE.as_secs())),
     }
-    if let Some(name) = &kinds.web_ingress {
-        let api: Api<Ingress> = Api::namespaced(client.clone(), namespace);
-        delete(&api, name, None, false).await.during(|| format!("delete ingress {name}"))?;
-    }
-    if kinds.services {
-        delete_all::<Service>(client, namespace, &selector).await?;
-    }
-    if kinds.ingresses {
-        delete_all::<Ingress>(client, namespace, &selector).await?;
-    }
-    if kinds.budget {
-        delete_all::<PodDisruptionBudget>(client, namespace, &selector).await?;
-    }
-    Ok(())
+}
+
+/// Whether the operator lacks a right, or the cluster the kind.
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404 || (status.code == 403 && !status.message.contains("webhook")))
 }
 
 async fn delete_all<K>(client: &Client, namespace: &str, selector: &str) -> Result<(), Error>

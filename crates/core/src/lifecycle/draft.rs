@@ -6,7 +6,7 @@ use firesteel_api::spark_application::{DriverInfo, ExecutorCounts};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::{App, Decision, Effect, Event, Exposed, Limits, Observation, Seen};
+use super::{App, Decision, Effect, Event, Exposed, Limits, Observation, Seen, Sent};
 use crate::driver_node::{self, Unreachable};
 use crate::driver_pod::{DriverPod, Outcome, Owner, PodPhase, Words};
 use crate::executors::{self, ExecutorSeen, ExecutorState, Gone, Summary};
@@ -24,15 +24,37 @@ const SILENT: SignedDuration = SignedDuration::from_secs(10);
 pub(super) const IDLE: SignedDuration = SignedDuration::from_mins(10);
 /// How long a driver may be pending without a known reason before someone asks for one.
 pub const QUIET: SignedDuration = SignedDuration::from_secs(15);
+/// How long a cluster may fail at a submission, or not answer, before that counts as a refusal; and how often at the least.
+const HINDERED: SignedDuration = SignedDuration::from_mins(2);
+const HINDERED_TIMES: u32 = 3;
+/// The longest wait between two tries of a submission that the cluster failed at.
+const HINDERED_WAIT: SignedDuration = SignedDuration::from_secs(30);
+/// How soon executors are asked to go once more, if some were not asked yet.
+const LATE_EXECUTORS: SignedDuration = SignedDuration::from_secs(10);
+/// How soon objects are, which nobody watches.
+const RESEND: SignedDuration = SignedDuration::from_mins(5);
 /// Names listed in one event about executors.
 const EVENT_NAMES: usize = 3;
 
+/// The reason of a driver that the cluster fails to create.
+const NOT_CREATED: &str = "NotCreated";
+
+/// How long to wait after a try at `last`: longer, the longer the cluster has been failing.
+fn hindered_wait(since: Timestamp, last: Timestamp) -> SignedDuration {
+    (last.duration_since(since) / 2).clamp(SignedDuration::from_secs(1), HINDERED_WAIT)
+}
+
+/// When an effect was had, if it was.
+fn sent<'a>(seen: &'a Observation, effect: &Effect) -> Option<&'a Sent> {
+    seen.sent.iter().find(|sent| sent.effect == *effect)
+}
+
 /// A decision in the making.
 pub(super) struct Draft<'a> {
-    app: &'a App<'a>,
-    now: Timestamp,
+    pub(super) app: &'a App<'a>,
+    pub(super) now: Timestamp,
     pub(super) status: SparkApplicationStatus,
-    effects: Vec<Effect>,
+    pub(super) effects: Vec<Effect>,
     events: Vec<Event>,
     wake: Option<Timestamp>,
     confirm: bool,
@@ -52,6 +74,12 @@ impl<'a> Draft<'a> {
             confirm: false,
             unreachable: None,
         }
+    }
+
+    /// A decision that was made, to be added to.
+    pub(super) fn resume(app: &'a App<'a>, decision: Decision, now: Timestamp) -> Self {
+        let Decision { status, effects, events, wake, confirm_absence } = decision;
+        Draft { app, now, status, effects, events, wake, confirm: confirm_absence, unreachable: None }
     }
 
     /// Takes in what the node of the driver says of it.
@@ -80,7 +108,7 @@ impl<'a> Draft<'a> {
         self.events.push(Event { warning, reason, note });
     }
 
-    fn wake_at(&mut self, at: Timestamp) {
+    pub(super) fn wake_at(&mut self, at: Timestamp) {
         self.wake = Some(self.wake.map_or(at, |other| other.min(at)));
     }
 
@@ -185,6 +213,33 @@ impl<'a> Draft<'a> {
         self.enter(Phase::Failed { since: self.now }, &diagnosis::submission_failure(why));
     }
 
+    /// The cluster would not take an attempt.
+    pub(super) fn refuse(&mut self, attempt: i64, why: &str) {
+        self.count_submission(attempt);
+        self.status.submission_failures = Some(self.status.submission_failures.unwrap_or(0).saturating_add(1));
+        self.status.conditions.retain(|c| c.type_ != CONDITION_DRIVER_PRESENT);
+        self.enter(Phase::SubmissionFailed { since: self.now }, &diagnosis::submission_failure(why));
+    }
+
+    /// The cluster failed at an attempt, which says nothing about the attempt: it is tried again for a while.
+    pub(super) fn hinder(&mut self, attempt: i64, why: &str, since: Timestamp, times: u32) {
+        let known = conditions::since(&self.status.conditions, CONDITION_DRIVER_PRESENT, "False");
+        let since = known.map_or(since, |known| known.min(since));
+        if self.now.duration_since(since) >= HINDERED && times >= HINDERED_TIMES {
+            let seconds = HINDERED.as_secs();
+            return self.refuse(attempt, &format!("{why} (for more than {seconds} s)"));
+        }
+        let told =
+            self.status.conditions.iter().any(|c| c.type_ == CONDITION_DRIVER_PRESENT && c.reason == NOT_CREATED);
+        if !told {
+            let name = self.app.subject.name;
+            let note = format!("SparkApplication {name} cannot be submitted for now, and is tried again: {why}");
+            self.event(true, "SparkApplicationSubmissionRetried", note);
+        }
+        conditions::driver_hindered(&mut self.status, NOT_CREATED, why, self.app.generation, self.now);
+        self.wake_in(hindered_wait(since, self.now));
+    }
+
     /// Begins the next attempt once nothing of an earlier one is in its way.
     pub(super) fn start(&mut self, seen: &Observation) {
         if let Some(problem) = self.app.problem {
@@ -211,10 +266,18 @@ impl<'a> Draft<'a> {
                 return;
             }
         }
-        if seen.strays > 0 || attempt > 1 {
-            self.effects.push(Effect::DeleteStrays { keep: Some(expected) });
+        let submit = Effect::Submit { attempt };
+        if let Some(hindered) = sent(seen, &submit) {
+            let due = hindered.last.checked_add(hindered_wait(hindered.first, hindered.last));
+            let due = due.unwrap_or(Timestamp::MAX);
+            if self.now < due {
+                return self.wake_at(due);
+            }
         }
-        self.effects.push(Effect::Submit { attempt });
+        if seen.strays > 0 || attempt > 1 {
+            self.delete_strays(Some(expected), seen);
+        }
+        self.effects.push(submit);
         self.wake_in(SOON);
     }
 
@@ -245,6 +308,28 @@ impl<'a> Draft<'a> {
         lost
     }
 
+    /// Asks everything of other submissions to go: executors while some were not asked, objects once. Pods are watched as
+    /// they go; of objects nobody has news, so they are asked again after a while.
+    fn delete_strays(&mut self, keep: Option<String>, seen: &Observation) {
+        let objects = Effect::DeleteObjects { keep: keep.clone() };
+        if !self.sent_within(seen, &objects, RESEND) {
+            self.effects.push(objects);
+        }
+        self.delete_executors(keep, seen);
+    }
+
+    fn delete_executors(&mut self, keep: Option<String>, seen: &Observation) {
+        let left = seen.undeleted.iter().any(|id| Some(id) != keep.as_ref());
+        let executors = Effect::DeleteExecutors { keep };
+        if left && !self.sent_within(seen, &executors, LATE_EXECUTORS) {
+            self.effects.push(executors);
+        }
+    }
+
+    fn sent_within(&self, seen: &Observation, effect: &Effect, time: SignedDuration) -> bool {
+        sent(seen, effect).is_some_and(|sent| self.now.duration_since(sent.last) < time)
+    }
+
     /// Removes the current run. True once it is gone.
     pub(super) fn clear_away(&mut self, seen: &Observation) -> bool {
         let driver_is_gone = match &seen.driver {
@@ -258,8 +343,8 @@ impl<'a> Draft<'a> {
                 seen.confirmed
             }
         };
-        self.effects.push(Effect::DeleteExposure(Exposed::ALL));
-        self.effects.push(Effect::DeleteStrays { keep: None });
+        self.unexpose(Exposed::ALL, seen);
+        self.delete_strays(None, seen);
         if driver_is_gone && seen.executors.is_empty() && seen.strays == 0 {
             return true;
         }
@@ -309,6 +394,9 @@ impl<'a> Draft<'a> {
             return self.fail(self.now, &diagnosis::driver_lost(&why));
         }
         self.follow_driver(phase, submitted, pod, limits);
+        if !Phase::read(&self.status, self.now).has_driver() {
+            return;
+        }
         match pod.gone_by.filter(|at| *at > self.now) {
             Some(at) => self.wake_at(at),
             None if pod.deleting => self.wake_in(SILENT),
@@ -319,6 +407,7 @@ impl<'a> Draft<'a> {
         } else {
             conditions::driver_present(&mut self.status, true, self.app.generation, self.now);
         }
+        self.expose(seen.around.as_ref());
     }
 
     /// Follows a driver that has not ended.
@@ -426,7 +515,7 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn after_success(&mut self, seen: &Observation, limits: &Limits) {
-        self.effects.push(Effect::DeleteExposure(Exposed::of(self.app)));
+        self.unexpose(Exposed::of(self.app), seen);
         if restart::after_success(self.app.subject.spec) {
             self.forget_run();
             self.enter(Phase::PendingRerun, "");
@@ -452,7 +541,7 @@ impl<'a> Draft<'a> {
     }
 
     pub(super) fn after_failure(&mut self, since: Timestamp, seen: &Observation, limits: &Limits) {
-        self.effects.push(Effect::DeleteExposure(Exposed::of(self.app)));
+        self.unexpose(Exposed::of(self.app), seen);
         self.end_driver(seen);
         let count = self.status.run_failures.unwrap_or(self.status.execution_attempts);
         match restart::after(self.app.subject.spec, Failure::Run, count, since) {
@@ -476,8 +565,8 @@ impl<'a> Draft<'a> {
             Retry::At(at) if self.now < at => self.wake_at(at),
             Retry::At(_) => self.start(seen),
             Retry::Never => {
-                self.effects.push(Effect::DeleteExposure(Exposed::ALL));
-                self.effects.push(Effect::DeleteStrays { keep: None });
+                self.unexpose(Exposed::ALL, seen);
+                self.delete_strays(None, seen);
                 self.status.termination_time = Some(Time(self.now));
                 let message = self.status.application_state.error_message.clone();
                 self.enter(Phase::Failed { since: self.now }, &message);
@@ -492,9 +581,10 @@ impl<'a> Draft<'a> {
         self.end_driver(seen);
         let live = |e: &ExecutorSeen| matches!(e.phase, PodPhase::Pending | PodPhase::Running | PodPhase::Unknown);
         if gone == Gone::Failed && seen.executors.iter().any(live) {
-            self.effects.push(Effect::DeleteStrays { keep: None });
+            self.delete_executors(None, seen);
             self.wake_in(CALM);
         }
+        self.unexpose_rest(seen);
         let Some(ttl) = self.app.subject.spec.time_to_live_seconds.or(limits.default_ttl) else { return };
         let until = since.checked_add(SignedDuration::from_secs(ttl.max(0))).unwrap_or(Timestamp::MAX);
         if self.now >= until {

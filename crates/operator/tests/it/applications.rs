@@ -14,7 +14,7 @@ use kube::client::Body;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, PATIENCE, block_on, container, install, message, now};
+use crate::fixture::{Fixture, PATIENCE, block_on, condition, container, install, message, now};
 use crate::witness::{self, Witness};
 
 #[test]
@@ -22,7 +22,8 @@ fn an_application_runs_to_its_end() {
     block_on(async {
         let Some(f) = Fixture::new("complete").await else { return };
         f.create("pi", &json!({})).await;
-        let app = f.wait_state("pi", "SUBMITTED").await;
+        f.wait_state("pi", "SUBMITTED").await;
+        let app = f.wait("pi", "exposed", |a| condition(a, "Exposed", "True").is_some()).await;
         let status = app.status.clone().unwrap();
         assert_eq!(status.driver_info.pod_name.as_deref(), Some("pi-driver"));
         assert_eq!(status.driver_info.web_ui_service_name.as_deref(), Some("pi-ui-svc"));

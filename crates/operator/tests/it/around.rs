@@ -1,18 +1,23 @@
 //! What stands around an application: executors, services, ingresses, budgets, events, and the tools that look at it.
 
+use std::collections::BTreeMap;
 use std::process::Command;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use firesteel_testenv::TestEnv;
+use http::{Method, Request, StatusCode};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::api::{DeleteParams, ListParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::client::Body;
 use kube::{Api, ResourceExt};
 use serde_json::json;
 
-use crate::fixture::{Fixture, PATIENCE, block_on, condition};
+use crate::fixture::{Fixture, PATIENCE, block_on, condition, install};
+use crate::witness::{self, Witness};
 
 #[test]
 fn the_page_of_a_driver_has_a_service_and_an_ingress_while_it_runs() {
@@ -27,7 +32,8 @@ fn the_page_of_a_driver_has_a_service_and_an_ingress_while_it_runs() {
         f.create("pi", &json!({"sparkUIOptions": ui, "driverIngressOptions": more, "driverPodDisruptionBudget": true}))
             .await;
         f.driver("pi", 1).await;
-        let info = f.apps.get("pi").await.unwrap().status.unwrap().driver_info;
+        let app = f.wait("pi", "exposed", |a| condition(a, "Exposed", "True").is_some()).await;
+        let info = app.status.unwrap().driver_info;
         assert_eq!(info.web_ui_service_name.as_deref(), Some("pi-ui-svc"));
         assert_eq!(info.web_ui_port, Some(80));
         assert!(info.web_ui_address.as_ref().unwrap().ends_with(":80"), "{info:?}");
@@ -50,9 +56,127 @@ fn the_page_of_a_driver_has_a_service_and_an_ingress_while_it_runs() {
         f.wait_state("pi", "COMPLETED").await;
         // d23: all of them go when the run ends.
         let left = ListParams::default().labels("sparkoperator.k8s.io/app-name=pi,firesteel.dev/exposes=driver");
-        assert_eq!(services.list(&left).await.unwrap().items.len(), 0);
-        assert_eq!(ingresses.list(&left).await.unwrap().items.len(), 0);
-        assert_eq!(budgets.list(&left).await.unwrap().items.len(), 0);
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while services.list(&left).await.unwrap().items.len()
+            + ingresses.list(&left).await.unwrap().items.len()
+            + budgets.list(&left).await.unwrap().items.len()
+            > 0
+        {
+            assert!(tokio::time::Instant::now() < deadline, "something is left");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    });
+}
+
+#[test]
+fn objects_of_others_with_the_same_names_are_left_alone_and_told() {
+    block_on(async {
+        let tune = |options: &mut firesteel_operator::Options| {
+            options.runs.ui.url_format = "spark.example/{{$appNamespace}}/{{$appName}}".to_owned();
+        };
+        let Some(f) = Fixture::tuned("theirs", tune).await else { return };
+        let services: Api<Service> = Api::namespaced(f.client.clone(), f.namespace.name());
+        let ingresses: Api<Ingress> = Api::namespaced(f.client.clone(), f.namespace.name());
+        let budgets: Api<PodDisruptionBudget> = Api::namespaced(f.client.clone(), f.namespace.name());
+        // One of them even has the labels of the operator: whose it is, its owner says.
+        let labels = json!({"sparkoperator.k8s.io/app-name": "pi", "firesteel.dev/exposes": "driver"});
+        let service = json!({"metadata": {"name": "pi-ui-svc", "labels": labels},
+            "spec": {"selector": {"app": "shop"}, "ports": [{"port": 80}]}});
+        let ingress = json!({"metadata": {"name": "pi-ui-ingress"},
+            "spec": {"defaultBackend": {"service": {"name": "shop", "port": {"number": 80}}}}});
+        let budget = json!({"metadata": {"name": "pi-driver"},
+            "spec": {"minAvailable": 1, "selector": {"matchLabels": {"app": "shop"}}}});
+        let params = PostParams::default();
+        let service = services.create(&params, &serde_json::from_value(service).unwrap()).await.unwrap();
+        let ingress = ingresses.create(&params, &serde_json::from_value(ingress).unwrap()).await.unwrap();
+        let budget = budgets.create(&params, &serde_json::from_value(budget).unwrap()).await.unwrap();
+        f.create("pi", &json!({"driverPodDisruptionBudget": true})).await;
+        f.driver("pi", 1).await;
+        let app = f.wait("pi", "not exposed", |a| condition(a, "Exposed", "False").is_some()).await;
+        let (reason, message) = condition(&app, "Exposed", "False").unwrap();
+        assert_eq!(reason, "Refused");
+        for kind in ["Service named pi-ui-svc", "Ingress named pi-ui-ingress", "PodDisruptionBudget named pi-driver"] {
+            let sentence = format!("a {kind} exists already and does not belong to this application");
+            assert!(message.contains(&sentence), "{message}");
+        }
+        assert!(f.event("SparkDriverNotExposed").await.contains("does not belong to this application"));
+        f.run_driver("pi").await;
+        f.wait_state("pi", "RUNNING").await;
+        // Neither the end of a run nor an edit takes them away.
+        f.edit("pi", &json!({"arguments": ["x"]})).await;
+        f.driver("pi", 2).await;
+        f.end_driver("pi", 0).await;
+        f.wait_state("pi", "COMPLETED").await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let now = services.get("pi-ui-svc").await.unwrap();
+        assert_eq!((now.uid(), now.spec.clone()), (service.uid(), service.spec.clone()));
+        assert_eq!(now.resource_version(), service.resource_version(), "nobody wrote to it");
+        assert_eq!(ingresses.get("pi-ui-ingress").await.unwrap().resource_version(), ingress.resource_version());
+        let kept = budgets.get("pi-driver").await.unwrap();
+        assert_eq!((kept.uid(), kept.spec), (budget.uid(), budget.spec));
+        assert!(kept.metadata.owner_references.is_none());
+    });
+}
+
+/// Counts requests that delete collections.
+#[derive(Clone, Default)]
+struct Deletes(Arc<Mutex<Vec<String>>>);
+
+impl Witness for Deletes {
+    type Note = ();
+
+    fn asked(&self, request: &Request<Body>) -> Option<()> {
+        if request.method() == Method::DELETE {
+            self.0.lock().unwrap().push(request.uri().path().to_owned());
+        }
+        Some(())
+    }
+
+    fn answered(&self, (): (), _: StatusCode) -> bool {
+        true
+    }
+}
+
+#[test]
+fn deletes_are_sent_once_while_pods_terminate() {
+    block_on(async {
+        let Some(env) = TestEnv::get() else { return };
+        install(&env.client().await).await;
+        let deletes = Deletes::default();
+        let operator = witness::client(crate::crash::config(env).await, &deletes);
+        let f = Fixture::with("once", operator).await;
+        f.create("pi", &json!({})).await;
+        f.driver("pi", 1).await;
+        f.run_driver("pi").await;
+        let app = f.wait_state("pi", "RUNNING").await;
+        for id in 1..=3 {
+            f.executor(&app, id, "Running").await;
+        }
+        f.wait("pi", "with 3 executors", |a| a.status.clone().unwrap().executor_state.len() == 3).await;
+        // Pods that terminate slowly.
+        let hold = Patch::Merge(json!({"metadata": {"finalizers": ["firesteel.dev/test"]}}));
+        let names = ["pi-driver", "pi-exec-1", "pi-exec-2", "pi-exec-3"];
+        for name in names {
+            f.pods.patch(name, &PatchParams::default(), &hold).await.unwrap();
+        }
+        f.edit("pi", &json!({"suspend": true})).await;
+        f.wait_state("pi", "SUSPENDING").await;
+        tokio::time::sleep(Duration::from_secs(9)).await;
+        let sent = deletes.0.lock().unwrap().clone();
+        assert!(sent.iter().any(|path| path.ends_with("/pods")), "executors are asked to go: {sent:?}");
+        // One for the driver, one for its page, one for executors, five kinds of objects.
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        for path in &sent {
+            *counts.entry(path).or_default() += 1;
+        }
+        let twice: Vec<_> = counts.iter().filter(|(_, n)| **n > 1).collect();
+        // A cache may lag behind the first answer.
+        assert!(twice.iter().all(|(_, n)| **n == 2) && sent.len() <= 10, "{counts:?}");
+        let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        for name in names {
+            f.pods.patch(name, &PatchParams::default(), &free).await.unwrap();
+        }
+        f.wait_state("pi", "SUSPENDED").await;
     });
 }
 

@@ -94,15 +94,25 @@ async fn status(f: &Fixture) -> SparkApplicationStatus {
     f.apps.get("pi").await.unwrap().status.unwrap()
 }
 
-/// Asserts that so many ConfigMaps and Services of the application are there.
+/// Asserts that so many ConfigMaps and Services of the application are there. No state waits for what stands around a
+/// driver to go, so that may take a moment.
 async fn assert_left(f: &Fixture, maps: usize, services: usize) {
     let labelled = ListParams::default().labels("sparkoperator.k8s.io/app-name=pi");
-    let api: Api<ConfigMap> = Api::namespaced(f.client.clone(), f.namespace.name());
-    let found = api.list(&labelled).await.unwrap().items.len();
-    assert_eq!(found, maps, "ConfigMaps in {}", f.namespace.name());
-    let api: Api<Service> = Api::namespaced(f.client.clone(), f.namespace.name());
-    let found = api.list(&labelled).await.unwrap().items.len();
-    assert_eq!(found, services, "Services in {}", f.namespace.name());
+    let all_maps: Api<ConfigMap> = Api::namespaced(f.client.clone(), f.namespace.name());
+    let all_services: Api<Service> = Api::namespaced(f.client.clone(), f.namespace.name());
+    let deadline = tokio::time::Instant::now() + PATIENCE / 4;
+    loop {
+        let found = (
+            all_maps.list(&labelled).await.unwrap().items.len(),
+            all_services.list(&labelled).await.unwrap().items.len(),
+        );
+        if found == (maps, services) {
+            return;
+        }
+        let late = tokio::time::Instant::now() >= deadline;
+        assert!(!late, "ConfigMaps and Services in {}: {found:?}", f.namespace.name());
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
 }
 
 /// Waits until the application and everything of it is gone.

@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use firesteel_testenv::TestEnv;
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::networking::v1::Ingress;
+use kube::Api;
+use kube::api::ListParams;
 use serde_json::json;
 
-use crate::fixture::{Fixture, block_on, install};
+use crate::fixture::{Fixture, block_on, condition, install, options, start_with};
 use crate::kubelet::{Drivers, first_fails, play};
-use crate::proxy::Proxy;
+use crate::proxy::{Fault, Proxy};
 
 const APPLICATIONS: usize = 6;
 
@@ -43,5 +47,66 @@ fn an_operator_goes_on_whatever_its_api_server_does() {
         assert!(seen.values().all(|uids: &Vec<String>| uids.len() == 1), "one driver for each attempt: {seen:?}");
         let (refused, cut) = proxy.counts();
         assert!(refused > 20 && cut > 3, "there was trouble: {refused} refused, {cut} cut");
+    });
+}
+
+/// An API server that is broken for Services, Ingresses and budgets, from the first application to the last.
+async fn drivers_start(fault: Fault) {
+    let Some(env) = TestEnv::get() else { return };
+    let client = env.client().await;
+    let proxy = Proxy::broken(client.clone(), fault).await;
+    let namespace = env.namespace("broken").await;
+    let mut options = options(namespace.name());
+    options.runs.ui.url_format = "spark.example/{{$appNamespace}}/{{$appName}}".to_owned();
+    let operator = start_with(proxy.client(), options);
+    let f = Fixture::around(namespace, client, operator);
+    let names: Vec<String> = (0..APPLICATIONS).map(|i| format!("app-{i}")).collect();
+    for name in &names {
+        f.create(name, &json!({"driverPodDisruptionBudget": true})).await;
+    }
+    // A driver needs a service of its own, and says so while there is none.
+    for name in &names {
+        let app = f.wait_settled(name, |a| condition(a, "DriverPresent", "False").is_some()).await;
+        let (reason, message) = condition(&app, "DriverPresent", "False").unwrap();
+        assert_eq!(reason, "NotCreated", "{fault:?}");
+        assert!(message.starts_with("Service "), "{fault:?}: {message}");
+    }
+    f.event("SparkApplicationSubmissionRetried").await;
+    // It needs nothing else.
+    proxy.spare_drivers();
+    for name in &names {
+        f.driver(name, 1).await;
+        f.run_driver(name).await;
+        f.wait_state(name, "RUNNING").await;
+    }
+    for name in &names {
+        let app = f.wait(name, "not exposed", |a| condition(a, "Exposed", "False").is_some()).await;
+        assert_eq!(condition(&app, "Exposed", "False").unwrap().0, "Retrying", "{fault:?}");
+    }
+    f.event("SparkDriverNotExposed").await;
+    for name in &names {
+        f.end_driver(name, 0).await;
+    }
+    for name in &names {
+        f.wait_state(name, "COMPLETED").await;
+    }
+    proxy.mend();
+    let services: Api<Service> = Api::namespaced(f.client.clone(), f.namespace.name());
+    let ingresses: Api<Ingress> = Api::namespaced(f.client.clone(), f.namespace.name());
+    let theirs = ListParams::default().labels("firesteel.dev/exposes=driver");
+    for name in &names {
+        let settled = |a: &firesteel_api::SparkApplication| condition(a, "Exposed", "False").is_none();
+        f.wait_settled(name, settled).await;
+    }
+    assert_eq!(services.list(&theirs).await.unwrap().items.len(), 0, "{fault:?}");
+    assert_eq!(ingresses.list(&theirs).await.unwrap().items.len(), 0, "{fault:?}");
+}
+
+#[test]
+fn every_driver_starts_while_the_api_server_is_broken_for_services_and_ingresses() {
+    block_on(async {
+        let Some(env) = TestEnv::get() else { return };
+        install(&env.client().await).await;
+        futures::future::join_all([Fault::Fails, Fault::Busy, Fault::Silent].map(drivers_start)).await;
     });
 }

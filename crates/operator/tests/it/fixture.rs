@@ -137,6 +137,15 @@ impl Fixture {
         }
     }
 
+    /// Waits longer than any request may take.
+    pub(crate) async fn wait_settled(
+        &self,
+        name: &str,
+        condition: impl Fn(&SparkApplication) -> bool,
+    ) -> SparkApplication {
+        self.wait_for(name, "settled", 2 * PATIENCE, condition).await
+    }
+
     pub(crate) async fn wait_patiently(&self, name: &str, state: &str, patience: Duration) -> SparkApplication {
         self.wait_for(name, state, patience, |app| self::state(app) == state).await
     }

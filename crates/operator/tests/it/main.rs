@@ -20,4 +20,5 @@ mod proxy;
 mod rights;
 mod scope;
 mod size;
+mod webhooks;
 mod witness;

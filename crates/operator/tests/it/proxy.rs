@@ -2,8 +2,8 @@
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Body;
@@ -26,6 +26,17 @@ const SLOW: u64 = 5;
 /// Watches of one hundred that are told to begin again.
 const GONE: u64 = 25;
 
+/// What is said to every write of a Service, an Ingress or a budget.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// 500.
+    Fails,
+    /// 429.
+    Busy,
+    /// Nothing.
+    Silent,
+}
+
 pub(crate) struct Proxy {
     pub(crate) address: SocketAddr,
     trouble: Arc<Trouble>,
@@ -34,6 +45,8 @@ pub(crate) struct Proxy {
 struct Trouble {
     dice: AtomicU64,
     on: AtomicBool,
+    /// What is wrong for good, and whether services that drivers need are spared.
+    broken: Mutex<Option<(Fault, bool)>>,
     down: watch::Sender<bool>,
     /// How often each kind of trouble came up.
     pub(crate) refused: AtomicU64,
@@ -46,6 +59,7 @@ impl Proxy {
         let trouble = Arc::new(Trouble {
             dice: AtomicU64::new(seed),
             on: AtomicBool::new(true),
+            broken: Mutex::default(),
             down: watch::Sender::new(false),
             refused: AtomicU64::new(0),
             cut: AtomicU64::new(0),
@@ -54,6 +68,26 @@ impl Proxy {
         let address = listener.local_addr().unwrap();
         tokio::spawn(accept(listener, upstream, trouble.clone()));
         Proxy { address, trouble }
+    }
+
+    /// Starts one that answers every write of a Service, an Ingress or a budget in the same way, and makes no other trouble.
+    pub(crate) async fn broken(upstream: Client, fault: Fault) -> Proxy {
+        let proxy = Proxy::start(upstream, 0).await;
+        proxy.trouble.on.store(false, Ordering::Relaxed);
+        *proxy.trouble.broken.lock().unwrap() = Some((fault, false));
+        proxy
+    }
+
+    /// Services that drivers need are let through from now on.
+    pub(crate) fn spare_drivers(&self) {
+        if let Some((_, spared)) = self.trouble.broken.lock().unwrap().as_mut() {
+            *spared = true;
+        }
+    }
+
+    /// Everything is let through from now on.
+    pub(crate) fn mend(&self) {
+        *self.trouble.broken.lock().unwrap() = None;
     }
 
     /// A client that goes through it.
@@ -120,7 +154,25 @@ fn refuse(code: u16, reason: &str) -> Response<Body> {
     response
 }
 
+/// What a broken server says to a request, if it does.
+fn fault(request: &Request<Body>, trouble: &Trouble) -> Option<Fault> {
+    let (fault, spared) = (*trouble.broken.lock().unwrap())?;
+    let mut parts = request.uri().path().split('/').skip_while(|part| *part != "namespaces").skip(2);
+    let kind = parts.next()?;
+    // The service of a driver's own is the only one whose writer has no name.
+    let needed =
+        kind == "services" && request.method() == Method::POST && request.uri().query().is_none_or(str::is_empty);
+    let met = matches!(kind, "services" | "ingresses" | "poddisruptionbudgets") && !(needed && spared);
+    (met && request.method() != Method::GET).then_some(fault)
+}
+
 async fn answer(request: Request<Body>, upstream: Client, trouble: &Trouble) -> Response<Body> {
+    match fault(&request, trouble) {
+        Some(Fault::Fails) => return refuse(500, "InternalError"),
+        Some(Fault::Busy) => return refuse(429, "TooManyRequests"),
+        Some(Fault::Silent) => std::future::pending().await,
+        None => {}
+    }
     let on = trouble.on.load(Ordering::Relaxed);
     let is_watch = request.uri().query().is_some_and(|q| q.contains("watch=true"));
     let is_write = request.method() != Method::GET;
