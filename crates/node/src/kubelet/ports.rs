@@ -89,7 +89,9 @@ async fn tunnel(mut socket: WebSocket, stream: DuplexStream) {
     loop {
         tokio::select! {
             message = socket.recv() => match message {
-                Some(Ok(Message::Binary(data))) => if write.write_all(&data).await.is_err() { break },
+                Some(Ok(data @ (Message::Binary(_) | Message::Text(_)))) => {
+                    if write.write_all(&data.into_data()).await.is_err() { break }
+                }
                 Some(Ok(Message::Close(_)) | Err(_)) | None => break,
                 Some(Ok(_)) => {}
             },
@@ -267,7 +269,8 @@ async fn forward_channels(mut socket: WebSocket, address: String, ports: Vec<u16
                 None => break,
             },
             message = socket.recv() => match message {
-                Some(Ok(Message::Binary(data))) => {
+                Some(Ok(data @ (Message::Binary(_) | Message::Text(_)))) => {
+                    let data = data.into_data();
                     if let Some((channel, rest)) = data.split_first()
                         && let Some(writer) = writers.get_mut(channel)
                         && writer.write_all(rest).await.is_err()

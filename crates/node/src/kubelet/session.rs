@@ -191,7 +191,9 @@ where
                 }
             }
             message = socket.recv(), if to_process.is_some() => match message {
-                Some(Ok(Message::Binary(data))) => {
+                // Some clients (Python's) send text as text.
+                Some(Ok(data @ (Message::Binary(_) | Message::Text(_)))) => {
+                    let data = data.into_data();
                     if let (Some(input), Some(sender)) = (channel_input(&data), &to_process) {
                         // Nobody listening any more is fine: the outcome is on its way.
                         let _ = sender.send(input).await;
