@@ -15,7 +15,8 @@ use crate::submission::SparkConf;
 static JAR: &[u8] = include_bytes!("../bridge/firesteel-bridge.jar");
 const CLASS: &str = "dev.firesteel.bridge.FiresteelAllocator";
 const FILE: &str = "firesteel-bridge.jar";
-const DIRECTORY: &str = "/opt/firesteel";
+/// A directory of its own: below a read-only mount nothing else can be mounted, and `/opt/firesteel` has other inhabitants.
+const DIRECTORY: &str = "/opt/firesteel/bridge";
 const VOLUME: &str = "firesteel-bridge";
 const CLASS_PATH: &str = "spark.driver.extraClassPath";
 
@@ -83,11 +84,11 @@ mod tests {
     fn the_jar_comes_first_on_the_class_path() {
         let mut conf = SparkConf::from([(CLASS_PATH.to_owned(), "/mine.jar".to_owned())]);
         configure(&mut conf);
-        assert_eq!(conf[CLASS_PATH], "/opt/firesteel/firesteel-bridge.jar:/mine.jar");
+        assert_eq!(conf[CLASS_PATH], "/opt/firesteel/bridge/firesteel-bridge.jar:/mine.jar");
         assert_eq!(conf[key::ALLOCATOR], CLASS);
         let mut conf = SparkConf::new();
         configure(&mut conf);
-        assert_eq!(conf[CLASS_PATH], "/opt/firesteel/firesteel-bridge.jar");
+        assert_eq!(conf[CLASS_PATH], "/opt/firesteel/bridge/firesteel-bridge.jar");
     }
 
     #[test]

@@ -41,7 +41,7 @@ fn a_grant_holds_what_the_submitter_asked_for() {
     let properties = maps.iter().find_map(|map| map["data"]["spark.properties"].as_str()).expect("properties");
     for line in [
         "spark.kubernetes.allocation.pods.allocator=dev.firesteel.bridge.FiresteelAllocator",
-        "spark.driver.extraClassPath=/opt/firesteel/firesteel-bridge.jar",
+        "spark.driver.extraClassPath=/opt/firesteel/bridge/firesteel-bridge.jar",
         "spark.kubernetes.executor.enableApiWatcher=false",
     ] {
         assert!(properties.contains(line), "{line} is not in {properties}");
