@@ -142,7 +142,7 @@ fn base_environment(image: &Image, around: &Surroundings, hostname: &str, user: 
     let mut all = image.env.clone();
     let mut add = |name: &str, value: String| all.push((name.to_owned(), value));
     add("HOSTNAME", hostname.to_owned());
-    add("HOME", if user.uid == image.user.uid { image.home.clone() } else { "/".to_owned() });
+    add("HOME", home_of(image, user));
     add("KUBERNETES_SERVICE_HOST", around.api_host.clone());
     add("KUBERNETES_SERVICE_PORT", around.api_port.to_string());
     add("KUBERNETES_SERVICE_PORT_HTTPS", around.api_port.to_string());
@@ -163,6 +163,16 @@ fn base_environment(image: &Image, around: &Surroundings, hostname: &str, user: 
         }
     }
     all
+}
+
+/// As container runtimes find it in the image's user database. A Spark directory belongs to whoever its container runs as.
+fn home_of(image: &Image, user: &User) -> String {
+    match user.uid {
+        uid if uid == image.user.uid => image.home.clone(),
+        0 => "/root".to_owned(),
+        _ if image.spark && matches!(image.root, Root::Host { .. }) => image.home.clone(),
+        _ => "/".to_owned(),
+    }
 }
 
 /// The users and groups of a container that has the host's programs but not its users.
@@ -239,6 +249,17 @@ mod tests {
         assert_eq!(with.argv, ["/opt/entrypoint.sh", "driver"]);
         let without = launched(&pod, false).expect("a launch");
         assert!(!without.env.iter().any(|(k, _)| k == "SPARK_LOCAL_IP"));
+    }
+
+    #[test]
+    fn home_is_where_the_containers_user_can_write() {
+        let home = |uid: u32, spark: bool| {
+            let container = serde_json::json!({"name": "c", "securityContext": {"runAsUser": uid}});
+            let launch = launched(&pod(container, serde_json::json!({})), spark).expect("a launch");
+            launch.env.iter().find(|(name, _)| name == "HOME").map(|(_, value)| value.clone()).unwrap_or_default()
+        };
+        assert_eq!([home(185, true), home(0, true), home(1000, true)], ["/opt/spark", "/root", "/opt/spark"]);
+        assert_eq!(home(1000, false), "/");
     }
 
     #[test]

@@ -218,6 +218,8 @@ fn spark_image(id: String, home: PathBuf, java: PathBuf, quick: Option<Mount>) -
         ("PATH".to_owned(), format!("{JAVA_HOME}/bin:{DEFAULT_PATH}:{SPARK_HOME}/bin")),
         ("JAVA_HOME".to_owned(), JAVA_HOME.to_owned()),
         ("SPARK_HOME".to_owned(), SPARK_HOME.to_owned()),
+        // As in the stock images: without it Java cannot open files whose names are not ASCII.
+        ("LANG".to_owned(), "C.UTF-8".to_owned()),
     ];
     if quick.is_some() {
         env.push((QUICK_ENV.to_owned(), quick::PLACE.to_owned()));
