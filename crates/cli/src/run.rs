@@ -11,13 +11,18 @@ mod follow;
 mod images;
 mod logs;
 mod manifests;
+mod mounts;
 mod prepare;
+mod python;
 mod quick;
 mod stages;
 mod story;
 mod view;
 
+use std::path::PathBuf;
+
 use crate::ExitStatus;
+use crate::exit::BadInput;
 use crate::run::call::{Call, Own};
 use crate::run::cluster::Local;
 use crate::run::view::View;
@@ -25,8 +30,12 @@ use crate::submit::interrupt::Interrupt;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Examples:\n  firesteel run examples/pi.yaml\n  firesteel run --class org.example.Main app.jar 1000\n  \
-                        firesteel run script.py input.csv"
+    after_help = "A script or a jar sees the current directory, as its working directory and with your rights, and uses the \
+                  Python of the active environment (PYSPARK_PYTHON, VIRTUAL_ENV, CONDA_PREFIX). Files elsewhere that its \
+                  arguments name are mounted read-only. Manifests see what --mount names.\n\n\
+                  Examples:\n  firesteel run examples/pi.yaml\n  firesteel run --class org.example.Main app.jar 1000\n  \
+                  firesteel run script.py input.csv out.parquet\n  \
+                  firesteel run --mount ~/data:ro script.py ~/data/input.csv"
 )]
 pub(crate) struct Args {
     #[command(flatten)]
@@ -38,24 +47,44 @@ pub(crate) struct Args {
 
 /// What the person wants run.
 enum Wish {
-    Manifests(Vec<manifests::Document>),
+    Manifests(Vec<manifests::Document>, mounts::Mounts),
     Submission(Box<arguments::Wanted>),
+}
+
+/// Where the person is.
+pub(crate) struct Place {
+    /// Without links.
+    cwd: PathBuf,
+    /// As the shell shows it.
+    logical: Option<PathBuf>,
+}
+
+impl Place {
+    fn current() -> Result<Self, BadInput> {
+        let cwd = std::env::current_dir().map_err(|e| BadInput(format!("there is no working directory: {e}")))?;
+        Ok(Place { cwd, logical: std::env::var_os("PWD").map(PathBuf::from) })
+    }
 }
 
 pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
     crate::logging::start(false);
     let Args { own, arguments } = args;
+    let place = Place::current()?;
     // All that can be wrong with the input is found before anything is started.
     let (own, wish) = match call::read(own, &arguments)? {
         Call::Manifests { own, files } => {
             let mut documents = manifests::read(&files)?;
             for document in documents.iter_mut().filter(|d| d.work() == manifests::Work::SparkApplication) {
                 let checked = files::check_application(&mut document.object, &document.base);
-                checked.map_err(|e| crate::exit::BadInput(format!("{}: {e}", document.place)))?;
+                checked.map_err(|e| BadInput(format!("{}: {e}", document.place)))?;
             }
-            (own, Wish::Manifests(documents))
+            let mounts = mounts::Mounts::asked(&own.mount, &place.cwd, mounts::User::own())?;
+            (own, Wish::Manifests(documents, mounts))
         }
-        Call::Submission(own) => (own, Wish::Submission(Box::new(arguments::read(&arguments)?))),
+        Call::Submission(own) => {
+            let wanted = arguments::read(&arguments, &own.mount, &place)?;
+            (own, Wish::Submission(Box::new(wanted)))
+        }
         Call::Help(text) => {
             crate::output::Printer.data(text)?;
             return Ok(ExitStatus::Success);
@@ -91,7 +120,7 @@ async fn carry_out(
     interrupt: &Interrupt,
 ) -> anyhow::Result<(ExitStatus, Option<quick::Quickening>)> {
     let started = match wish {
-        Wish::Manifests(documents) => prepare::manifests(local, documents, view, interrupt).await?,
+        Wish::Manifests(documents, mounts) => prepare::manifests(local, documents, &mounts, view, interrupt).await?,
         Wish::Submission(wanted) => prepare::submission(local, *wanted, view, interrupt).await?,
     };
     let quickening = if own.no_quick_starts { None } else { quick::Quickening::begin(&started.images, view).await };

@@ -16,6 +16,9 @@ pub(crate) struct Own {
     /// Leave the local cluster running, and what was run on it
     #[arg(long)]
     pub(crate) keep: bool,
+    /// A directory of this machine that pods see too, at its own path; `:ro` makes it read-only [repeatable]
+    #[arg(long, value_name = "DIR[:ro]")]
+    pub(crate) mount: Vec<String>,
     /// Do not prepare quicker starts, which a first run on a terminal does
     #[arg(long)]
     pub(crate) no_quick_starts: bool,
@@ -64,6 +67,7 @@ pub(crate) fn read(first: Own, words: &[String]) -> Result<Call, BadInput> {
     let own = Own {
         keep: first.keep || own.keep,
         no_quick_starts: first.no_quick_starts || own.no_quick_starts,
+        mount: first.mount.into_iter().chain(own.mount).collect(),
         data_dir: own.data_dir.or(first.data_dir),
     };
     Ok(Call::Manifests { own, files })
@@ -105,7 +109,7 @@ mod tests {
     use super::*;
 
     fn none() -> Own {
-        Own { keep: false, no_quick_starts: false, data_dir: None }
+        Own { keep: false, no_quick_starts: false, mount: Vec::new(), data_dir: None }
     }
 
     fn call(first: Own, words: &[&str]) -> Result<Call, String> {
@@ -122,7 +126,9 @@ mod tests {
 
     #[test]
     fn options_of_ours_may_stand_behind_and_between_manifests() {
-        let (own, found) = files(&["a.yaml", "--data-dir", "d", "b.YML", "--keep", "-", "--no-quick-starts"]);
+        let words = ["a.yaml", "--data-dir", "d", "b.YML", "--keep", "-", "--mount", "x:ro", "--no-quick-starts"];
+        let (own, found) = files(&words);
+        assert_eq!(own.mount, ["x:ro"]);
         assert_eq!(found, ["a.yaml", "b.YML", "-"]);
         assert!(own.keep && own.no_quick_starts);
         assert_eq!(own.data_dir, Some(PathBuf::from("d")));
@@ -132,9 +138,12 @@ mod tests {
 
     #[test]
     fn options_before_and_behind_count_alike() {
-        let first = Own { keep: true, no_quick_starts: false, data_dir: Some("d".into()) };
-        let Ok(Call::Manifests { own, .. }) = call(first.clone(), &["a.yaml", "--no-quick-starts"]) else { panic!() };
+        let first = Own { keep: true, no_quick_starts: false, mount: vec!["a".to_owned()], data_dir: Some("d".into()) };
+        let Ok(Call::Manifests { own, .. }) = call(first.clone(), &["a.yaml", "--no-quick-starts", "--mount=b"]) else {
+            panic!()
+        };
         assert!(own.keep && own.no_quick_starts);
+        assert_eq!(own.mount, ["a", "b"]);
         assert_eq!(own.data_dir, Some(PathBuf::from("d")));
         assert!(call(first, &["a.yaml", "--data-dir", "e"]).expect_err("twice").contains("given twice"));
         assert!(

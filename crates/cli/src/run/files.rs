@@ -50,7 +50,7 @@ impl Shelf {
         fs::copy(file, &copy).with_context(|| format!("copy {} to {}", file.display(), copy.display()))?;
         let executable = fs::metadata(file)?.permissions().mode() & 0o111;
         fs::set_permissions(&copy, fs::Permissions::from_mode(0o644 | executable))?;
-        let uri = format!("local://{MOUNT}/{}/{name}", self.count);
+        let uri = local_uri(&format!("{MOUNT}/{}/{name}", self.count));
         self.count += 1;
         Ok(uri)
     }
@@ -59,6 +59,13 @@ impl Shelf {
     pub(crate) fn clear(&self) {
         let _ = fs::remove_dir_all(&self.directory);
     }
+}
+
+/// A path of a pod as a URI, whatever letters are in it; commas too, which separate the entries of lists.
+pub(crate) fn local_uri(path: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
+    let encode = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    path.bytes().fold("local://".to_owned(), |uri, byte| uri + &encode(byte))
 }
 
 /// The path that a URI or path means on this machine, if it means one: `file:` and what has no scheme.
@@ -183,6 +190,11 @@ mod tests {
         for remote in ["local:///opt/x.py", "s3a://b/x.py", "https://h/x.jar", "hdfs://n/x"] {
             assert_eq!(path(remote), None, "{remote}");
         }
+    }
+
+    #[test]
+    fn any_path_is_a_uri_of_its_own() {
+        assert_eq!(local_uri("/a b/ü,[1].py"), "local:///a%20b/%C3%BC%2C%5B1%5D.py");
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use anyhow::Context;
+use firesteel_core::overlay::{DRIVER_CONTAINERS, EXECUTOR_CONTAINERS};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{GroupVersionKind, TypeMeta};
@@ -12,12 +13,13 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::exit::{BadInput, Interrupted};
-use crate::run::arguments::Wanted;
+use crate::run::arguments::{Planned, Wanted};
 use crate::run::cluster::Local;
 use crate::run::files::{self, Shelf};
 use crate::run::follow::Followed;
 use crate::run::images;
 use crate::run::manifests::{Document, Work};
+use crate::run::mounts::{Mounts, Which};
 use crate::run::view::View;
 use crate::submit::creation::Creation;
 use crate::submit::interrupt::Interrupt;
@@ -66,8 +68,9 @@ pub(crate) async fn submission(
     let began = Instant::now();
     let mut shelf = new_shelf(local);
     stop_if(interrupt)?;
-    let (plan, grant, warnings) = wanted.plan(&local.cluster.server, &mut shelf)?;
+    let Planned { driver: plan, grant, warnings, notes } = wanted.plan(&local.cluster.server, &mut shelf)?;
     warnings.iter().for_each(|w| view.line(&format!("Warning: {w}")));
+    notes.iter().for_each(|note| view.line(note));
     namespace(local, &plan.namespace, view).await?;
     if let Some(account) = plan.pod.spec.as_ref().and_then(|s| s.service_account_name.as_deref()) {
         service_account(local, &plan.namespace, account, view).await?;
@@ -81,6 +84,7 @@ pub(crate) async fn submission(
 pub(crate) async fn manifests(
     local: &Local,
     mut documents: Vec<Document>,
+    mounts: &Mounts,
     view: &View,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Started> {
@@ -89,6 +93,7 @@ pub(crate) async fn manifests(
         files::ship_application(&mut shelf, &mut document.object, &document.base)
             .with_context(|| document.place.clone())?;
     }
+    documents.iter_mut().for_each(|document| show(document, mounts));
     let wanted: BTreeSet<String> = documents.iter().flat_map(|d| images_of(&d.object, d.work())).collect();
     let images: Vec<String> = wanted.into_iter().collect();
     images::provide(images.clone(), view, interrupt).await;
@@ -112,6 +117,36 @@ pub(crate) async fn manifests(
         }
     }
     Ok(started)
+}
+
+/// Lets the pods of an application, or a pod, see what was asked for.
+fn show(document: &mut Document, mounts: &Mounts) {
+    let nothing = BTreeSet::new();
+    match document.work() {
+        Work::None => {}
+        _ if mounts.is_empty() => {}
+        Work::Pod => mounts.put_into(&mut document.object, Which::All, &nothing),
+        Work::SparkApplication => {
+            for (role, containers) in [("driver", DRIVER_CONTAINERS), ("executor", EXECUTOR_CONTAINERS)] {
+                let spec = &mut document.object["spec"][role];
+                if spec.is_null() {
+                    *spec = json!({});
+                }
+                // These two fields stand above the template's.
+                let of_pod = &spec["podSecurityContext"];
+                let decided = ["runAsUser", "runAsNonRoot"].iter().any(|field| !of_pod[*field].is_null());
+                if spec["securityContext"].is_object() {
+                    mounts.give_rights(spec, decided);
+                } else if decided {
+                    spec["template"]["spec"]["securityContext"] = of_pod.clone();
+                }
+                let taken = spec["volumeMounts"].as_array().into_iter().flatten();
+                let taken = taken.filter_map(|m| Some(m["mountPath"].as_str()?.trim_end_matches('/').to_owned()));
+                let taken: BTreeSet<String> = taken.collect();
+                mounts.put_into(&mut spec["template"], Which::Application(containers), &taken);
+            }
+        }
+    }
 }
 
 /// Applies one object; gives what is to be followed, if it is work.

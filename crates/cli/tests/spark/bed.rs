@@ -125,6 +125,19 @@ impl Bed {
         path
     }
 
+    /// A new directory that belongs to whoever uses the cluster.
+    pub(crate) fn directory(&self, name: &str) -> PathBuf {
+        let mut path = self.scratch.path().to_owned();
+        for part in Path::new(name) {
+            path.push(part);
+            let _ = std::fs::create_dir(&path);
+            if self.who == Who::OrdinaryUser {
+                chown(&path, Some(USER), Some(USER)).unwrap();
+            }
+        }
+        path
+    }
+
     /// `firesteel submit` to this cluster, with what every application here has; to be started.
     pub(crate) fn submit(&self, version: &str, name: &str, conf: &[(&str, &str)], rest: &[&str]) -> Command {
         let mut command = self.base().command(&["submit", "--master", &format!("k8s://{}", self.server)]);
@@ -207,7 +220,18 @@ impl Bed {
         self.base().run(&all)
     }
 
-    /// The same on a terminal, which util-linux lends; `None` without it. All that is shown is in `out`.
+    /// The same in a directory and with variables of one's own.
+    pub(crate) fn run_in(&self, directory: &Path, env: &[(&str, &Path)], words: &[&str]) -> Said {
+        let mut command = self.base().command(&["run", "--data-dir", self.data().to_str().unwrap()]);
+        command.args(words).current_dir(directory).env("PWD", directory);
+        ["VIRTUAL_ENV", "CONDA_PREFIX", "PYSPARK_PYTHON"].iter().for_each(|name| {
+            command.env_remove(name);
+        });
+        command.envs(env.iter().copied());
+        said(command)
+    }
+
+    /// `run` on a terminal, which util-linux lends; `None` without it. All that is shown is in `out`.
     pub(crate) fn run_on_a_terminal(&self, words: &[&str]) -> Option<Said> {
         let mut line = format!("{} run --data-dir {}", self.program.display(), self.data().display());
         words.iter().for_each(|word| line.push_str(&format!(" {word}")));
@@ -407,7 +431,7 @@ pub(crate) fn said(mut command: Command) -> Said {
     }
 }
 
-fn own_cache() -> PathBuf {
+pub(crate) fn own_cache() -> PathBuf {
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     base.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache")).join("firesteel")
 }

@@ -3,7 +3,8 @@
 //! All cases share one running cluster, one after the other: Spark is heavy and a cluster of its own for each case would be most
 //! of the time. So this test has a main function of its own instead of the usual one, with the usual words:
 //!   spark [FILTER]                     every case, with the release that most people use
-//!   spark --ignored [FILTER]           what `tests/real` adds: Pi with every other release, losses in a set with one, and Pi as an ordinary user
+//!   spark --ignored [FILTER]           what `tests/real` adds: Pi with every other release, losses in a set with one, `run` of every kind of
+//!                                      file with every allocator, and Pi and a script that reads and writes files as an ordinary user
 //!   spark --full [FILTER]              all cases with all releases, and all with the usual one as an ordinary user; `tests/full`
 //! With FIRESTEEL_SPARK_REPORT=FILE a table of the results is written or brought up to date; with `--full` what has passed at this
 //! commit is not run again.
@@ -11,6 +12,7 @@
 
 mod bed;
 mod cases;
+mod directory;
 mod hopeless;
 mod losses;
 mod lost;
@@ -94,7 +96,8 @@ fn title(who: Who, version: &str, case: &str) -> String {
 
 /// All there are.
 fn cases() -> impl Iterator<Item = &'static Case> {
-    cases::CASES.iter().chain(&outside::CASES).chain(&losses::CASES).chain(&hopeless::CASES).chain(&lost::CASES)
+    let all = cases::CASES.iter().chain(&directory::CASES).chain(&outside::CASES);
+    all.chain(&losses::CASES).chain(&hopeless::CASES).chain(&lost::CASES)
 }
 
 /// What CI runs: here and in `tests/real`.
@@ -112,10 +115,12 @@ fn rounds(more: bool, usual: bool) -> Vec<Round> {
             mine.extend(cases().filter(others).filter(|c| c.runs_on(version) && first(c)).map(|c| (c, version)));
         }
         mine.extend(cases().filter(|c| c.name == losses::IN_A_REPLICA_SET).map(|c| (c, OTHERS[0])));
+        mine.extend(directory::CASES.iter().filter(|c| c.is_rare).map(|c| (c, MAIN)));
     }
     all.push(Round { who: Who::Us, runs: mine });
     if more && bed::is_root() {
-        let few = cases().filter(|c| c.name == PI || c.name == "pi_in_python_through_run");
+        let few =
+            cases().filter(|c| c.name == PI || c.name == "pi_in_python_through_run" || directory::is_for_users(c));
         all.push(Round { who: Who::OrdinaryUser, runs: few.map(|c| (c, MAIN)).collect() });
     }
     all
