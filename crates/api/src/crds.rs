@@ -9,6 +9,9 @@ use serde_json::{Value, json};
 use crate::names::{API_APPROVED, GROUP};
 use crate::{ExecutorGrant, ExecutorLedger, ScheduledSparkApplication, SparkApplication, SparkConnect};
 
+/// What installs and updates the definitions. Who installed them before owns their fields: Helm, Argo, or people.
+pub const UPDATE_COMMAND: &str = "firesteel crds | kubectl apply --server-side --force-conflicts -f -";
+
 /// Every definition, in the order they should be applied.
 fn all() -> Vec<CustomResourceDefinition> {
     let mut crds = vec![
@@ -66,6 +69,44 @@ pub fn manifests() -> Vec<Value> {
         .collect()
 }
 
+/// The fields that our definition of this name has and `found` does not keep, as paths.
+pub fn lacks(name: &str, found: &Value) -> Vec<String> {
+    let mut lacking = Vec::new();
+    let Some(ours) = manifests().into_iter().find(|crd| crd["metadata"]["name"] == name) else { return lacking };
+    let ours = &ours["spec"]["versions"][0];
+    let version = found["spec"]["versions"].as_array().into_iter().flatten().find(|v| v["name"] == ours["name"]);
+    let Some(theirs) = version.filter(|v| v["served"] == true) else {
+        return vec![format!("version {}", ours["name"].as_str().unwrap_or_default())];
+    };
+    if ours["subresources"]["status"].is_object() && !theirs["subresources"]["status"].is_object() {
+        lacking.push("the status subresource".to_owned());
+    }
+    let schema = "/schema/openAPIV3Schema";
+    if let (Some(ours), Some(theirs)) = (ours.pointer(schema), theirs.pointer(schema)) {
+        compare(ours, theirs, "", &mut lacking);
+    }
+    lacking
+}
+
+fn compare(ours: &Value, theirs: &Value, path: &str, lacking: &mut Vec<String>) {
+    if theirs["x-kubernetes-preserve-unknown-fields"] == true {
+        return;
+    }
+    for (name, inner) in ours["properties"].as_object().into_iter().flatten() {
+        let path = if path.is_empty() { name.clone() } else { format!("{path}.{name}") };
+        match (theirs["properties"].get(name), &theirs["additionalProperties"]) {
+            (Some(other), _) | (None, other @ Value::Object(_)) => compare(inner, other, &path, lacking),
+            (None, Value::Bool(true)) => {}
+            (None, _) => lacking.push(path),
+        }
+    }
+    for (inner, mark) in [("items", "[]"), ("additionalProperties", ".*")] {
+        if ours[inner].is_object() && theirs[inner].is_object() {
+            compare(&ours[inner], &theirs[inner], &format!("{path}{mark}"), lacking);
+        }
+    }
+}
+
 /// Removes defaults that come from reading leniently: the stored object stays what the user wrote.
 fn strip_defaults(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut() else { return };
@@ -101,6 +142,21 @@ mod tests {
         assert_eq!(spec["driver"]["properties"]["template"]["x-kubernetes-preserve-unknown-fields"], true);
         assert!(spec["driver"].get("x-kubernetes-preserve-unknown-fields").is_none());
         assert_eq!(spec.as_object().unwrap().len(), 33);
+    }
+
+    #[test]
+    fn an_older_definition_lacks_what_was_added_since() {
+        const NAME: &str = "sparkapplications.sparkoperator.k8s.io";
+        let mut crd = manifests().swap_remove(0);
+        assert_eq!(lacks(NAME, &crd), [""; 0]);
+        let schema = crd.pointer_mut("/spec/versions/0/schema/openAPIV3Schema/properties").unwrap();
+        schema["status"]["properties"].as_object_mut().unwrap().remove("attempt");
+        schema["spec"]["properties"]["driver"]["properties"].as_object_mut().unwrap().remove("ports");
+        schema["spec"]["properties"]["deps"] = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+        crd["spec"]["versions"][0]["subresources"] = json!({});
+        assert_eq!(lacks(NAME, &crd), ["the status subresource", "spec.driver.ports", "status.attempt"]);
+        crd["spec"]["versions"][0]["name"] = json!("v1beta1");
+        assert_eq!(lacks(NAME, &crd), ["version v1beta2"]);
     }
 
     #[test]

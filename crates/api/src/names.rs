@@ -30,6 +30,8 @@ pub const LABEL_EXECUTOR_ID: &str = "spark-exec-id";
 pub const ANNOTATION_ATTEMPT: &str = "firesteel.dev/attempt";
 /// The hash of the specification an object was made from; see `defaults::fingerprint`.
 pub const ANNOTATION_SPEC: &str = "firesteel.dev/spec";
+/// The generation of the application a driver was made from.
+pub const ANNOTATION_GENERATION: &str = "firesteel.dev/generation";
 
 /// What the executors of a set take, as JSON; see `allocation::size`.
 pub const ANNOTATION_SIZE: &str = "firesteel.dev/size";
@@ -51,6 +53,8 @@ pub const CONDITION_DRIVER_PRESENT: &str = "DriverPresent";
 pub const CONDITION_EXPOSED: &str = "Exposed";
 /// False when a field of the specification cannot take effect in the pods Spark makes.
 pub const CONDITION_FIELDS_HONOURED: &str = "FieldsHonoured";
+/// False while the specification was edited in a way that cannot work: the run goes on with the one before.
+pub const CONDITION_SPEC_ACCEPTED: &str = "SpecAccepted";
 
 /// On the pods of an application whose executors Firesteel allocates: driver and executors alike.
 pub const LABEL_ALLOCATOR: &str = "firesteel.dev/allocator";

@@ -2,7 +2,8 @@
 
 use firesteel_api::SparkApplicationStatus;
 use firesteel_api::names::{
-    CONDITION_DRIVER_PRESENT, CONDITION_FIELDS_HONOURED, CONDITION_FINISHED, CONDITION_RUNNING, CONDITION_SUCCEEDED,
+    CONDITION_DRIVER_PRESENT, CONDITION_FIELDS_HONOURED, CONDITION_FINISHED, CONDITION_RUNNING,
+    CONDITION_SPEC_ACCEPTED, CONDITION_SUCCEEDED,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -98,6 +99,28 @@ pub(crate) fn fields(status: &mut SparkApplicationStatus, lost: &[(String, Strin
         Holds { kind: CONDITION_FIELDS_HONOURED, status: "False", reason: "NoEffect", message: &message }
     };
     set(&mut status.conditions, &holds, generation, now);
+}
+
+/// Says what is wrong with an edit while the run before it goes on. True if that is news.
+pub(crate) fn refuse_edit(status: &mut SparkApplicationStatus, problem: &str, generation: i64, now: Timestamp) -> bool {
+    let said = |list: &[Condition]| list.iter().find(|c| c.type_ == CONDITION_SPEC_ACCEPTED).map(|c| c.message.clone());
+    let before = said(&status.conditions);
+    let message = format!("{problem}; the run goes on with the specification before the edit");
+    let holds = Holds { kind: CONDITION_SPEC_ACCEPTED, status: "False", reason: "CannotWork", message: &message };
+    set(&mut status.conditions, &holds, generation, now);
+    said(&status.conditions) != before
+}
+
+/// Whether the status says that an edit was refused.
+pub(crate) fn refuses_edit(status: &SparkApplicationStatus) -> bool {
+    status.conditions.iter().any(|c| c.type_ == CONDITION_SPEC_ACCEPTED)
+}
+
+/// No edit is refused any more. True if one was.
+pub(crate) fn forget_refused_edit(status: &mut SparkApplicationStatus) -> bool {
+    let before = status.conditions.len();
+    status.conditions.retain(|c| c.type_ != CONDITION_SPEC_ACCEPTED);
+    status.conditions.len() != before
 }
 
 /// Sets the conditions that follow from the phase. `waiting` is why the driver does not run yet.

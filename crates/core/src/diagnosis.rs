@@ -199,6 +199,7 @@ mod tests {
             uid: "u".into(),
             submission_id: None,
             spec_hash: None,
+            generation: None,
             app_id: None,
             owner: Owner::Application,
             phase: PodPhase::Failed,

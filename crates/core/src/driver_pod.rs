@@ -13,6 +13,8 @@ pub struct DriverPod {
     pub submission_id: Option<String>,
     /// The specification it was made from, by its annotation.
     pub spec_hash: Option<String>,
+    /// The generation of the application it was made from, by its annotation.
+    pub generation: Option<i64>,
     /// `spark.app.id`, by its label.
     pub app_id: Option<String>,
     pub owner: Owner,
@@ -78,6 +80,7 @@ impl DriverPod {
     pub fn read(pod: &Pod, app_name: &str, app_uid: &str) -> Self {
         let meta = &pod.metadata;
         let label = |name: &str| meta.labels.as_ref().and_then(|l| l.get(name)).cloned();
+        let annotation = |name: &str| meta.annotations.as_ref().and_then(|a| a.get(name)).cloned();
         let status = pod.status.clone().unwrap_or_default();
         let main = main_container(pod);
         let container = status.container_statuses.iter().flatten().find(|c| c.name == main);
@@ -85,7 +88,8 @@ impl DriverPod {
             name: meta.name.clone().unwrap_or_default(),
             uid: meta.uid.clone().unwrap_or_default(),
             submission_id: label(names::LABEL_SUBMISSION_ID),
-            spec_hash: meta.annotations.as_ref().and_then(|a| a.get(names::ANNOTATION_SPEC)).cloned(),
+            spec_hash: annotation(names::ANNOTATION_SPEC),
+            generation: annotation(names::ANNOTATION_GENERATION).and_then(|number| number.parse().ok()),
             app_id: label(names::LABEL_APP_SELECTOR),
             owner: owner(pod, app_name, app_uid),
             phase: phase(status.phase.as_deref()),

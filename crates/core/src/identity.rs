@@ -14,6 +14,17 @@ pub fn submission_id(uid: &str, attempt: i64) -> String {
     Uuid::new_v5(&SUBMISSIONS, format!("{uid}/{attempt}").as_bytes()).to_string()
 }
 
+/// Attempts that [`attempt_of`] looks at: a fraction of a second.
+const SEARCHED_ATTEMPTS: usize = 100_000;
+
+/// The attempt that a submission id of this application was made for. It is at least `at_least`.
+pub fn attempt_of(uid: &str, id: &str, at_least: i64) -> Option<i64> {
+    // Ids of the existing operator are random ones.
+    let id = Uuid::parse_str(id).ok().filter(|id| id.get_version_num() == 5)?;
+    let mut numbers = (at_least.max(1)..).take(SEARCHED_ATTEMPTS);
+    numbers.find(|number| Uuid::new_v5(&SUBMISSIONS, format!("{uid}/{number}").as_bytes()) == id)
+}
+
 /// The unique parts of names of one attempt's objects. `created_ms` is when the application was created.
 pub fn ids(uid: &str, attempt: i64, created_ms: u64) -> Ids {
     let bytes: [u8; 64] = Sha512::digest(format!("firesteel/{uid}/{attempt}").as_bytes()).into();
@@ -53,6 +64,15 @@ mod tests {
         assert_ne!(submission_id("u", 1), submission_id("v", 1));
         assert_eq!(ids("u", 1, 5), ids("u", 1, 5));
         assert_ne!(ids("u", 1, 5).app_id, ids("u", 2, 5).app_id);
+    }
+
+    #[test]
+    fn the_attempt_can_be_read_back_from_the_id() {
+        assert_eq!(attempt_of("u", &submission_id("u", 1), 0), Some(1));
+        assert_eq!(attempt_of("u", &submission_id("u", 4711), 12), Some(4711));
+        assert_eq!(attempt_of("v", &submission_id("u", 1), 0), None, "of another application");
+        assert_eq!(attempt_of("u", &Uuid::from_u128(7).to_string(), 0), None, "of another operator");
+        assert_eq!(attempt_of("u", "", 0), None);
     }
 
     #[test]

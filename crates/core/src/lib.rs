@@ -24,6 +24,7 @@ pub mod lost;
 pub mod monitoring;
 pub mod overlay;
 pub mod phase;
+pub mod recall;
 pub mod restart;
 pub mod run;
 pub mod template;

@@ -4,7 +4,7 @@
 //! and the status is written after them, so whoever does this may die in between: every effect can be done again, and a
 //! submission that was made already is found by its id, which derives from (uid, attempt).
 //!
-//! What always holds: a terminal state is left only when the specification changes; every other decision brings a
+//! What always holds: a terminal state is left only when the specification changes; an edit that cannot work ends no run; every other decision brings a
 //! submission, a question, or a time to wake up; only pods of this application are deleted, by uid.
 
 mod draft;
@@ -18,7 +18,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::conf::Subject;
 use crate::driver_node::DriverNode;
-use crate::driver_pod::DriverPod;
+use crate::driver_pod::{DriverPod, Owner};
 use crate::executors::{ExecutorSeen, Gone};
 use crate::phase::Phase;
 use crate::{conditions, diagnosis};
@@ -45,7 +45,9 @@ pub struct App<'a> {
 pub struct Observation {
     pub now: Timestamp,
     pub driver: Seen,
-    /// The API server itself was asked for the driver, not a cache, which may lag behind.
+    /// Other driver pods of this application, whatever their names.
+    pub other_drivers: Vec<DriverPod>,
+    /// The API server itself was asked for driver pods, not a cache, which may lag behind.
     pub confirmed: bool,
     /// Executors of the current submission.
     pub executors: Vec<ExecutorSeen>,
@@ -80,6 +82,7 @@ impl Observation {
         Observation {
             now,
             driver,
+            other_drivers: Vec::new(),
             confirmed: false,
             executors: Vec::new(),
             departed: Vec::new(),
@@ -91,9 +94,41 @@ impl Observation {
             around: None,
         }
     }
+
+    /// Every driver pod that is this application's own.
+    fn own_drivers(&self) -> impl Iterator<Item = &DriverPod> {
+        let driver = match &self.driver {
+            Seen::Present(pod) => Some(pod).filter(|pod| pod.owner != Owner::Other),
+            Seen::Absent { .. } => None,
+        };
+        driver.into_iter().chain(&self.other_drivers)
+    }
 }
 
-/// The driver pod, by its name.
+/// Finds the driver pod that counts among pods with an application's labels, and the other ones that are its own. The one of the
+/// current submission counts, whatever its name; without it, the one that has the name the next driver gets.
+pub fn choose_driver(pods: Vec<DriverPod>, current: Option<&str>, name: &str) -> (Option<DriverPod>, Vec<DriverPod>) {
+    let is_current = |pod: &DriverPod| {
+        pod.owner == Owner::Application && current.is_some() && pod.submission_id.as_deref() == current
+    };
+    let named = |pod: &DriverPod| pod.name == name;
+    let chosen = pods
+        .iter()
+        .position(|pod| is_current(pod) && named(pod))
+        .or_else(|| pods.iter().position(is_current))
+        .or_else(|| pods.iter().position(named));
+    let (mut driver, mut others) = (None, Vec::new());
+    for (i, pod) in pods.into_iter().enumerate() {
+        if Some(i) == chosen {
+            driver = Some(pod);
+        } else if pod.owner == Owner::Application {
+            others.push(pod);
+        }
+    }
+    (driver, others)
+}
+
+/// The driver pod that counts; see [`choose_driver`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
     Absent {
@@ -196,8 +231,8 @@ pub struct Decision {
     pub events: Vec<Event>,
     /// When to look again, whatever happens.
     pub wake: Option<Timestamp>,
-    /// Ask the API server for the driver pod and decide again.
-    pub confirm_absence: bool,
+    /// Ask the API server itself for driver pods and decide again.
+    pub confirm_drivers: bool,
 }
 
 /// How a submission went.
@@ -254,6 +289,11 @@ pub fn step(app: &App<'_>, seen: &Observation, limits: &Limits) -> Decision {
         {
             draft.enter(Phase::Suspending, "");
         }
+        Phase::Completed { .. } | Phase::Failed { .. } if edited && app.problem.is_some() => {
+            let problem = app.problem.unwrap_or_default();
+            draft.event(true, "SparkApplicationSpecUpdateFailed", format!("the edit cannot work: {problem}"));
+            draft.refuse_for_good(problem);
+        }
         Phase::Submitted { .. }
         | Phase::Running
         | Phase::Unknown
@@ -289,7 +329,7 @@ pub fn step(app: &App<'_>, seen: &Observation, limits: &Limits) -> Decision {
         }
         Phase::Suspended if suspend => {
             // A driver that a cache did not show yet when the state was entered.
-            if let Seen::Present(pod) = &seen.driver {
+            for pod in seen.own_drivers() {
                 draft.delete(pod);
             }
             draft.unexpose_rest(seen);

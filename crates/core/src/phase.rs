@@ -108,6 +108,11 @@ impl Phase {
         matches!(self, Phase::Completed { .. } | Phase::Failed { .. })
     }
 
+    /// Whether a run has begun and has not come to an end for good.
+    pub fn has_run(self) -> bool {
+        self.has_driver() || matches!(self, Phase::Succeeding | Phase::Failing { .. } | Phase::SubmissionFailed { .. })
+    }
+
     /// Whether a driver is expected to exist.
     pub fn has_driver(self) -> bool {
         matches!(self, Phase::Submitted { .. } | Phase::Running | Phase::Unknown)

@@ -61,6 +61,8 @@ pub struct Refusal(pub String);
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt {
     pub number: i64,
+    /// The generation of the application.
+    pub generation: i64,
     /// When the application was created.
     pub created: Timestamp,
     pub now: Timestamp,
@@ -131,6 +133,8 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
     let mut pod = planned.pod;
     overlay::apply(&mut pod, &driver_template.container, &Role::driver(app.spec, monitoring.as_ref()));
     mark.put(&mut pod.metadata);
+    let generation = (names::ANNOTATION_GENERATION.to_owned(), attempt.generation.to_string());
+    pod.metadata.annotations.get_or_insert_default().extend([generation]);
     // What a template says about them is overruled like what sparkConf says.
     pod.metadata.labels.get_or_insert_default().extend(operator_labels(app.name, &submission_id));
     let mut objects = planned.objects;

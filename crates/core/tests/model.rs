@@ -15,8 +15,21 @@ use firesteel_core::lifecycle::{
     App, Created, Decision, Effect, Limits, Observation, Seen, Submission, step, submitted,
 };
 use firesteel_core::phase::Phase;
+use firesteel_core::recall::recall;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
+
+/// Fields of a status that the existing operator's definitions do not have.
+const PRUNED: [&str; 8] = [
+    "attempt",
+    "conditions",
+    "executorCounts",
+    "observedGeneration",
+    "runFailures",
+    "specHash",
+    "stateTimes",
+    "submissionFailures",
+];
 
 const UID: &str = "7d0a4f52-0000-4000-8000-000000000001";
 
@@ -29,6 +42,7 @@ enum Op {
     PodIsDeletedByHand,
     PodVanishes { seen: bool },
     Edit(u8),
+    Break(bool),
     Suspend(bool),
     Ttl(Option<i64>),
     Refuse(bool),
@@ -47,6 +61,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         1 => Just(Op::PodIsDeletedByHand),
         1 => any::<bool>().prop_map(|seen| Op::PodVanishes { seen }),
         1 => (0u8..4).prop_map(Op::Edit),
+        1 => any::<bool>().prop_map(Op::Break),
         2 => any::<bool>().prop_map(Op::Suspend),
         1 => proptest::option::of(0i64..20).prop_map(Op::Ttl),
         1 => any::<bool>().prop_map(Op::Refuse),
@@ -76,6 +91,8 @@ struct World {
     /// What the operator's cache shows.
     cached: Option<DriverPod>,
     tombstone: Option<DriverPod>,
+    /// The specification cannot work.
+    broken: bool,
     refuse: bool,
     hinder: bool,
     /// Since when, and how often.
@@ -87,15 +104,23 @@ struct World {
     gone: bool,
     /// Attempts for which a pod was made.
     attempts: BTreeSet<String>,
+    /// Attempts that a status told of as submitted.
+    recorded: BTreeSet<String>,
     /// Attempts whose pod vanished before any status told of it.
     unrecorded: BTreeSet<String>,
+    /// The API server keeps of a status what the existing operator's definitions have.
+    prunes: bool,
+    /// What was kept of the last status, and all of it, as long as the operator lives.
+    whole: Option<(SparkApplicationStatus, SparkApplicationStatus)>,
+    /// The status as the operator reads it.
+    read: SparkApplicationStatus,
     runs_since_edit: i32,
     refusals_in_a_row: i32,
     resumes_since_edit: i32,
 }
 
 impl World {
-    fn new(policy: &serde_json::Value) -> Self {
+    fn new(policy: &serde_json::Value, prunes: bool) -> Self {
         let spec = serde_json::from_value(serde_json::json!({
             "type": "Scala", "sparkVersion": "4.1.4", "image": "i", "mainClass": "M",
             "mainApplicationFile": "local:///a.jar", "restartPolicy": policy, "driver": {}, "executor": {},
@@ -107,6 +132,7 @@ impl World {
             pod: None,
             cached: None,
             tombstone: None,
+            broken: false,
             refuse: false,
             hinder: false,
             hindered: None,
@@ -116,7 +142,11 @@ impl World {
             pods_made: 0,
             gone: false,
             attempts: BTreeSet::new(),
+            recorded: BTreeSet::new(),
             unrecorded: BTreeSet::new(),
+            prunes,
+            whole: None,
+            read: SparkApplicationStatus::default(),
             runs_since_edit: 0,
             refusals_in_a_row: 0,
             resumes_since_edit: 0,
@@ -141,14 +171,14 @@ impl World {
             spec_hash: &spec_hash,
             generation: self.generation,
             deleting: false,
-            status: &self.status,
-            problem: None,
+            status: &self.read,
+            problem: self.broken.then_some("spec: no"),
         })
     }
 
     /// Only the arguments change here.
     fn hash(&self) -> String {
-        self.spec.arguments.join(",")
+        self.spec.arguments.join(",") + if self.broken { "broken" } else { "" }
     }
 
     fn phase(&self) -> Phase {
@@ -161,11 +191,16 @@ impl World {
             return Ok(());
         }
         let before = self.phase();
-        let known_generation = self.status.observed_generation;
+        let whole = self.whole.as_ref().filter(|(kept, _)| *kept == self.status);
+        self.read = match whole {
+            Some((_, whole)) => whole.clone(),
+            None => recall(&self.status, UID, &self.observe(false).driver),
+        };
+        let known_generation = self.read.observed_generation;
         let mut decision = self.with_app(|app| step(app, &self.observe(false), &Limits::default()));
-        if decision.confirm_absence {
+        if decision.confirm_drivers {
             decision = self.with_app(|app| step(app, &self.observe(true), &Limits::default()));
-            prop_assert!(!decision.confirm_absence, "asked twice");
+            prop_assert!(!decision.confirm_drivers, "asked twice");
         }
         let submits = decision.effects.iter().any(|e| matches!(e, Effect::Submit { .. }));
         let after = Phase::read(&decision.status, self.now);
@@ -183,14 +218,30 @@ impl World {
             prop_assert_eq!(before.word(), after.word(), "a terminal state was left");
             prop_assert!(!submits, "a terminal state submitted");
         }
+        let ends = |effect: &Effect| {
+            let running = self.pod.as_ref().filter(|pod| pod.submission_id == self.status.submission_id);
+            running.is_some_and(|pod| matches!(effect, Effect::DeleteDriver { uid, .. } if *uid == pod.uid))
+        };
+        if self.broken && before.has_driver() && self.spec.suspend != Some(true) {
+            prop_assert!(!decision.effects.iter().any(ends), "an edit that cannot work ended a run");
+        }
         let decision = self.act(decision)?;
         if std::mem::take(&mut self.crash) {
+            self.whole = None;
             return Ok(());
         }
-        let text = serde_json::to_string(&decision.status).unwrap();
         let resumed = before == Phase::Suspended && Phase::read(&decision.status, self.now) == Phase::Resuming;
         self.resumes_since_edit += i32::from(resumed);
-        self.status = serde_json::from_str(&text).unwrap();
+        let mut kept = serde_json::to_value(&decision.status).unwrap();
+        let whole = serde_json::from_value(kept.clone()).unwrap();
+        if self.prunes {
+            kept.as_object_mut().unwrap().retain(|field, _| !PRUNED.contains(&field.as_str()));
+        }
+        self.status = serde_json::from_value(kept).unwrap();
+        self.whole = Some((self.status.clone(), whole));
+        if self.phase().has_driver() {
+            self.recorded.extend(self.status.submission_id.clone());
+        }
         Ok(())
     }
 
@@ -252,6 +303,7 @@ impl World {
                     uid: format!("pod-{}", self.pods_made),
                     submission_id: Some(id),
                     spec_hash: Some(hash),
+                    generation: Some(self.generation),
                     app_id: Some(format!("spark-{attempt}")),
                     owner: Owner::Application,
                     phase: PodPhase::Pending,
@@ -317,6 +369,15 @@ impl World {
                     self.resumes_since_edit = 0;
                 }
             }
+            Op::Break(broken) => {
+                if self.broken != *broken {
+                    self.broken = *broken;
+                    self.generation += 1;
+                    self.runs_since_edit = 0;
+                    self.refusals_in_a_row = 0;
+                    self.resumes_since_edit = 0;
+                }
+            }
             Op::Suspend(suspend) => {
                 if self.spec.suspend != Some(*suspend) {
                     self.spec.suspend = Some(*suspend);
@@ -331,7 +392,10 @@ impl World {
             Op::Hinder(hinder) => self.hinder = *hinder,
             Op::CrashNext => self.crash = true,
             Op::LagNext => self.lag = 8,
-            Op::OperatorForgets => self.tombstone = None,
+            Op::OperatorForgets => {
+                self.tombstone = None;
+                self.whole = None;
+            }
         }
         match self.lag.checked_sub(1) {
             Some(left) => self.lag = left,
@@ -341,9 +405,8 @@ impl World {
 
     fn remove(&mut self, seen: bool) {
         let Some(pod) = self.pod.take() else { return };
-        if pod.submission_id != self.status.submission_id {
-            self.unrecorded.extend(pod.submission_id.clone());
-        }
+        let unrecorded = pod.submission_id.clone().filter(|id| !self.recorded.contains(id));
+        self.unrecorded.extend(unrecorded);
         self.tombstone = Some(pod).filter(|_| seen);
     }
 
@@ -368,11 +431,11 @@ impl World {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 256, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 512, max_shrink_iters: 20_000, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_sequence_keeps_the_promises(policy in policy(), ops in ops()) {
-        let mut world = World::new(&policy);
+    fn any_sequence_keeps_the_promises(policy in policy(), prunes in any::<bool>(), ops in ops()) {
+        let mut world = World::new(&policy, prunes);
         world.reconcile()?;
         for op in &ops {
             world.apply(op);
@@ -382,15 +445,15 @@ proptest! {
     }
 
     #[test]
-    fn whatever_happened_an_application_that_is_left_alone_comes_to_rest(policy in policy(), ops in ops()) {
+    fn whatever_happened_an_application_that_is_left_alone_comes_to_rest(policy in policy(), prunes in any::<bool>(), ops in ops()) {
         prop_assume!(policy["type"] != "Always");
-        let mut world = World::new(&policy);
+        let mut world = World::new(&policy, prunes);
         world.reconcile()?;
         for op in &ops {
             world.apply(op);
             world.reconcile()?;
         }
-        for op in [Op::Suspend(false), Op::Refuse(false), Op::Hinder(false)] {
+        for op in [Op::Suspend(false), Op::Refuse(false), Op::Hinder(false), Op::Break(false)] {
             world.apply(&op);
         }
         for _ in 0..60 {

@@ -32,7 +32,7 @@ fn run_with(patch: &Value, settings: &RunSettings) -> Result<Run, Refusal> {
         BTreeMap::from([("team".to_owned(), "a".to_owned()), ("kueue.x-k8s.io/queue-name".to_owned(), "q".to_owned())]);
     let app = Subject { name: "pi", namespace: "jobs", uid: "uid-1", labels: &labels, spec: &spec };
     let created = Timestamp::from_second(1_700_000_000).unwrap();
-    plan(&app, Attempt { number: 1, created, now: created, nonce: 7 }, settings)
+    plan(&app, Attempt { number: 1, generation: 1, created, now: created, nonce: 7 }, settings)
 }
 
 fn run(patch: &Value) -> Run {

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use firesteel_api::SparkApplication;
+use firesteel_api::{SparkApplication, SparkApplicationStatus};
 use firesteel_core::driver_pod::{self, PodPhase};
 use firesteel_core::lifecycle::{Effect, Sent};
 use k8s_openapi::api::core::v1::Pod;
@@ -15,6 +15,7 @@ use kube::{Client, ResourceExt};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
+use crate::definitions::Definitions;
 use crate::exposures::Exposures;
 use crate::metrics::{Census, Metrics, Tally};
 use crate::options::Options;
@@ -44,6 +45,10 @@ pub struct Context {
     pub ending: CancellationToken,
     /// Versions of applications that this operator itself has replaced: a cache that still shows one lags behind.
     replaced: Mutex<HashMap<AppKey, String>>,
+    /// What the definitions of the cluster keep of a status.
+    pub definitions: Arc<Definitions>,
+    /// Statuses that the API server keeps only in part.
+    whole: Mutex<HashMap<AppKey, Whole>>,
     failures: Mutex<HashMap<AppKey, u32>>,
     /// What was asked of the cluster since the last submission, so that it is not asked over and over.
     sent: Mutex<HashMap<AppKey, Vec<Sent>>>,
@@ -51,6 +56,14 @@ pub struct Context {
     pub exposures: Arc<Exposures>,
     /// Held by applications at whose submission the cluster fails: they may take long, and others go on beside them.
     pub slow: Arc<Semaphore>,
+}
+
+/// A status, and what the API server kept of it.
+#[derive(Debug)]
+struct Whole {
+    uid: String,
+    kept: SparkApplicationStatus,
+    status: SparkApplicationStatus,
 }
 
 impl Context {
@@ -80,6 +93,8 @@ impl Context {
             turns,
             ending,
             replaced: Mutex::default(),
+            definitions: Arc::default(),
+            whole: Mutex::default(),
             failures: Mutex::default(),
             sent: Mutex::default(),
         }
@@ -101,6 +116,33 @@ impl Context {
             }
             None => false,
         }
+    }
+
+    /// Remembers a status of which the API server keeps only `kept`, or forgets it if it keeps all.
+    pub(crate) fn remember(
+        &self,
+        key: AppKey,
+        uid: &str,
+        kept: &SparkApplicationStatus,
+        status: &SparkApplicationStatus,
+    ) {
+        let mut whole = lock(&self.whole);
+        if kept == status {
+            whole.remove(&key);
+        } else {
+            whole.insert(key, Whole { uid: uid.to_owned(), kept: kept.clone(), status: status.clone() });
+        }
+    }
+
+    /// The whole of a status that the API server keeps in part, if this operator wrote it.
+    pub(crate) fn whole(
+        &self,
+        key: &AppKey,
+        uid: &str,
+        kept: &SparkApplicationStatus,
+    ) -> Option<SparkApplicationStatus> {
+        let whole = lock(&self.whole);
+        whole.get(key).filter(|known| known.uid == uid && known.kept == *kept).map(|known| known.status.clone())
     }
 
     pub(crate) fn succeeded(&self, key: &AppKey) {
@@ -157,6 +199,7 @@ impl Context {
     pub(crate) fn forget(&self, namespace: &str, name: &str) {
         let key = (namespace.to_owned(), name.to_owned());
         lock(&self.replaced).remove(&key);
+        lock(&self.whole).remove(&key);
         lock(&self.failures).remove(&key);
         lock(&self.sent).remove(&key);
         self.exposures.forget(&key);
@@ -166,6 +209,7 @@ impl Context {
     /// Forgets every application but these.
     pub(crate) fn keep_only(&self, apps: &HashSet<AppKey>) {
         lock(&self.replaced).retain(|key, _| apps.contains(key));
+        lock(&self.whole).retain(|key, _| apps.contains(key));
         lock(&self.failures).retain(|key, _| apps.contains(key));
         lock(&self.sent).retain(|key, _| apps.contains(key));
         self.exposures.keep_only(apps);

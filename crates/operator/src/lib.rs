@@ -3,6 +3,7 @@
 //! - [`operator`] starts everything and ends it;
 //! - [`reconcile`] is the one loop: it gathers what [`observe`] sees, asks for a decision, and has [`writes`] carry it out;
 //! - [`executors`] allocates executors for drivers that have no right on pods;
+//! - [`definitions`] knows what the cluster keeps of a status;
 //! - [`exposures`] makes what stands around drivers, [`scope`] says in which namespaces to work, [`pods`] keeps what is
 //!   needed of pods, [`leader`] makes sure only one operator acts, [`serve`] answers probes and [`metrics`], [`turns`] says
 //!   who comes first, [`pace`] keeps the API server from being asked too much.
@@ -10,6 +11,7 @@
 //! No decision is made here, and nothing but `writes` changes the cluster (the leader's lease and events aside).
 
 pub mod context;
+pub mod definitions;
 pub mod error;
 pub mod executors;
 pub mod exposures;

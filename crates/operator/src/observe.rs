@@ -1,11 +1,13 @@
 //! What the cluster looks like around one application.
 
-use firesteel_api::{ExecutorLedger, SparkApplication};
+use std::sync::Arc;
+
+use firesteel_api::{ExecutorLedger, SparkApplication, names};
 use firesteel_core::conf::Subject;
 use firesteel_core::diagnosis::LOG_BYTES;
 use firesteel_core::driver_node::DriverNode;
 use firesteel_core::driver_pod::{DriverPod, Outcome, PodPhase, Words, main_container};
-use firesteel_core::lifecycle::{Observation, QUIET, Seen};
+use firesteel_core::lifecycle::{self, Observation, QUIET, Seen};
 use firesteel_core::phase::Phase;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use k8s_openapi::jiff::Timestamp;
@@ -27,14 +29,14 @@ const EXECUTORS_FAILED: i32 = 11;
 /// its node may not end.
 pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_>, now: Timestamp) -> Observation {
     let pods = ctx.pods.of(subject.namespace, subject.name);
-    let name = subject.driver_pod_name();
     let current = app.status.as_ref().and_then(|s| s.submission_id.as_deref());
-    let pod = pods.drivers.get(&name);
-    let mut driver = match pod {
-        Some(pod) => Seen::Present(reasoned(ctx, subject, DriverPod::read(pod, subject.name, subject.uid), now).await),
-        None => {
-            Seen::Absent { last: pods.tombstone.as_ref().map(|pod| DriverPod::read(pod, subject.name, subject.uid)) }
-        }
+    let read = |pod: &Arc<Pod>| DriverPod::read(pod, subject.name, subject.uid);
+    let drivers = pods.drivers.values().map(read).collect();
+    let (driver, other_drivers) = lifecycle::choose_driver(drivers, current, &subject.driver_pod_name());
+    let pod = driver.as_ref().and_then(|driver| pods.drivers.get(&driver.name));
+    let mut driver = match driver {
+        Some(driver) => Seen::Present(reasoned(ctx, subject, driver, now).await),
+        None => Seen::Absent { last: pods.tombstone.as_ref().map(read) },
     };
     let undeleted = pods.executors.values().filter(|e| !e.deleting).map(|e| e.submission_id.clone()).collect();
     let (ours, others): (Vec<_>, Vec<_>) =
@@ -58,7 +60,21 @@ pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_
     let key = (subject.namespace.to_owned(), subject.name.to_owned());
     let (sent, around) = (ctx.sent(&key), ctx.exposures.of(&key));
     let strays = others.len();
-    Observation { now, driver, confirmed: false, executors, departed, strays, log, node, undeleted, sent, around }
+    let confirmed = false;
+    Observation {
+        now,
+        driver,
+        other_drivers,
+        confirmed,
+        executors,
+        departed,
+        strays,
+        log,
+        node,
+        undeleted,
+        sent,
+        around,
+    }
 }
 
 /// The node of a driver that may be on a dead one. Without the right to read it, that is what is known of it.
@@ -72,20 +88,33 @@ async fn node(ctx: &Context, driver: &DriverPod) -> Option<DriverNode> {
     })
 }
 
-/// Asks the API server itself for the driver pod.
-pub async fn confirm(ctx: &Context, subject: &Subject<'_>, seen: &Observation) -> Result<Observation, Error> {
-    let name = subject.driver_pod_name();
+/// Asks the API server itself for driver pods: by their labels, and by name, since labels can be removed.
+pub async fn confirm(
+    ctx: &Context,
+    app: &SparkApplication,
+    subject: &Subject<'_>,
+    seen: &Observation,
+) -> Result<Observation, Error> {
+    let wanted = subject.driver_pod_name();
+    let status = app.status.as_ref();
     let api: Api<Pod> = Api::namespaced(ctx.client.clone(), subject.namespace);
-    let pod = api.get_opt(&name).await.during(|| format!("look for pod {name}"))?;
+    let labels = format!("{}={},{}=driver", names::LABEL_APP_NAME, subject.name, names::LABEL_ROLE);
+    let listed = api.list(&ListParams::default().labels(&labels)).await.during(|| "look for driver pods".to_owned())?;
+    let mut pods = listed.items;
+    for name in [Some(&wanted), status.and_then(|s| s.driver_info.pod_name.as_ref())].into_iter().flatten() {
+        if !pods.iter().any(|pod| pod.metadata.name.as_ref() == Some(name)) {
+            pods.extend(api.get_opt(name).await.during(|| format!("look for pod {name}"))?);
+        }
+    }
+    let drivers = pods.iter().map(|pod| DriverPod::read(pod, subject.name, subject.uid)).collect();
+    let current = status.and_then(|s| s.submission_id.as_deref());
+    let (driver, other_drivers) = lifecycle::choose_driver(drivers, current, &wanted);
     let last = match &seen.driver {
         Seen::Absent { last } => last.clone(),
         Seen::Present(_) => None,
     };
-    let driver = match pod {
-        Some(pod) => Seen::Present(DriverPod::read(&pod, subject.name, subject.uid)),
-        None => Seen::Absent { last },
-    };
-    Ok(Observation { driver, confirmed: true, ..seen.clone() })
+    let driver = driver.map_or(Seen::Absent { last }, Seen::Present);
+    Ok(Observation { driver, other_drivers, confirmed: true, ..seen.clone() })
 }
 
 /// Why a driver stays pending, when its own status does not tell: a volume that cannot be mounted shows only in events.

@@ -20,6 +20,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
+use crate::definitions::Definitions;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::reconcile::{again, reconcile};
@@ -91,6 +92,8 @@ async fn work(
     let shared =
         Arc::new(executors::Shared::new(options.executors.clone(), scope.clone(), metrics.clone(), news.clone()));
     let mut parts = JoinSet::new();
+    let definitions = Arc::new(Definitions::default());
+    parts.spawn(definitions.clone().follow(client.clone(), until.clone()));
     let mut synced = Vec::new();
     let (following, namespaces, ending) = (scope.clone(), client.clone(), until.clone());
     parts.spawn(async move {
@@ -103,7 +106,8 @@ async fn work(
         let (reader, writer) = reflector::store();
         let (turns, telling, ending) = (turns.clone(), news.clone(), until.clone());
         let (covered, counting) = (scope.clone(), metrics.clone());
-        let ctx = Context::new(client.clone(), options.clone(), covered, reader, counting, turns, telling, ending);
+        let mut ctx = Context::new(client.clone(), options.clone(), covered, reader, counting, turns, telling, ending);
+        ctx.definitions = definitions.clone();
         let ctx = Arc::new(ctx);
         let cache: Weak<Context> = Arc::downgrade(&ctx);
         metrics.follow(cache);
@@ -162,6 +166,18 @@ async fn look_after(ctx: Arc<Context>, writer: Writer<App>, namespace: Option<St
         },
         |namespace| tracing::info!(namespace, "leaving this namespace alone: its labels no longer match"),
     );
+    let follow_definitions = {
+        let (mut changes, apps, send) = (ctx.definitions.changes(), ctx.apps.clone(), send.clone());
+        async move {
+            // The sender lives as long as the context.
+            while changes.changed().await.is_ok() {
+                // What was dropped from statuses may be kept now.
+                for app in apps.state() {
+                    let _ = send.send(ObjectRef::from_obj(app.as_ref()));
+                }
+            }
+        }
+    };
     let follow_pods = async move {
         let config = watcher::Config::default().labels(&format!("{}=true", names::LABEL_LAUNCHED_BY));
         let mut events = watch(pods, config).default_backoff().boxed();
@@ -211,6 +227,7 @@ async fn look_after(ctx: Arc<Context>, writer: Writer<App>, namespace: Option<St
         () = follow_pods => {}
         () = follow_scope => {}
         () = follow_exposures => {}
+        () = follow_definitions => {}
         // The controller ends by itself when it is told to; this is for one that has not started yet.
         () = async { ctx.ending.cancelled().await; tokio::time::sleep(std::time::Duration::from_secs(30)).await } => {}
     }

@@ -8,7 +8,8 @@ use firesteel_core::conf::Subject;
 use firesteel_core::identity;
 use firesteel_core::lifecycle::{self, App, Around, Decision, Effect, Submission};
 use firesteel_core::phase::Phase;
-use firesteel_core::run::{self, Attempt};
+use firesteel_core::recall;
+use firesteel_core::run::{self, Attempt, Refusal, Run};
 use k8s_openapi::jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
@@ -18,6 +19,7 @@ use tracing::Instrument;
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::malformed::Unreadable;
 use crate::tell::Reporter;
 use crate::turns::Kind;
 use crate::{malformed, observe, writes};
@@ -103,10 +105,12 @@ async fn look(app: Arc<DeserializeGuard<SparkApplication>>, ctx: Arc<Context>) -
     async {
         let pass = async {
             match &app.0 {
-                Ok(app) => pass(app, &ctx).await,
-                Err(invalid) => {
-                    malformed::report(&ctx, &invalid.metadata, &invalid.error).await.map(|()| Action::await_change())
-                }
+                Ok(app) => pass(app, &ctx, None).await,
+                Err(invalid) => match malformed::read(&ctx, &invalid.metadata, &invalid.error).await? {
+                    Some((app, problem)) => pass(&app, &ctx, Some(problem)).await,
+                    // It is gone or can be read by now: the news of it comes.
+                    None => Ok(Action::requeue(REPLACED)),
+                },
             }
         };
         let limit = tokio::time::timeout(LONGEST_PASS, pass).await;
@@ -141,7 +145,8 @@ fn key(app: &DeserializeGuard<SparkApplication>) -> (String, String) {
     (app.namespace().unwrap_or_default(), app.name_any())
 }
 
-async fn pass(app: &SparkApplication, ctx: &Context) -> Result<Action, Error> {
+/// Looks at one application. If its specification cannot be read, `unreadable` says why, and the application holds what can.
+async fn pass(app: &SparkApplication, ctx: &Context, unreadable: Option<Unreadable>) -> Result<Action, Error> {
     let (namespace, name) = (app.namespace().unwrap_or_default(), app.name_any());
     let version = app.resource_version().unwrap_or_default();
     if ctx.is_replaced(&(namespace.clone(), name.clone()), &version) {
@@ -149,41 +154,56 @@ async fn pass(app: &SparkApplication, ctx: &Context) -> Result<Action, Error> {
     }
     let now = Timestamp::now();
     let spec = defaults::defaulted(&app.spec);
-    let spec_hash = identity::fingerprint(&app.spec);
     let uid = app.uid().unwrap_or_default();
     let subject = Subject { name: &name, namespace: &namespace, uid: &uid, labels: app.labels(), spec: &spec };
-    let problems = validate::problems(&name, &namespace, &app.spec);
-    let problem =
-        (!problems.is_empty()).then(|| problems.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "));
+    let (spec_hash, mut problem) = match unreadable {
+        Some(Unreadable { problem, spec_hash }) => (spec_hash, Some(problem)),
+        None => {
+            let problems = validate::problems(&name, &namespace, &app.spec);
+            let sentences: Vec<String> = problems.iter().map(ToString::to_string).collect();
+            (identity::fingerprint(&app.spec), (!sentences.is_empty()).then(|| sentences.join("; ")))
+        }
+    };
+    let key = (namespace.clone(), name.clone());
     let unset = SparkApplicationStatus::default();
-    let old = app.status.as_ref().unwrap_or(&unset);
+    let stored = app.status.as_ref().unwrap_or(&unset);
+    let mut seen = observe::observe(ctx, app, &subject, now).await;
+    let old = ctx.whole(&key, &uid, stored).unwrap_or_else(|| recall::recall(stored, &uid, &seen.driver));
+    let is_other = old.spec_hash.as_ref().is_some_and(|hash| *hash != spec_hash);
+    if problem.is_none() && is_other && Phase::read(&old, now).has_run() {
+        // What cannot be planned shall not end a run.
+        problem = plan(app, ctx, &subject, old.attempt.unwrap_or_default() + 1).err().map(|refusal| refusal.0);
+    }
     let wanted = App {
         subject,
         spec_hash: &spec_hash,
         generation: app.metadata.generation.unwrap_or_default(),
         deleting: app.metadata.deletion_timestamp.is_some(),
-        status: old,
+        status: &old,
         problem: problem.as_deref(),
     };
 
     let limits = &ctx.options.limits;
-    let mut seen = observe::observe(ctx, app, &subject, now).await;
     let mut decision = lifecycle::step(&wanted, &seen, limits);
-    if decision.confirm_absence {
-        seen = observe::confirm(ctx, &subject, &seen).await?;
+    if decision.confirm_drivers {
+        seen = observe::confirm(ctx, app, &subject, &seen).await?;
         decision = lifecycle::step(&wanted, &seen, limits);
     }
     let decision = act(app, ctx, &wanted, decision).await?;
 
     let new = &decision.status;
-    if writes::write_status(&ctx.client, &namespace, &name, Some(&version), old, new).await? {
-        ctx.replaced((namespace.clone(), name.clone()), version);
+    if write(app, ctx, new).await? {
         let (before, after) = (&old.application_state.state, &new.application_state.state);
         if before != after {
             tracing::info!(from = before, to = after, attempt = new.attempt, "{}", first_line(new));
-            ctx.metrics.moved(app, old, new, now);
+            ctx.metrics.moved(app, &old, new, now);
         }
-        ctx.metrics.executors(app, old, new);
+        ctx.metrics.executors(app, &old, new);
+        let submitted = matches!(Phase::read(new, now), Phase::Submitted { .. }) && before != after;
+        if submitted && let Some(complaint) = ctx.definitions.complaint() {
+            let reason = "SparkApplicationDefinitionOutdated";
+            ctx.news.tell(Reporter::Applications, &app.object_ref(&()), true, reason, &complaint);
+        }
     }
     ctx.pods.settle(&namespace, &name, &seen.departed);
     for event in &decision.events {
@@ -196,6 +216,34 @@ async fn pass(app: &SparkApplication, ctx: &Context) -> Result<Action, Error> {
         }
         None => Action::await_change(),
     })
+}
+
+/// Writes a status, as far as the cluster keeps it. `false` if there was nothing to write.
+async fn write(app: &SparkApplication, ctx: &Context, new: &SparkApplicationStatus) -> Result<bool, Error> {
+    let (namespace, name) = (app.namespace().unwrap_or_default(), app.name_any());
+    let (uid, version) = (app.uid().unwrap_or_default(), app.resource_version().unwrap_or_default());
+    let key = (namespace.clone(), name.clone());
+    let Some(mut patch) = writes::status_patch(app.status.as_ref(), new)? else { return Ok(false) };
+    let stored = app.status.clone().unwrap_or_default();
+    if !ctx.definitions.keep(&patch) {
+        ctx.remember(key, &uid, &stored, new);
+        return Ok(false);
+    }
+    // Definitions of the existing operator require it, and the stored status may be without.
+    patch.entry("driverInfo").or_insert(serde_json::to_value(&new.driver_info)?);
+    let Some(written) = writes::patch_status(&ctx.client, &namespace, &name, Some(&version), &patch).await? else {
+        return Ok(false);
+    };
+    ctx.definitions.learn(&patch, &written.status);
+    // A write that changed nothing of what is kept leaves the version, and no news of it comes.
+    if written.version != version {
+        ctx.replaced(key.clone(), version);
+    }
+    let kept: SparkApplicationStatus = serde_json::from_value(written.status.into())?;
+    // As it reads once it was written: with whole seconds.
+    let new: SparkApplicationStatus = serde_json::from_value(serde_json::to_value(new)?)?;
+    ctx.remember(key, &uid, &kept, &new);
+    Ok(true)
 }
 
 fn first_line(status: &SparkApplicationStatus) -> &str {
@@ -261,11 +309,16 @@ fn expose(ctx: &Context, wanted: &App<'_>) {
     ctx.exposures.make(subject, submission_id, exposure, true);
 }
 
+fn plan(app: &SparkApplication, ctx: &Context, subject: &Subject<'_>, number: i64) -> Result<Run, Refusal> {
+    let created = app.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |t| t.0);
+    let generation = app.metadata.generation.unwrap_or_default();
+    let (now, nonce) = (Timestamp::now(), uuid::Uuid::new_v4().as_u128());
+    run::plan(subject, Attempt { number, generation, created, now, nonce }, &ctx.options.runs)
+}
+
 async fn submit(app: &SparkApplication, ctx: &Context, wanted: &App<'_>, number: i64) -> Result<Submission, Error> {
     let subject = &wanted.subject;
-    let created = app.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |t| t.0);
-    let attempt = Attempt { number, created, now: Timestamp::now(), nonce: uuid::Uuid::new_v4().as_u128() };
-    let run = match run::plan(subject, attempt, &ctx.options.runs) {
+    let run = match plan(app, ctx, subject, number) {
         Ok(run) => run,
         Err(refusal) => return Ok(Submission::Impossible(refusal.0)),
     };

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use firesteel_api::{ExecutorGrant, SparkApplication, names};
+use firesteel_api::{ExecutorGrant, SparkApplication, SparkApplicationStatus, names};
 use firesteel_core::driver_pod::{DriverPod, Owner};
 use firesteel_core::lifecycle::{Created, Exposed, ExposureOutcome, Submission};
 use firesteel_core::run::Run;
@@ -447,34 +447,48 @@ pub async fn delete_application(client: &Client, app: &SparkApplication) -> Resu
     }
 }
 
-/// Writes a status over the one it was decided on. `false` if there was nothing to write.
-pub async fn write_status<S: Serialize>(
+/// What turns a stored status into a new one, as a merge patch; `None` if they are equal.
+pub fn status_patch(
+    stored: Option<&SparkApplicationStatus>,
+    new: &SparkApplicationStatus,
+) -> Result<Option<Map<String, Value>>, Error> {
+    let new = serde_json::to_value(new)?;
+    let old = stored.map_or(Ok(Value::Object(Map::new())), serde_json::to_value)?;
+    let Some(Value::Object(patch)) = merge_patch(&old, &new) else { return Ok(None) };
+    Ok(Some(patch))
+}
+
+/// An application whose status was written.
+#[derive(Debug, Clone)]
+pub struct Written {
+    pub version: String,
+    /// What the API server kept of its status.
+    pub status: Map<String, Value>,
+}
+
+/// Patches the status of an application, if it still has this version. `None` if the application is gone.
+pub async fn patch_status(
     client: &Client,
     namespace: &str,
     name: &str,
     version: Option<&str>,
-    old: &S,
-    new: &S,
-) -> Result<bool, Error> {
-    let (old, new) = (serde_json::to_value(old)?, serde_json::to_value(new)?);
-    let Some(difference) = merge_patch(&old, &new) else { return Ok(false) };
-    let mut patch = json!({"status": difference});
-    if let Some(version) = version {
-        patch["metadata"] = json!({"resourceVersion": version});
-    }
-    patch_status(client, namespace, name, &patch).await?;
-    Ok(true)
-}
-
-/// Patches the status of an application, whatever it looks like.
-pub async fn patch_status(client: &Client, namespace: &str, name: &str, patch: &Value) -> Result<(), Error> {
+    patch: &Map<String, Value>,
+) -> Result<Option<Written>, Error> {
     let resource = ApiResource::erase::<SparkApplication>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    match api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await {
-        Ok(_) => Ok(()),
+    let mut body = json!({"status": patch});
+    if let Some(version) = version {
+        body["metadata"] = json!({"resourceVersion": version});
+    }
+    match api.patch_status(name, &PatchParams::default(), &Patch::Merge(body)).await {
+        Ok(mut stored) => {
+            let status = stored.data.get_mut("status").map(Value::take);
+            let status = status.and_then(|status| if let Value::Object(status) = status { Some(status) } else { None });
+            let version = stored.metadata.resource_version.unwrap_or_default();
+            Ok(Some(Written { version, status: status.unwrap_or_default() }))
+        }
         Err(error) if class(&error) == Class::Conflict => Err(Error::Changed),
-        // The application is gone: so is its status.
-        Err(error) if class(&error) == Class::Missing => Ok(()),
+        Err(error) if class(&error) == Class::Missing => Ok(None),
         Err(error) => Err(error).during(|| "write the status".to_owned()),
     }
 }

@@ -55,6 +55,38 @@ impl TestEnv {
         }
     }
 
+    /// A control plane of its own for this process, for tests that change what all others share. `None` if this machine
+    /// cannot have one, or shall not.
+    pub fn own() -> Option<&'static TestEnv> {
+        static OWN: OnceLock<Result<TestEnv, String>> = OnceLock::new();
+        let begin = || match env::var_os(SKIP) {
+            Some(reason) => Err(reason.to_string_lossy().into_owned()),
+            None => start().map(TestEnv::started),
+        };
+        match OWN.get_or_init(begin) {
+            Ok(env) => Some(env),
+            Err(reason) => {
+                eprintln!("SKIPPED, no Kubernetes: {reason}");
+                None
+            }
+        }
+    }
+
+    /// The custom resource definitions of the existing operator: a directory, or `None` if they cannot be fetched.
+    pub fn kubeflow_crds() -> Option<PathBuf> {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testenv/kubeflow-crds");
+        let output = Command::new(&script).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+        let output = output.unwrap_or_else(|error| panic!("{}: {error}", script.display()));
+        match output.status.code() {
+            Some(0) => Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())),
+            Some(UNAVAILABLE) => {
+                eprintln!("SKIPPED, no definitions of the existing operator: see above");
+                None
+            }
+            _ => panic!("{} failed; its words stand above", script.display()),
+        }
+    }
+
     fn find() -> Result<TestEnv, String> {
         if let Some(kubeconfig) = given(KUBECONFIG) {
             return Ok(TestEnv::outside(kubeconfig));

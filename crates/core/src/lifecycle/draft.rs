@@ -78,8 +78,8 @@ impl<'a> Draft<'a> {
 
     /// A decision that was made, to be added to.
     pub(super) fn resume(app: &'a App<'a>, decision: Decision, now: Timestamp) -> Self {
-        let Decision { status, effects, events, wake, confirm_absence } = decision;
-        Draft { app, now, status, effects, events, wake, confirm: confirm_absence, unreachable: None }
+        let Decision { status, effects, events, wake, confirm_drivers } = decision;
+        Draft { app, now, status, effects, events, wake, confirm: confirm_drivers, unreachable: None }
     }
 
     /// Takes in what the node of the driver says of it.
@@ -100,7 +100,7 @@ impl<'a> Draft<'a> {
             effects: self.effects,
             events: self.events,
             wake: self.wake,
-            confirm_absence: self.confirm,
+            confirm_drivers: self.confirm,
         }
     }
 
@@ -116,13 +116,26 @@ impl<'a> Draft<'a> {
         self.wake_at(self.now.checked_add(wait).unwrap_or(Timestamp::MAX));
     }
 
-    /// Whether the specification changed in a way that matters to a run, and remembers that it was seen.
+    /// Whether the specification changed in a way that matters to a run, and remembers that it was seen. An edit that cannot
+    /// work does not end a run: it waits until it is mended, or until the run ends by itself.
     pub(super) fn note_generation(&mut self, phase: Phase) -> bool {
         let hash = self.app.spec_hash.to_owned();
-        let seen_before = self.status.observed_generation;
-        self.status.observed_generation = Some(self.app.generation);
-        let Some(old) = self.status.spec_hash.replace(hash.clone()) else { return false };
-        if old == hash || seen_before == Some(self.app.generation) || phase == Phase::New {
+        let generation = self.app.generation;
+        let seen_before = self.status.observed_generation.replace(generation);
+        let is_other = self.status.spec_hash.as_ref() != Some(&hash);
+        // One that was refused while a run went on stays refused when the run has ended: how it ended is what counts.
+        let is_refused = seen_before == Some(generation) && conditions::refuses_edit(&self.status);
+        if let Some(problem) = self.app.problem.filter(|_| is_other && (phase.has_run() || is_refused)) {
+            if conditions::refuse_edit(&mut self.status, problem, generation, self.now) {
+                let note =
+                    format!("the edit has no effect: {problem}; the run goes on with the specification before it");
+                self.event(true, "SparkApplicationSpecUpdateFailed", note);
+            }
+            return false;
+        }
+        let was_refused = conditions::forget_refused_edit(&mut self.status);
+        let Some(old) = self.status.spec_hash.replace(hash) else { return false };
+        if old == self.app.spec_hash || (seen_before == Some(generation) && !was_refused) || phase == Phase::New {
             // The same generation with another hash: another version of the operator wrote it. Not an edit.
             return false;
         }
@@ -215,8 +228,10 @@ impl<'a> Draft<'a> {
 
     /// The cluster would not take an attempt.
     pub(super) fn refuse(&mut self, attempt: i64, why: &str) {
+        // Every submission of this run so far was refused.
+        let before = self.status.submission_failures.unwrap_or(self.status.submission_attempts);
         self.count_submission(attempt);
-        self.status.submission_failures = Some(self.status.submission_failures.unwrap_or(0).saturating_add(1));
+        self.status.submission_failures = Some(before.saturating_add(1));
         self.status.conditions.retain(|c| c.type_ != CONDITION_DRIVER_PRESENT);
         self.enter(Phase::SubmissionFailed { since: self.now }, &diagnosis::submission_failure(why));
     }
@@ -242,29 +257,53 @@ impl<'a> Draft<'a> {
 
     /// Begins the next attempt once nothing of an earlier one is in its way.
     pub(super) fn start(&mut self, seen: &Observation) {
-        if let Some(problem) = self.app.problem {
-            let problem = problem.to_owned();
-            self.refuse_for_good(&problem);
+        // The last status was decided on an earlier specification: a driver that was made since may not be seen yet, and may
+        // have another name.
+        let edited = match self.app.status.observed_generation {
+            Some(known) => known != self.app.generation,
+            None => self.app.generation > 1,
+        };
+        if edited && !seen.confirmed {
+            self.confirm = true;
+            self.wake_in(SOON);
             return;
+        }
+        if let Some(problem) = self.app.problem {
+            // Made before the edit, and told of by no status.
+            for pod in seen.own_drivers().filter(|pod| pod.outcome().is_none()) {
+                self.delete(pod);
+            }
+            return self.refuse_for_good(problem);
         }
         let attempt = self.attempt() + 1;
         let expected = identity::submission_id(self.app.subject.uid, attempt);
-        if let Seen::Present(pod) = &seen.driver
-            && pod.owner != Owner::Other
-        {
+        let mut in_the_way = false;
+        for pod in seen.own_drivers() {
+            let is_of_attempt = pod.submission_id.as_deref() == Some(expected.as_str());
             let is_ours = pod.owner == Owner::Application
-                && pod.submission_id.as_deref() == Some(expected.as_str())
+                && is_of_attempt
                 && pod.spec_hash.as_deref() == Some(self.app.spec_hash)
                 && !pod.deleting;
-            if !is_ours {
-                if pod.submission_id.as_deref() == Some(expected.as_str()) {
-                    // Made for this attempt, but from another specification or going away: the attempt is spent.
-                    self.status.attempt = Some(attempt);
-                }
-                self.delete(pod);
-                self.wake_in(SOON);
-                return;
+            if is_ours {
+                continue;
             }
+            if is_of_attempt {
+                // Made for this attempt, but from another specification or going away.
+                self.spend(attempt);
+            }
+            self.delete(pod);
+            in_the_way = true;
+        }
+        if let Seen::Absent { last: Some(last) } = &seen.driver
+            && last.submission_id.as_deref() == Some(expected.as_str())
+        {
+            // Made for this attempt and gone before any status told of it: how it ended must not count for the next driver.
+            self.spend(attempt);
+            in_the_way = true;
+        }
+        if in_the_way {
+            self.wake_in(SOON);
+            return;
         }
         let submit = Effect::Submit { attempt };
         if let Some(hindered) = sent(seen, &submit) {
@@ -279,6 +318,12 @@ impl<'a> Draft<'a> {
         }
         self.effects.push(submit);
         self.wake_in(SOON);
+    }
+
+    /// No other driver is made for this attempt.
+    fn spend(&mut self, attempt: i64) {
+        self.status.attempt = Some(attempt);
+        self.status.submission_id = Some(identity::submission_id(self.app.subject.uid, attempt));
     }
 
     pub(super) fn delete(&mut self, pod: &DriverPod) {
@@ -332,17 +377,21 @@ impl<'a> Draft<'a> {
 
     /// Removes the current run. True once it is gone.
     pub(super) fn clear_away(&mut self, seen: &Observation) -> bool {
-        let driver_is_gone = match &seen.driver {
-            Seen::Present(pod) if pod.owner == Owner::Other => true,
-            Seen::Present(pod) => {
-                self.delete(pod);
-                false
+        let mut driver_is_gone = true;
+        let next = self.attempt() + 1;
+        let next_id = identity::submission_id(self.app.subject.uid, next);
+        for pod in seen.own_drivers() {
+            if pod.submission_id.as_deref() == Some(next_id.as_str()) {
+                // Made before the status told of it.
+                self.spend(next);
             }
-            Seen::Absent { .. } => {
-                self.confirm = !seen.confirmed;
-                seen.confirmed
-            }
-        };
+            self.delete(pod);
+            driver_is_gone = false;
+        }
+        if driver_is_gone && !seen.confirmed {
+            self.confirm = true;
+            driver_is_gone = false;
+        }
         self.unexpose(Exposed::ALL, seen);
         self.delete_strays(None, seen);
         if driver_is_gone && seen.executors.is_empty() && seen.strays == 0 {
@@ -371,6 +420,7 @@ impl<'a> Draft<'a> {
     /// A driver should be there: follows it.
     pub(super) fn watch_driver(&mut self, phase: Phase, submitted: Timestamp, seen: &Observation, limits: &Limits) {
         self.fold_executors(Gone::Unknown, seen, limits);
+        self.end_earlier(seen);
         let current = self.status.submission_id.as_deref();
         let pod = match &seen.driver {
             Seen::Present(pod) if pod.submission_id.as_deref() == current => pod,
@@ -478,7 +528,8 @@ impl<'a> Draft<'a> {
         if self.now < until {
             self.wake_at(until);
         } else if seen.confirmed {
-            let name = self.app.subject.driver_pod_name();
+            let name = self.status.driver_info.pod_name.clone();
+            let name = name.unwrap_or_else(|| self.app.subject.driver_pod_name());
             let message = diagnosis::driver_missing(&name, last);
             self.event(true, "SparkDriverNotFound", format!("driver {name} was not found"));
             self.fail(self.now, &message);
@@ -540,6 +591,18 @@ impl<'a> Draft<'a> {
         }
     }
 
+    /// Drivers of earlier submissions must not go on beside the current one.
+    fn end_earlier(&mut self, seen: &Observation) {
+        let (uid, current) = (self.app.subject.uid, self.attempt());
+        for pod in &seen.other_drivers {
+            let attempt = pod.submission_id.as_deref().and_then(|id| identity::attempt_of(uid, id, 1));
+            // One without a number was made by another operator.
+            if attempt.is_none_or(|attempt| attempt < current) {
+                self.delete(pod);
+            }
+        }
+    }
+
     pub(super) fn after_failure(&mut self, since: Timestamp, seen: &Observation, limits: &Limits) {
         self.unexpose(Exposed::of(self.app), seen);
         self.end_driver(seen);
@@ -578,6 +641,7 @@ impl<'a> Draft<'a> {
     pub(super) fn rest(&mut self, since: Timestamp, gone: Gone, seen: &Observation, limits: &Limits) {
         self.wake = None;
         self.fold_executors(gone, seen, limits);
+        self.end_earlier(seen);
         self.end_driver(seen);
         let live = |e: &ExecutorSeen| matches!(e.phase, PodPhase::Pending | PodPhase::Running | PodPhase::Unknown);
         if gone == Gone::Failed && seen.executors.iter().any(live) {

@@ -9,12 +9,12 @@ use firesteel_api::SparkApplication;
 use firesteel_testenv::TestEnv;
 use http::{Method, Request, StatusCode};
 use k8s_openapi::api::core::v1::{ConfigMap, Service};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, PATIENCE, block_on, condition, container, install, message, now};
+use crate::fixture::{Fixture, PATIENCE, block_on, condition, container, install, message, now, state};
 use crate::witness::{self, Witness};
 
 #[test]
@@ -317,5 +317,118 @@ fn someone_elses_pod_is_left_alone() {
         let app = f.wait_state("pi", "FAILED").await;
         assert!(message(&app).contains("does not belong to this application"), "{}", message(&app));
         assert_eq!(f.pods.get("pi-driver").await.unwrap().uid(), theirs.uid());
+    });
+}
+
+#[test]
+fn a_driver_whose_name_is_edited_while_it_runs_is_gone_before_the_next_one_starts() {
+    block_on(async {
+        let Some(f) = Fixture::new("renamed").await else { return };
+        f.create("pi", &json!({"driver": {"podName": "first-driver"}})).await;
+        f.wait_state("pi", "SUBMITTED").await;
+        // It takes its time to go.
+        let hold = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/hold"]}}));
+        f.pods.patch("first-driver", &PatchParams::default(), &hold).await.unwrap();
+        let running =
+            json!({"status": {"phase": "Running", "containerStatuses": [container(&json!({"running": {}}))]}});
+        f.pods.patch_status("first-driver", &PatchParams::default(), &Patch::Merge(&running)).await.unwrap();
+        f.wait_state("pi", "RUNNING").await;
+
+        f.edit("pi", &json!({"driver": {"podName": "second-driver"}})).await;
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while f.pods.get("first-driver").await.unwrap().metadata.deletion_timestamp.is_none() {
+            assert!(tokio::time::Instant::now() < deadline, "the driver before the edit goes on");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert!(f.pods.get_opt("second-driver").await.unwrap().is_none(), "two drivers");
+        let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
+        f.pods.patch("first-driver", &PatchParams::default(), &release).await.unwrap();
+        let second = |app: &SparkApplication| {
+            app.status.as_ref().is_some_and(|s| s.driver_info.pod_name.as_deref() == Some("second-driver"))
+        };
+        let app = f.wait("pi", "submitted under its new name", second).await;
+        assert_eq!(app.status.unwrap().attempt, Some(2));
+        let drivers = f.pods.list(&ListParams::default().labels("spark-role=driver")).await.unwrap().items;
+        assert_eq!(drivers.iter().map(ResourceExt::name_any).collect::<Vec<_>>(), ["second-driver"]);
+    });
+}
+
+#[test]
+fn an_edit_that_does_not_parse_leaves_the_run_alone_until_it_is_mended() {
+    block_on(async {
+        let Some(mut f) = Fixture::new("unreadable").await else { return };
+        f.create("pi", &json!({})).await;
+        let first = f.driver("pi", 1).await;
+        f.run_driver("pi").await;
+        f.wait_state("pi", "RUNNING").await;
+        let bad = Patch::Merge(json!({"spec": {"driver": {"env": [{"name": "A", "value": 3}]}}}));
+        let resource = ApiResource::erase::<SparkApplication>(&());
+        let untyped: Api<DynamicObject> = Api::namespaced_with(f.client.clone(), f.namespace.name(), &resource);
+        let edited = untyped.patch("pi", &PatchParams::default(), &bad).await.unwrap();
+        let wait = async |what: &str, holds: fn(&Value) -> bool| {
+            let deadline = tokio::time::Instant::now() + PATIENCE;
+            loop {
+                let status = untyped.get("pi").await.unwrap().data["status"].clone();
+                if holds(&status) {
+                    return status;
+                }
+                assert!(tokio::time::Instant::now() < deadline, "never {what}: {status:#}");
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let refused = |status: &Value| {
+            let conditions = status["conditions"].as_array().cloned().unwrap_or_default();
+            conditions.iter().any(|c| {
+                c["type"] == "SpecAccepted"
+                    && c["status"] == "False"
+                    && c["message"].as_str().unwrap().starts_with("spec.driver.env[0].value: ")
+            })
+        };
+        let status = wait("refused", refused).await;
+        assert_eq!(status["applicationState"]["state"], "RUNNING", "{status:#}");
+        assert_eq!(status["observedGeneration"].as_i64(), edited.metadata.generation);
+        let note = f.event("SparkApplicationSpecUpdateFailed").await;
+        assert!(note.contains("spec.driver.env[0].value: "), "{note}");
+        // The run is followed on, also by the next operator.
+        f.stop_operator();
+        f.start_operator();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(f.pods.get("pi-driver").await.unwrap().uid(), first.uid());
+        assert_eq!(untyped.get("pi").await.unwrap().data["status"]["applicationState"]["state"], "RUNNING");
+
+        // Mended, it is an edit like any other.
+        let good = Patch::Merge(json!({"spec": {"driver": {"env": [{"name": "A", "value": "3"}]}}}));
+        untyped.patch("pi", &PatchParams::default(), &good).await.unwrap();
+        let second = f.driver("pi", 2).await;
+        assert_ne!(second.uid(), first.uid());
+        f.run_driver("pi").await;
+        f.wait_state("pi", "RUNNING").await;
+
+        // The end of a run is told whatever the specification says by then.
+        untyped.patch("pi", &PatchParams::default(), &bad).await.unwrap();
+        wait("refused", refused).await;
+        f.end_driver("pi", 0).await;
+        wait("completed", |status| status["applicationState"]["state"] == "COMPLETED").await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let status = untyped.get("pi").await.unwrap().data["status"].clone();
+        assert!(status["applicationState"]["state"] == "COMPLETED" && refused(&status), "{status:#}");
+    });
+}
+
+#[test]
+fn an_edit_that_cannot_be_planned_leaves_the_run_alone() {
+    block_on(async {
+        let Some(f) = Fixture::new("unplannable").await else { return };
+        f.create("pi", &json!({})).await;
+        let first = f.driver("pi", 1).await;
+        f.run_driver("pi").await;
+        f.wait_state("pi", "RUNNING").await;
+        f.edit("pi", &json!({"mainApplicationFile": "/opt/on-this-machine.jar"})).await;
+        let app = f.wait("pi", "refused", |app| condition(app, "SpecAccepted", "False").is_some()).await;
+        assert_eq!(state(&app), "RUNNING");
+        assert_eq!(f.pods.get("pi-driver").await.unwrap().uid(), first.uid());
+        f.edit("pi", &json!({"mainApplicationFile": "local:///opt/other.jar"})).await;
+        f.driver("pi", 2).await;
     });
 }

@@ -9,7 +9,8 @@ use firesteel_api::ExecutorGrant;
 use firesteel_operator::LeaderOptions;
 use firesteel_testenv::TestEnv;
 use http::{Request, StatusCode};
-use k8s_openapi::api::rbac::v1::RoleBinding;
+use k8s_openapi::api::rbac::v1::{ClusterRoleBinding, RoleBinding};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::client::Body;
@@ -66,6 +67,12 @@ pub(crate) async fn restricted(env: &'static TestEnv) -> (Fixture, Forbidden) {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "firesteel-operator"},
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]});
     bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
+    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+    let role = "firesteel-operator-definitions";
+    let binding = json!({"metadata": {"name": user},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}]});
+    bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
 
     let mut config = crate::crash::config(env).await;
     config.auth_info.impersonate = Some(user);
@@ -84,7 +91,10 @@ pub(crate) async fn restricted(env: &'static TestEnv) -> (Fixture, Forbidden) {
     // A binding takes a moment to be followed; what is forbidden until then does not count.
     let allowed: Api<firesteel_api::SparkApplication> = Api::namespaced(operator.clone(), namespace.name());
     let deadline = tokio::time::Instant::now() + PATIENCE;
-    while allowed.list(&ListParams::default()).await.is_err() {
+    let definitions: Api<CustomResourceDefinition> = Api::all(operator.clone());
+    while allowed.list(&ListParams::default()).await.is_err()
+        || definitions.get_metadata("executorgrants.firesteel.dev").await.is_err()
+    {
         assert!(tokio::time::Instant::now() < deadline, "the binding has no effect");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }

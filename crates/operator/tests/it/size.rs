@@ -49,8 +49,8 @@ fn an_application_with_two_thousand_executors_stays_below_200_kib() {
         let driver = DriverPod::read(&pod, &name, &app.uid().unwrap());
         let status = crowded(&app, driver, 2000);
         assert_eq!(status.executor_counts.as_ref().unwrap().running, 2000);
-        let old = app.status.as_ref().unwrap();
-        writes::write_status(&f.client, f.namespace.name(), &name, None, old, &status).await.unwrap();
+        let patch = writes::status_patch(app.status.as_ref(), &status).unwrap().unwrap();
+        writes::patch_status(&f.client, f.namespace.name(), &name, None, &patch).await.unwrap();
         // As it is stored and sent, who manages which field included.
         let path =
             format!("/apis/sparkoperator.k8s.io/v1beta2/namespaces/{}/sparkapplications/{name}", f.namespace.name());
