@@ -56,6 +56,9 @@ pub(crate) struct Args {
     /// Executors that do not run yet at most, all applications together
     #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().most_pending, value_parser = at_least_one)]
     max_pending_executors: usize,
+    /// Read the log of a driver that failed and say in status.errorMessage why; without it the status holds no line of a log
+    #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    enable_driver_log: Toggle,
     /// API server as drivers reach it
     #[arg(long, value_name = "URL", default_value = "https://kubernetes.default.svc")]
     driver_master: String,
@@ -202,6 +205,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
             most_pending: args.max_pending_executors,
             ..ExecutorOptions::default()
         },
+        driver_log: args.enable_driver_log.0,
     })
 }
 
@@ -279,6 +283,16 @@ mod tests {
         assert_eq!((options.limits.tracked_executors, options.limits.default_ttl), (1000, None));
         assert_eq!(options.limits.driver_grace, SignedDuration::from_secs(10));
         assert!(options.runs.ui.service && options.runs.ui.url_format.is_empty());
+    }
+
+    #[test]
+    fn logs_of_drivers_are_read_unless_that_is_switched_off() {
+        let reads = |line: &str| {
+            let args = Only::try_parse_from(line.split_whitespace()).unwrap().args;
+            options(&args).unwrap().driver_log
+        };
+        assert!(reads("operator") && reads("operator --enable-driver-log"));
+        assert!(!reads("operator --enable-driver-log=false"));
     }
 
     #[test]

@@ -218,27 +218,21 @@ impl Driver<'_> {
             interrupt: &interrupt,
             printer: self.printer,
         };
-        let verdict = match waiting.until_end(pod).await? {
+        let (verdict, pod) = match waiting.until_end(pod).await? {
             Outcome::LeftAlone => {
                 self.printer.talk(format_args!("Interrupted; application {title} goes on without us"));
                 self.next(format_args!("firesteel submit --kill {namespace}:{name} --master {master}"));
                 return Ok(ExitStatus::Interrupted);
             }
-            Outcome::Over(verdict) => verdict,
+            Outcome::Over(verdict, pod) => (verdict, pod),
         };
         let Some(failure) = verdict.failure else {
             self.printer.talk(format_args!("Application {identity} finished"));
             self.next(format_args!("kubectl logs -n {namespace} {name}"));
             return Ok(verdict.exit);
         };
-        let words = waiting.last_words(&name).await;
-        if !words.is_empty() {
-            self.printer.talk("The last lines of the driver's log:");
-            for line in words {
-                self.printer.talk(format_args!("  {line}"));
-            }
-        }
-        self.printer.talk(format_args!("Application {identity} failed: {failure}"));
+        let why = waiting.words(&failure, &pod, &Redaction::of(self.conf)).await;
+        self.printer.talk(format_args!("Application {identity} failed: {why}"));
         if verdict.exit == ExitStatus::NeverStarted {
             self.next(format_args!("kubectl describe pod -n {namespace} {name}"));
         } else {

@@ -1,37 +1,69 @@
 //! Failures in words. Each message begins with the words that tools look for, then says what they mean.
+//!
+//! A driver's death is read here and nowhere else: [`cause()`] finds it in the end of the driver's log ([`log`]), and
+//! [`driver_failure`] (a status) and [`driver_end`] (a person) put it into the same words.
+
+mod cause;
+mod exceptions;
+mod log;
+
+pub use cause::{Cause, Facts, Kind, MOST_BYTES, cause};
+pub use log::{Log, MOST_BYTES as LOG_BYTES};
 
 use crate::driver_pod::{DriverPod, Ended, Words};
 
-/// The most of a driver's log that a status holds.
-pub const LOG_BYTES: usize = 2048;
+/// The code of a driver that was ended because its executors do not work.
+pub const EXECUTORS_FAILED: i32 = 11;
 /// The most of an API server's answer that a status holds.
 const REFUSAL_BYTES: usize = 4096;
 
-/// Why a driver failed.
-pub fn driver_failure(pod: &DriverPod, log: Option<&str>) -> String {
-    let mut text = match (&pod.ended, &pod.failure) {
-        (Some(ended), failure) => {
-            let mut text = format!(
+/// Why a driver failed, for a status.
+pub fn driver_failure(pod: &DriverPod, cause: Option<&Cause>) -> String {
+    match &pod.ended {
+        Some(ended) => {
+            let begin = format!(
                 "driver container failed with ExitCode: {}, Reason: {}",
                 ended.exit_code,
                 or_unknown(&ended.reason)
             );
-            if let Some(meaning) = exit_meaning(ended) {
-                text += &format!(" ({meaning})");
-            }
-            if !ended.message.trim().is_empty() {
-                text += &format!(": {}", cut(ended.message.trim(), REFUSAL_BYTES));
-            }
-            if let Some(failure) = failure {
-                text += &format!("; the pod failed: {}", words(failure));
-            }
-            text
+            begin + &why(ended, pod.failure.as_ref(), cause)
         }
-        (None, Some(failure)) => format!("driver container status missing: the pod failed: {}", words(failure)),
-        (None, None) => "driver container status missing".to_owned(),
-    };
-    if let Some(tail) = log.map(str::trim).filter(|l| !l.is_empty()) {
-        text += &format!("\nlast lines of the driver's log:\n{}", log_tail(tail));
+        None => match &pod.failure {
+            Some(failure) => format!("driver container status missing: the pod failed: {}", words(failure)),
+            None => "driver container status missing".to_owned(),
+        },
+    }
+}
+
+/// Why a driver failed, for a person who waits for it.
+pub fn driver_end(ended: Option<&Ended>, failure: Option<&Words>, cause: Option<&Cause>) -> String {
+    match (ended, failure) {
+        (Some(ended), failure) if ended.exit_code != 0 => {
+            format!("the driver ended with exit code {}", ended.exit_code) + &why(ended, failure, cause)
+        }
+        (_, Some(failure)) => format!("the driver's pod failed: {}", words(failure)),
+        (Some(_), None) => "the driver ended with 0, but another container of its pod failed".to_owned(),
+        (None, None) => "the driver's pod failed without starting it".to_owned(),
+    }
+}
+
+/// What follows the exit code: what ended the pod, else the cause, else what the code means.
+fn why(ended: &Ended, failure: Option<&Words>, cause: Option<&Cause>) -> String {
+    let message = cut(ended.message.trim(), REFUSAL_BYTES);
+    // A driver that was ended from outside did not die of what stands in its log, nor one that was ended for its executors.
+    let cause = cause.filter(|_| failure.is_none() && (message.is_empty() || ended.exit_code != EXECUTORS_FAILED));
+    if let Some(cause) = cause.filter(|_| message.is_empty()) {
+        return format!(": {cause}");
+    }
+    let mut text = exit_meaning(ended).map_or_else(String::new, |meaning| format!(" ({meaning})"));
+    if !message.is_empty() {
+        text += &format!(": {message}");
+    }
+    if let Some(failure) = failure {
+        text += &format!("; the pod failed: {}", words(failure));
+    }
+    if let Some(cause) = cause {
+        text += &format!("\n{cause}");
     }
     text
 }
@@ -144,12 +176,19 @@ fn or_unknown(reason: &str) -> &str {
 fn exit_meaning(ended: &Ended) -> Option<String> {
     if ended.reason == "OOMKilled" {
         return Some(
-            "out of memory: the container reached its memory limit; raise memoryOverhead or memory".to_owned(),
+            "out of memory: the container reached its memory limit; raise spec.driver.memoryOverhead \
+             (spark.driver.memoryOverhead) or spec.driver.memory"
+                .to_owned(),
         );
+    }
+    if matches!(ended.reason.as_str(), "StartError" | "ContainerCannotRun") {
+        return Some("the container could not be started".to_owned());
     }
     let meaning = match ended.exit_code {
         1 => "the application ended with an error",
-        11 => "executors kept failing, or none could start; the log and the ExecutorLedger of this driver say why",
+        EXECUTORS_FAILED => {
+            "executors kept failing, or none could start; the log and the ExecutorLedger of this driver say why"
+        }
         50 | 51 => "uncaught exception in the JVM",
         52 => "out of memory inside the JVM; raise memory",
         53 => "no scratch directory could be made; check local volumes and their permissions",
@@ -175,21 +214,10 @@ fn cut(text: &str, most: usize) -> &str {
     &text[..end]
 }
 
-/// The end of a log, cut at a line.
-pub fn log_tail(log: &str) -> &str {
-    if log.len() <= LOG_BYTES {
-        return log;
-    }
-    let mut at = log.len() - LOG_BYTES;
-    while !log.is_char_boundary(at) {
-        at += 1;
-    }
-    let tail = &log[at..];
-    tail.split_once('\n').map_or(tail, |(_, rest)| rest)
-}
-
 #[cfg(test)]
 mod tests {
+    use firesteel_spark::redaction::Redaction;
+
     use super::*;
     use crate::driver_pod::{Owner, PodPhase};
 
@@ -271,9 +299,41 @@ mod tests {
 
     #[test]
     fn d18_the_log_in_a_status_is_bounded() {
-        let log = "ä line\n".repeat(10_000);
-        let text = driver_failure(&pod(exit(1, "Error"), None), Some(&log));
-        assert!(text.len() < LOG_BYTES + 300, "{}", text.len());
-        assert!(text.ends_with("ä line"));
+        let log = "ä line ".repeat(100) + "\n";
+        let log = Log::new(log.repeat(1000).as_bytes(), &Redaction::default());
+        let pod = pod(exit(4, "Error"), None);
+        let cause = cause(pod.ended.as_ref().unwrap(), &log, Facts { namespace: "n", service_account: "s" }).unwrap();
+        let text = driver_failure(&pod, Some(&cause));
+        assert!(text.len() < MOST_BYTES + 100, "{}", text.len());
+        assert!(text.contains("last lines of the driver's log:\n  ä line"), "{text}");
+    }
+
+    #[test]
+    fn a_status_and_a_person_are_given_the_same_cause() {
+        let trace = "Traceback (most recent call last):\n  File \"/w/boom.py\", line 3, in rate\n    return total / count\nZeroDivisionError: division by zero\n";
+        let log = Log::new(trace.as_bytes(), &Redaction::default());
+        let pod = pod(exit(1, "Error"), None);
+        let cause = cause(pod.ended.as_ref().unwrap(), &log, Facts { namespace: "n", service_account: "s" }).unwrap();
+        let why = "ZeroDivisionError: division by zero, at boom.py:3\n  File \"/w/boom.py\", line 3, in rate\n    return total / count";
+        let status = driver_failure(&pod, Some(&cause));
+        assert_eq!(status, format!("driver container failed with ExitCode: 1, Reason: Error: {why}"));
+        let told = driver_end(pod.ended.as_ref(), None, Some(&cause));
+        assert_eq!(told, format!("the driver ended with exit code 1: {why}"));
+    }
+
+    #[test]
+    fn what_ended_a_pod_from_outside_is_not_looked_for_in_its_log() {
+        let log = Log::new(b"Exception in thread \"main\" java.lang.RuntimeException: stop\n", &Redaction::default());
+        let facts = Facts { namespace: "n", service_account: "s" };
+        for (code, reason) in [(137, "OOMKilled"), (137, "Error"), (143, "Error")] {
+            assert_eq!(cause(&exit(code, reason).unwrap(), &log, facts), None);
+        }
+        let evicted = Words { reason: "Evicted".into(), message: "low on disk".into() };
+        let cause = cause(&exit(1, "Error").unwrap(), &log, facts);
+        let text = driver_end(exit(1, "Error").as_ref(), Some(&evicted), cause.as_ref());
+        assert!(
+            !text.contains("RuntimeException") && text.ends_with("the node evicted it (Evicted): low on disk"),
+            "{text}"
+        );
     }
 }

@@ -98,7 +98,7 @@ impl DriverPod {
             forced: meta.deletion_timestamp.is_some() && meta.deletion_grace_period_seconds == Some(0),
             node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).filter(|node| !node.is_empty()),
             unready: status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status != "True"),
-            ended: container.and_then(|c| c.state.as_ref()?.terminated.as_ref()).map(ended),
+            ended: container.and_then(|c| c.state.as_ref()?.terminated.as_ref()).map(Ended::from),
             failure: failure(&status),
             waiting: waiting(&status),
             created: meta.creation_timestamp.as_ref().map(|t| t.0),
@@ -171,18 +171,20 @@ fn owner(pod: &Pod, app_name: &str, app_uid: &str) -> Owner {
     owner
 }
 
-fn ended(state: &ContainerStateTerminated) -> Ended {
-    Ended {
-        exit_code: state.exit_code,
-        signal: state.signal,
-        reason: state.reason.clone().unwrap_or_default(),
-        message: state.message.clone().unwrap_or_default(),
-        at: state.finished_at.as_ref().map(|t| t.0),
+impl From<&ContainerStateTerminated> for Ended {
+    fn from(state: &ContainerStateTerminated) -> Self {
+        Ended {
+            exit_code: state.exit_code,
+            signal: state.signal,
+            reason: state.reason.clone().unwrap_or_default(),
+            message: state.message.clone().unwrap_or_default(),
+            at: state.finished_at.as_ref().map(|t| t.0),
+        }
     }
 }
 
 /// Why a pod failed as a whole: its own words, those of who disrupted it, or an init container that failed.
-fn failure(status: &PodStatus) -> Option<Words> {
+pub fn failure(status: &PodStatus) -> Option<Words> {
     if let Some(reason) = &status.reason {
         return Some(Words { reason: reason.clone(), message: status.message.clone().unwrap_or_default() });
     }

@@ -17,6 +17,7 @@ use firesteel_api::spark_application::DriverInfo;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::conf::Subject;
+use crate::diagnosis::Cause;
 use crate::driver_node::DriverNode;
 use crate::driver_pod::{DriverPod, Owner};
 use crate::executors::{ExecutorSeen, Gone};
@@ -55,8 +56,8 @@ pub struct Observation {
     pub departed: Vec<ExecutorSeen>,
     /// Pods of other submissions of this application.
     pub strays: usize,
-    /// The end of the driver's log, when it failed.
-    pub log: Option<String>,
+    /// Why the driver failed, as far as its log tells.
+    pub cause: Option<Cause>,
     /// The driver's node, if it was worth a look.
     pub node: Option<DriverNode>,
     /// Submissions that have executors whose deletion nobody asked for yet.
@@ -87,7 +88,7 @@ impl Observation {
             executors: Vec::new(),
             departed: Vec::new(),
             strays: 0,
-            log: None,
+            cause: None,
             node: None,
             undeleted: BTreeSet::new(),
             sent: Vec::new(),

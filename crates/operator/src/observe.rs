@@ -4,25 +4,25 @@ use std::sync::Arc;
 
 use firesteel_api::{ExecutorLedger, SparkApplication, names};
 use firesteel_core::conf::Subject;
-use firesteel_core::diagnosis::LOG_BYTES;
+use firesteel_core::diagnosis::{self, Cause, EXECUTORS_FAILED, Facts, Log};
 use firesteel_core::driver_node::DriverNode;
 use firesteel_core::driver_pod::{DriverPod, Outcome, PodPhase, Words, main_container};
 use firesteel_core::lifecycle::{self, Observation, QUIET, Seen};
 use firesteel_core::phase::Phase;
+use firesteel_spark::names::key;
+use firesteel_spark::redaction::Redaction;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
-use kube::api::{ListParams, LogParams};
+use kube::api::ListParams;
 
 use crate::context::Context;
+use crate::driver_log;
 use crate::error::{During, Error, words};
+use crate::pods::FALLBACK_TO_LOGS;
 
-const LOG_LINES: i64 = 40;
 /// Events asked for of one pod.
 const MOST_EVENTS: u32 = 50;
-
-/// The code of a driver that was ended because its executors do not work.
-const EXECUTORS_FAILED: i32 = 11;
 
 /// Looks at what is cached; asks the API server only for the log of a driver that failed, for the verdict on its executors
 /// if that is why, for the events of one that has been pending for a while without a word, and for the node of one that
@@ -41,10 +41,11 @@ pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_
     let undeleted = pods.executors.values().filter(|e| !e.deleting).map(|e| e.submission_id.clone()).collect();
     let (ours, others): (Vec<_>, Vec<_>) =
         pods.executors.into_values().partition(|e| Some(e.submission_id.as_str()) == current);
-    let log = match (pod, &mut driver) {
+    let cause = match (pod, &mut driver) {
         (Some(pod), Seen::Present(seen)) if just_failed(app, seen, now) => {
+            let cause = cause(ctx, subject, pod, seen).await;
             sentenced(ctx, subject, seen).await;
-            log(ctx, pod, seen).await
+            cause
         }
         _ => None,
     };
@@ -69,7 +70,7 @@ pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_
         executors,
         departed,
         strays,
-        log,
+        cause,
         node,
         undeleted,
         sent,
@@ -169,20 +170,30 @@ async fn sentenced(ctx: &Context, subject: &Subject<'_>, driver: &mut DriverPod)
     }
 }
 
-/// The end of the log of a failed driver. Without it the failure is told all the same.
-async fn log(ctx: &Context, pod: &Pod, seen: &DriverPod) -> Option<String> {
-    let api: Api<Pod> = Api::namespaced(ctx.client.clone(), pod.metadata.namespace.as_deref()?);
-    let params = LogParams {
-        container: Some(main_container(pod).to_owned()),
-        tail_lines: Some(LOG_LINES),
-        limit_bytes: i64::try_from(16 * LOG_BYTES).ok(),
-        ..LogParams::default()
-    };
-    match api.logs(&seen.name, &params).await {
-        Ok(log) => Some(log),
-        Err(error) => {
-            tracing::debug!(pod = seen.name, %error, "no log of the failed driver");
-            None
-        }
+/// Why a driver failed, by the end of its log. Without it the failure is told all the same. What the status of its pod holds
+/// of its log counts as log.
+async fn cause(ctx: &Context, subject: &Subject<'_>, pod: &Pod, driver: &mut DriverPod) -> Option<Cause> {
+    let ended = driver.ended.as_mut()?;
+    let redaction = Redaction::new(subject.spec.spark_conf.get(key::REDACTION_REGEX).map(String::as_str));
+    let container = main_container(pod);
+    let message = std::mem::take(&mut ended.message);
+    let last_words = pod
+        .spec
+        .iter()
+        .flat_map(|spec| &spec.containers)
+        .any(|c| c.name == container && c.termination_message_policy.as_deref() == Some(FALLBACK_TO_LOGS));
+    if !last_words {
+        ended.message = redaction.text(&message);
     }
+    if !ctx.options.driver_log {
+        return None;
+    }
+    let log = match driver_log::tail(&ctx.client, subject.namespace, &driver.name, container).await {
+        Ok(log) => log,
+        Err(error) => {
+            tracing::debug!(pod = driver.name, %error, "no log of the failed driver");
+            if last_words { message.into_bytes() } else { return None }
+        }
+    };
+    diagnosis::cause(ended, &Log::new(&log, &redaction), Facts::of(pod))
 }

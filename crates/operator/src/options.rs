@@ -27,6 +27,8 @@ pub struct Options {
     pub leader: Option<LeaderOptions>,
     /// How executors outside the driver are allocated.
     pub executors: ExecutorOptions,
+    /// Whether the log of a failed driver is read, so that the status can say why it failed.
+    pub driver_log: bool,
 }
 
 impl Default for Options {
@@ -42,6 +44,7 @@ impl Default for Options {
             metrics_prefix: String::new(),
             leader: None,
             executors: ExecutorOptions::default(),
+            driver_log: true,
         }
     }
 }

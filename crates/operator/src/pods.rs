@@ -10,9 +10,12 @@ use std::sync::{Arc, RwLock};
 use firesteel_api::names;
 use firesteel_core::driver_pod::{self, PodPhase};
 use firesteel_core::executors::ExecutorSeen;
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
+
+/// Containers of this policy have the end of their log as their message.
+pub(crate) const FALLBACK_TO_LOGS: &str = "FallbackToLogsOnError";
 
 /// Namespace and name of an application.
 pub type AppKey = (String, String);
@@ -20,7 +23,7 @@ pub type AppKey = (String, String);
 /// Pods of one application.
 #[derive(Debug, Clone, Default)]
 pub struct AppPods {
-    /// By name; of their specification only the node is kept.
+    /// By name; of their specification only the node, the account and where their last words come from.
     pub drivers: BTreeMap<String, Arc<Pod>>,
     pub executors: BTreeMap<String, Executor>,
     /// Executors whose pods went since the last pass, as they were last seen.
@@ -230,8 +233,22 @@ fn executor(pod: &Pod, name: &str) -> Executor {
 
 /// What decisions need of a driver pod.
 fn trim(mut pod: Pod) -> Pod {
-    let node_name = pod.spec.and_then(|spec| spec.node_name);
-    pod.spec = node_name.map(|node| PodSpec { node_name: Some(node), ..PodSpec::default() });
+    pod.spec = pod.spec.map(|spec| PodSpec {
+        node_name: spec.node_name,
+        service_account_name: spec.service_account_name,
+        // Those whose last words in the status are the end of their log.
+        containers: spec
+            .containers
+            .into_iter()
+            .filter(|container| container.termination_message_policy.as_deref() == Some(FALLBACK_TO_LOGS))
+            .map(|container| Container {
+                name: container.name,
+                termination_message_policy: container.termination_message_policy,
+                ..Container::default()
+            })
+            .collect(),
+        ..PodSpec::default()
+    });
     pod.metadata.managed_fields = None;
     pod
 }

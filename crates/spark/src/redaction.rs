@@ -232,6 +232,8 @@ static FORMS: LazyLock<regex::Regex> = LazyLock::new(|| {
         r"(?<scheme>\b(?:[bB][eE][aA][rR][eE][rR]|[bB][aA][sS][iI][cC]) )[A-Za-z0-9+/_.~=-]{16,}",
         r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
         r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?",
+        // A line of a key or certificate whose first line is not there.
+        r"^[A-Za-z0-9+/]{60,76}={0,2}$",
     ];
     regex::Regex::new(&forms.join("|")).expect("the patterns are right")
 });

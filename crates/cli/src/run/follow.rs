@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use firesteel_spark::redaction::Redaction;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -17,7 +18,7 @@ use crate::run::stages;
 use crate::run::story::{self, Story};
 use crate::run::view::View;
 use crate::submit::interrupt::Interrupt;
-use crate::submit::verdict::{self, Verdict};
+use crate::submit::verdict::{self, Failure, Verdict};
 
 /// How long a pod may be held up before the run is given up.
 const HELD_UP: Duration = Duration::from_secs(8);
@@ -38,6 +39,8 @@ pub(crate) struct Followed {
     pub(crate) name: String,
     /// The resource of the SparkApplication; none for a pod.
     pub(crate) application: Option<ApiResource>,
+    /// What of its log may stand in a sentence about it.
+    pub(crate) redaction: Redaction,
 }
 
 impl Followed {
@@ -96,7 +99,13 @@ enum News {
 /// How it ended.
 struct Ending {
     exit: ExitStatus,
-    failure: Option<String>,
+    failure: Option<Failure>,
+}
+
+impl Ending {
+    fn other(exit: ExitStatus, why: &str) -> Self {
+        Ending { exit, failure: Some(Failure::Other(why.to_owned())) }
+    }
 }
 
 #[derive(Default)]
@@ -104,7 +113,7 @@ struct Seen {
     story: Story,
     driver: Option<Pod>,
     driver_gone: bool,
-    logs: HashMap<String, JoinHandle<Result<u64, String>>>,
+    logs: HashMap<String, JoinHandle<Result<Vec<u8>, String>>>,
     stages: Option<(String, JoinHandle<()>)>,
     trouble: Option<(String, Instant, bool)>,
 }
@@ -127,12 +136,12 @@ impl Follower<'_> {
                 () = self.interrupt.comes() => {
                     self.view.state("interrupted, stopping the application");
                     followed.end(self.local).await;
-                    break Ending { exit: ExitStatus::Interrupted, failure: Some("interrupted".to_owned()) };
+                    break Ending::other(ExitStatus::Interrupted, "interrupted");
                 }
                 _ = ticks.tick() => self.held_up(&mut seen),
                 item = news.next() => match item {
                     Some(item) => self.hear(followed, item, &mut seen),
-                    None => break Ending { exit: ExitStatus::Failure, failure: Some("the watch ended".to_owned()) },
+                    None => break Ending::other(ExitStatus::Failure, "the watch ended"),
                 },
             };
             if let Some(ending) = ending {
@@ -141,16 +150,19 @@ impl Follower<'_> {
             self.view.state_if_live(&seen.story.headline());
         };
         drop(news);
-        self.finish_logs(&mut seen).await;
+        let logs = self.finish_logs(&mut seen).await;
         if ending.exit == ExitStatus::NeverStarted {
             followed.end(self.local).await;
         }
         self.view.finish();
-        if let Some(why) = &ending.failure {
-            self.view.line(&format!("Failed: {why}"));
-        }
         let outcome = if ending.failure.is_some() { "Times" } else { "Finished" };
         self.view.line(&seen.story.summary(self.began.elapsed(), outcome));
+        // The last words are those that help.
+        if let Some(failure) = &ending.failure {
+            let log = |pod: &Pod| logs.get(&pod.uid().unwrap_or_default());
+            let cause = seen.driver.as_ref().and_then(|pod| failure.cause(pod, log(pod)?, &followed.redaction));
+            self.view.line(&format!("Failed: {}", failure.words(cause.as_ref())));
+        }
         Ok(ending.exit)
     }
 
@@ -201,10 +213,7 @@ impl Follower<'_> {
                 self.tell(seen.story.application(&name, &message, self.began.elapsed()));
                 application_over(&name, &message, seen)
             }
-            News::ApplicationGone => {
-                let failure = Some("the application was deleted".to_owned());
-                Some(Ending { exit: ExitStatus::Failure, failure })
-            }
+            News::ApplicationGone => Some(Ending::other(ExitStatus::Failure, "the application was deleted")),
             News::Broken(why) => {
                 tracing::debug!("watch: {why}");
                 None
@@ -257,7 +266,7 @@ impl Follower<'_> {
         }
         seen.trouble = Some((trouble.key, since, told || tell));
         let limit = if trouble.patience { NO_ROOM } else { HELD_UP };
-        (lasted > limit).then_some(Ending { exit: ExitStatus::NeverStarted, failure: Some(trouble.sentence) })
+        (lasted > limit).then(|| Ending::other(ExitStatus::NeverStarted, &trouble.sentence))
     }
 
     fn tell(&self, line: Option<String>) {
@@ -266,10 +275,14 @@ impl Follower<'_> {
         }
     }
 
-    async fn finish_logs(&self, seen: &mut Seen) {
-        for (_, mut task) in seen.logs.drain() {
+    /// Waits until all of the logs is shown, and gives the end of each by the uid of its pod.
+    async fn finish_logs(&self, seen: &mut Seen) -> HashMap<String, Vec<u8>> {
+        let mut ends = HashMap::new();
+        for (uid, mut task) in seen.logs.drain() {
             match tokio::time::timeout(LAST_WORDS, &mut task).await {
-                Ok(Ok(Ok(_))) => {}
+                Ok(Ok(Ok(end))) => {
+                    ends.insert(uid, end);
+                }
                 Ok(Ok(Err(why))) => self.view.line(&format!("Warning: the driver's log cannot be had: {why}")),
                 Ok(Err(_)) | Err(_) => {
                     task.abort();
@@ -277,6 +290,7 @@ impl Follower<'_> {
                 }
             }
         }
+        ends
     }
 }
 
@@ -312,10 +326,10 @@ fn application_over(state: &str, message: &str, seen: &Seen) -> Option<Ending> {
         "FAILED" => Some(match of_driver {
             Some(verdict) if verdict.failure.is_some() => verdict.into(),
             _ => {
-                let failure = if message.is_empty() { "the application failed".to_owned() } else { message.to_owned() };
+                let failure = if message.is_empty() { "the application failed" } else { message };
                 let exit =
                     if driver.is_some_and(story::has_started) { ExitStatus::Failure } else { ExitStatus::NeverStarted };
-                Ending { exit, failure: Some(failure) }
+                Ending::other(exit, failure)
             }
         }),
         _ => None,

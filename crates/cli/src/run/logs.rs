@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use firesteel_core::diagnosis::LOG_BYTES;
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::LogParams;
@@ -26,6 +27,24 @@ pub(crate) struct Source {
     pub(crate) container: String,
 }
 
+/// What was shown so far.
+#[derive(Default)]
+struct Shown {
+    count: u64,
+    /// The end of it, as far as a diagnosis reads it.
+    end: Vec<u8>,
+}
+
+impl Shown {
+    fn add(&mut self, bytes: &[u8]) {
+        self.count += bytes.len() as u64;
+        self.end.extend_from_slice(bytes);
+        if self.end.len() > 2 * LOG_BYTES {
+            self.end.drain(..self.end.len() - LOG_BYTES - 1);
+        }
+    }
+}
+
 /// How one request for the log ended.
 enum End {
     /// The server ended it.
@@ -36,17 +55,17 @@ enum End {
 }
 
 impl Source {
-    /// Shows the log until the container has ended. Gives how many bytes were shown, or why it could not be had.
-    pub(crate) async fn follow(self, view: View) -> Result<u64, String> {
-        let mut shown = 0;
+    /// Shows the log until the container has ended. Gives the end of what was shown, or why it could not be read.
+    pub(crate) async fn follow(self, view: View) -> Result<Vec<u8>, String> {
+        let mut shown = Shown::default();
         let mut refused = 0;
         loop {
-            let before = shown;
+            let before = shown.count;
             match self.read(true, &mut shown, &view).await {
-                End::NoReader => return Ok(shown),
+                End::NoReader => return Ok(shown.end),
                 End::Whole => break,
                 End::Broken(why) => {
-                    refused = if shown > before { 0 } else { refused + 1 };
+                    refused = if shown.count > before { 0 } else { refused + 1 };
                     if refused > PATIENCE {
                         return Err(why);
                     }
@@ -55,10 +74,10 @@ impl Source {
             }
         }
         self.read(false, &mut shown, &view).await;
-        Ok(shown)
+        Ok(shown.end)
     }
 
-    async fn read(&self, follow: bool, shown: &mut u64, view: &View) -> End {
+    async fn read(&self, follow: bool, shown: &mut Shown, view: &View) -> End {
         let wish = LogParams { follow, container: Some(self.container.clone()), ..LogParams::default() };
         let request = Request::new(Pod::url_path(&(), Some(&self.namespace))).logs(&self.pod, &wish);
         let request = match request {
@@ -77,7 +96,7 @@ impl Source {
             let message = message.and_then(|m| m["message"].as_str().map(str::to_owned));
             return End::Broken(message.unwrap_or_else(|| status.to_string()));
         }
-        let mut skip = *shown;
+        let mut skip = shown.count;
         while let Some(frame) = body.frame().await {
             let Ok(frame) = frame else { return End::Broken("the connection broke".to_owned()) };
             let Some(data) = frame.data_ref() else { continue };
@@ -85,7 +104,7 @@ impl Source {
             skip -= known as u64;
             let fresh = &data[known..];
             if !fresh.is_empty() {
-                *shown += fresh.len() as u64;
+                shown.add(fresh);
                 if !view.log(fresh) {
                     return End::NoReader;
                 }

@@ -5,6 +5,8 @@ use std::time::Instant;
 
 use anyhow::Context;
 use firesteel_core::overlay::{DRIVER_CONTAINERS, EXECUTOR_CONTAINERS};
+use firesteel_spark::names::key;
+use firesteel_spark::redaction::Redaction;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::{GroupVersionKind, TypeMeta};
@@ -77,7 +79,8 @@ pub(crate) async fn submission(
     }
     let pod =
         Creation::new(&local.cluster, &plan, interrupt)?.with_grant(grant.as_ref()).run(crate::output::Printer).await?;
-    let followed = Followed { namespace: plan.namespace.clone(), name: pod.name_any(), application: None };
+    let redaction = Redaction::new(plan.properties.get(key::REDACTION_REGEX).map(String::as_str));
+    let followed = Followed { namespace: plan.namespace.clone(), name: pod.name_any(), application: None, redaction };
     Ok(Started { followed: vec![followed], images, began, shelf })
 }
 
@@ -171,7 +174,8 @@ async fn start(
         Work::None => return Ok(None),
     };
     let (namespace, name) = (document.namespace().to_owned(), document.name().to_owned());
-    Ok(Some(Followed { namespace, name, application }))
+    let redaction = Redaction::new(document.object["spec"]["sparkConf"][key::REDACTION_REGEX].as_str());
+    Ok(Some(Followed { namespace, name, application, redaction }))
 }
 
 fn stop_if(interrupt: &Interrupt) -> anyhow::Result<()> {

@@ -89,7 +89,8 @@ impl Story {
             return None;
         }
         state.clone_into(&mut self.state);
-        let detail = if message.is_empty() { String::new() } else { format!(": {message}") };
+        // The whole of it stands at the end.
+        let detail = message.lines().next().map_or_else(String::new, |first| format!(": {first}"));
         Some(format!("[{}] application: {state}{detail}", seconds(at)))
     }
 

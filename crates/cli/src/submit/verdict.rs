@@ -1,5 +1,8 @@
 //! What became of a driver, and what keeps it from starting: pure readings of its pod.
 
+use firesteel_core::diagnosis::{self, Cause, Facts, Log};
+use firesteel_core::driver_pod::{self, Ended, Words};
+use firesteel_spark::redaction::Redaction;
 use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodCondition};
 
 use crate::exit::ExitStatus;
@@ -9,8 +12,45 @@ use crate::submit::state::phase;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Verdict {
     pub(crate) exit: ExitStatus,
-    /// Why it failed, if it did: one sentence without a full stop.
-    pub(crate) failure: Option<String>,
+    /// Why it failed, if it did.
+    pub(crate) failure: Option<Failure>,
+}
+
+/// Why a driver failed, as far as its pod tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Failure {
+    Ended {
+        ended: Option<Ended>,
+        /// What happened to the pod as a whole.
+        pod: Option<Words>,
+    },
+    /// Anything else, in words.
+    Other(String),
+}
+
+impl Failure {
+    /// One sentence without a full stop, and what the end of the driver's log adds to it.
+    pub(crate) fn words(&self, cause: Option<&Cause>) -> String {
+        match self {
+            Failure::Ended { ended, pod } => diagnosis::driver_end(ended.as_ref(), pod.as_ref(), cause),
+            Failure::Other(words) => words.clone(),
+        }
+    }
+
+    /// Whether its container began, so that there is a log to read.
+    pub(crate) fn has_log(&self) -> bool {
+        matches!(self, Failure::Ended { ended: Some(_), .. })
+    }
+
+    /// The cause, by the end of the driver's log.
+    pub(crate) fn cause(&self, pod: &Pod, log: &[u8], redaction: &Redaction) -> Option<Cause> {
+        match self {
+            Failure::Ended { ended: Some(ended), .. } => {
+                diagnosis::cause(ended, &Log::new(log, redaction), Facts::of(pod))
+            }
+            Failure::Ended { ended: None, .. } | Failure::Other(_) => None,
+        }
+    }
 }
 
 /// Something that holds a driver back and may pass.
@@ -38,7 +78,10 @@ pub(crate) fn verdict(pod: &Pod, container: &str, gone: bool) -> Option<Verdict>
                 let started = driver.is_some_and(|status| status.started == Some(true)) || phase(pod) == "Running";
                 Verdict {
                     exit: if started { ExitStatus::Failure } else { ExitStatus::NeverStarted },
-                    failure: Some(format!("its pod was deleted while it was {}", phase(pod).to_lowercase())),
+                    failure: Some(Failure::Other(format!(
+                        "its pod was deleted while it was {}",
+                        phase(pod).to_lowercase()
+                    ))),
                 }
             }
         }),
@@ -47,70 +90,13 @@ pub(crate) fn verdict(pod: &Pod, container: &str, gone: bool) -> Option<Verdict>
 }
 
 fn failed(pod: &Pod, ended: Option<&ContainerStateTerminated>) -> Verdict {
-    let status = pod.status.as_ref();
-    let reason = status.and_then(|status| status.reason.as_deref()).unwrap_or_default();
-    let message = status.and_then(|status| status.message.as_deref()).map(one_line).unwrap_or_default();
-    let detail = if message.is_empty() { String::new() } else { format!(": {message}") };
-    let pod_failure = match reason {
-        "" => None,
-        "Evicted" => Some(format!("its pod was evicted{detail}")),
-        "Preempting" | "Preempted" => Some(format!("its pod had to make room for another{detail}")),
-        "NodeLost" | "NodeShutdown" | "Terminated" | "Shutdown" => Some(format!("its node went away{detail}")),
-        "DeadlineExceeded" => Some(format!("its pod ran longer than activeDeadlineSeconds allows{detail}")),
-        other => Some(format!("its pod failed with {other}{detail}")),
+    let exit = match ended {
+        None => ExitStatus::NeverStarted,
+        Some(ended) if ended.exit_code == 0 => ExitStatus::Failure,
+        Some(ended) => ExitStatus::Driver(u8::try_from(ended.exit_code).unwrap_or(1)),
     };
-    let Some(ended) = ended else {
-        let failure = pod_failure
-            .or_else(|| init_failure(pod))
-            .unwrap_or_else(|| format!("its pod failed without starting it{detail}"));
-        return Verdict { exit: ExitStatus::NeverStarted, failure: Some(failure) };
-    };
-    if ended.exit_code == 0 {
-        let failure = pod_failure
-            .unwrap_or_else(|| "the driver ended with 0, but another container of its pod failed".to_owned());
-        return Verdict { exit: ExitStatus::Failure, failure: Some(failure) };
-    }
-    let code = u8::try_from(ended.exit_code).unwrap_or(1);
-    let meaning = meaning(ended);
-    let failure = match pod_failure {
-        Some(pod_failure) => format!("{pod_failure} (exit code {code})"),
-        None if meaning.is_empty() => format!("the driver ended with exit code {code}"),
-        None => format!("the driver ended with exit code {code}: {meaning}"),
-    };
-    Verdict { exit: ExitStatus::Driver(code), failure: Some(failure) }
-}
-
-/// What an exit code says, as far as anything does.
-fn meaning(ended: &ContainerStateTerminated) -> String {
-    let reason = ended.reason.as_deref().unwrap_or_default();
-    let message = ended.message.as_deref().map(one_line).unwrap_or_default();
-    match (reason, ended.exit_code) {
-        ("OOMKilled", _) => {
-            "it used more memory than its limit (OOMKilled); raise spark.driver.memory or spark.driver.memoryOverhead"
-                .to_owned()
-        }
-        ("StartError" | "ContainerCannotRun", _) => format!("the container could not be started: {message}"),
-        (_, 52) => "it ran out of Java heap; raise spark.driver.memory".to_owned(),
-        (_, 50 | 51) => "an exception was not caught".to_owned(),
-        (_, 101) => "the main class could not be started; check --class and the application's jar".to_owned(),
-        (_, 126) => "the image's entry point cannot be executed".to_owned(),
-        (_, 127) => "the image has no such command; is it a Spark image?".to_owned(),
-        (_, 134) => "it aborted (SIGABRT)".to_owned(),
-        (_, 137) => "it was killed (SIGKILL), often for lack of memory on its node".to_owned(),
-        (_, 139) => "it crashed (SIGSEGV)".to_owned(),
-        (_, 143) => "it was asked to end (SIGTERM)".to_owned(),
-        ("" | "Error" | "Completed", _) => message,
-        (other, _) => format!("{other} {message}").trim().to_owned(),
-    }
-}
-
-fn init_failure(pod: &Pod) -> Option<String> {
-    let statuses = pod.status.as_ref()?.init_container_statuses.as_ref()?;
-    statuses.iter().find_map(|status| {
-        let ended = status.state.as_ref()?.terminated.as_ref()?;
-        (ended.exit_code != 0)
-            .then(|| format!("its init container {} ended with exit code {}", status.name, ended.exit_code))
-    })
+    let pod = pod.status.as_ref().and_then(driver_pod::failure);
+    Verdict { exit, failure: Some(Failure::Ended { ended: ended.map(Ended::from), pod }) }
 }
 
 /// Waiting reasons that mean more than "in a moment".
@@ -198,6 +184,10 @@ mod tests {
         verdict(&pod(status), "spark-kubernetes-driver", gone)
     }
 
+    fn words(verdict: &Verdict) -> String {
+        verdict.failure.as_ref().expect("failed").words(None)
+    }
+
     #[test]
     fn running_driver_has_no_verdict() {
         assert_eq!(judge(json!({ "phase": "Running" }), false), None);
@@ -207,14 +197,11 @@ mod tests {
     #[test]
     fn exit_code_of_the_driver_is_ours() {
         let ended = |code: i32, reason: &str| json!({ "phase": "Failed", "containerStatuses": driver(json!({ "terminated": { "exitCode": code, "reason": reason } })) });
-        let one = judge(ended(1, "Error"), false).expect("over");
-        assert_eq!(
-            (one.exit, one.failure.as_deref()),
-            (ExitStatus::Driver(1), Some("the driver ended with exit code 1"))
-        );
+        let one = judge(ended(42, "Error"), false).expect("over");
+        assert_eq!((one.exit, words(&one)), (ExitStatus::Driver(42), "the driver ended with exit code 42".to_owned()));
         let oom = judge(ended(137, "OOMKilled"), false).expect("over");
         assert_eq!(oom.exit, ExitStatus::Driver(137));
-        assert!(oom.failure.expect("failed").contains("spark.driver.memory"));
+        assert!(words(&oom).contains("spark.driver.memory"), "{oom:?}");
     }
 
     #[test]
@@ -222,13 +209,12 @@ mod tests {
         let evicted =
             judge(json!({ "phase": "Failed", "reason": "Evicted", "message": "The node was low on memory." }), false)
                 .expect("over");
-        assert_eq!(evicted.failure.as_deref(), Some("its pod was evicted: The node was low on memory."));
+        let said = "the driver's pod failed: the node evicted it (Evicted): The node was low on memory.";
+        assert_eq!(words(&evicted), said);
         assert_eq!(evicted.exit, ExitStatus::NeverStarted);
         let deleted = judge(json!({ "phase": "Running" }), true).expect("over");
-        assert_eq!(
-            (deleted.exit, deleted.failure.as_deref()),
-            (ExitStatus::Failure, Some("its pod was deleted while it was running"))
-        );
+        let said = "its pod was deleted while it was running".to_owned();
+        assert_eq!((deleted.exit, words(&deleted)), (ExitStatus::Failure, said));
         let pending = judge(json!({ "phase": "Pending" }), true).expect("over");
         assert_eq!(pending.exit, ExitStatus::NeverStarted);
     }

@@ -5,10 +5,12 @@
 
 use std::time::Duration;
 
+use firesteel_operator::driver_log;
+use firesteel_spark::redaction::Redaction;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, LogParams, WatchEvent, WatchParams};
+use kube::api::{Api, WatchEvent, WatchParams};
 use kube::{Error, ResourceExt as _};
 use tokio::time::{Instant, MissedTickBehavior};
 
@@ -17,20 +19,18 @@ use crate::cluster::refusal::Attempt;
 use crate::output::Printer;
 use crate::submit::interrupt::Interrupt;
 use crate::submit::state;
-use crate::submit::verdict::{Verdict, trouble, verdict};
+use crate::submit::verdict::{Failure, Verdict, trouble, verdict};
 
 /// How long an unplaced driver is nothing to talk about.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// The longest a single watch is left alone, so that a dead connection is noticed.
 const LONGEST_WATCH: Duration = Duration::from_secs(300);
-/// Lines of the driver's log that are shown when it failed, and how long each may be.
-const LOG_LINES: i64 = 20;
-const LOG_WIDTH: usize = 500;
 
 /// How waiting ended.
 #[derive(Debug)]
 pub(crate) enum Outcome {
-    Over(Verdict),
+    /// The verdict, and the pod as it was seen last.
+    Over(Verdict, Box<Pod>),
     /// Ctrl-C: the driver goes on without us.
     LeftAlone,
 }
@@ -71,7 +71,7 @@ impl Waiting<'_> {
         loop {
             self.tell(&pod, &mut told);
             if let Some(verdict) = verdict(&pod, self.container, false) {
-                return Ok(Outcome::Over(verdict));
+                return Ok(Outcome::Over(verdict, Box::new(pod)));
             }
             let mut events =
                 if may_watch { self.watch(&pods, &name, &pod).await } else { futures::stream::pending().boxed() };
@@ -92,7 +92,7 @@ impl Waiting<'_> {
                             pod = seen;
                             self.tell(&pod, &mut told);
                             if let Some(verdict) = verdict(&pod, self.container, false) {
-                                return Ok(Outcome::Over(verdict));
+                                return Ok(Outcome::Over(verdict, Box::new(pod)));
                             }
                         }
                         Some(Ok(WatchEvent::Deleted(seen))) if seen.uid() == pod.uid() => return Ok(self.deleted(&seen)),
@@ -143,9 +143,11 @@ impl Waiting<'_> {
     }
 
     fn deleted(&self, last: &Pod) -> Outcome {
-        let unknown =
-            || Verdict { exit: crate::exit::ExitStatus::Failure, failure: Some("its pod was deleted".to_owned()) };
-        Outcome::Over(verdict(last, self.container, true).unwrap_or_else(unknown))
+        let unknown = || Verdict {
+            exit: crate::exit::ExitStatus::Failure,
+            failure: Some(Failure::Other("its pod was deleted".to_owned())),
+        };
+        Outcome::Over(verdict(last, self.container, true).unwrap_or_else(unknown), Box::new(last.clone()))
     }
 
     async fn watch(
@@ -189,21 +191,20 @@ impl Waiting<'_> {
         told.trouble = Some((trouble.key, since, spoken || speak));
     }
 
-    /// The last lines of the driver's log, if they can be had.
-    pub(crate) async fn last_words(&self, name: &str) -> Vec<String> {
-        let pods: Api<Pod> = Api::namespaced(self.cluster.client.clone(), self.namespace);
-        let wish = LogParams {
-            container: Some(self.container.to_owned()),
-            tail_lines: Some(LOG_LINES),
-            ..LogParams::default()
-        };
-        match self.cluster.ask(pods.logs(name, &wish)).await {
-            Ok(text) => text.lines().map(|line| line.chars().take(LOG_WIDTH).collect()).collect(),
-            Err(error) => {
-                tracing::debug!(%error, "the driver's log cannot be had");
-                Vec::new()
-            }
+    /// Why the driver failed, in words, with the cause from the end of its log where that can be read.
+    pub(crate) async fn words(&self, failure: &Failure, pod: &Pod, redaction: &Redaction) -> String {
+        if !failure.has_log() {
+            return failure.words(None);
         }
+        let log = driver_log::tail(&self.cluster.client, self.namespace, &pod.name_any(), self.container).await;
+        let cause = match log {
+            Ok(log) => failure.cause(pod, &log, redaction),
+            Err(error) => {
+                tracing::debug!(%error, "the driver's log cannot be read");
+                None
+            }
+        };
+        failure.words(cause.as_ref())
     }
 }
 

@@ -77,7 +77,7 @@ async fn lack_of_memory_is_called_by_its_name() {
     let Some(place) = Place::new("oom").await else { return };
     let ran = watched(&place, &[], &[ended(137, "OOMKilled")]).await;
     assert_eq!(ran.code, Some(137), "{ran:?}");
-    assert!(ran.stderr.contains("it used more memory than its limit (OOMKilled)"), "{ran:?}");
+    assert!(ran.stderr.contains("the container reached its memory limit; raise spec.driver.memoryOverhead"), "{ran:?}");
 }
 
 #[tokio::test]
@@ -86,7 +86,7 @@ async fn eviction_before_the_start_has_its_own_exit_code() {
     let evicted = json!({ "phase": "Failed", "reason": "Evicted", "message": "The node was low on disk." });
     let ran = watched(&place, &[], &[evicted]).await;
     assert_eq!(ran.code, Some(3), "{ran:?}");
-    assert!(ran.stderr.contains("its pod was evicted: The node was low on disk."), "{ran:?}");
+    assert!(ran.stderr.contains("the node evicted it (Evicted): The node was low on disk."), "{ran:?}");
 }
 
 #[tokio::test]

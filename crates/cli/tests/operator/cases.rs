@@ -1,7 +1,7 @@
 //! The cases, one function each.
 
 use firesteel_api::SparkApplication;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount};
 use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, LogParams, PostParams};
 use serde_json::json;
@@ -43,6 +43,21 @@ pub(crate) async fn failing_driver_with_retries(bed: &Bed) {
     assert!(text.contains("last lines of the driver's log:") && text.contains("counted 1000"), "{text}");
     assert!(text.len() < 4096, "{}", text.len());
     assert_eq!(app.status.unwrap().execution_attempts, 2);
+}
+
+/// Its driver cannot even look at its own pod: the first failure there is.
+pub(crate) async fn account_without_rights(bed: &Bed) {
+    let accounts: Api<ServiceAccount> = Api::namespaced(bed.client.clone(), &bed.namespace);
+    let account = json!({"metadata": {"name": "plain"}});
+    accounts.create(&PostParams::default(), &serde_json::from_value(account).unwrap()).await.unwrap();
+    bed.start("rightless", &["count"], &json!({"driver": {"serviceAccount": "plain"}})).await;
+    let text = message(&bed.state("rightless", "FAILED").await);
+    let namespace = &bed.namespace;
+    let wanted = format!(
+        "driver container failed with ExitCode: 1, Reason: Error: the driver's account `plain` may not get pods in `{namespace}`\n\
+         What to do: firesteel setup -n {namespace} --service-account plain --apply"
+    );
+    assert_eq!(text, wanted);
 }
 
 pub(crate) async fn failing_submission_with_retries(bed: &Bed) {

@@ -44,6 +44,7 @@ fn first_five() -> Vec<Case> {
 fn others() -> Vec<Case> {
     cases![
         bad_image,
+        account_without_rights,
         edit_while_running,
         same_manifest_applied_again,
         delete_while_running,

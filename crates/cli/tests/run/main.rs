@@ -3,6 +3,7 @@
 //! The cases with Spark need its runtime, which is downloaded once into the cache. Where that is impossible they say that
 //! they are skipped.
 
+mod deaths;
 mod here;
 mod verbs;
 mod words;

@@ -553,7 +553,7 @@ impl<'a> Draft<'a> {
             }
             Outcome::Failed => {
                 self.event(true, "SparkDriverFailed", format!("driver {} failed", pod.name));
-                self.fail(at, &diagnosis::driver_failure(pod, seen.log.as_deref()));
+                self.fail(at, &diagnosis::driver_failure(pod, seen.cause.as_ref()));
             }
         }
     }

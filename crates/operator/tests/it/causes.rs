@@ -81,6 +81,40 @@ fn the_end_of_a_driver_is_explained() {
     });
 }
 
+/// A kubelet puts the end of the log into the status of the pod where the container asks for it.
+async fn told_by_its_log(f: &Fixture, name: &str) -> String {
+    let container_of_spark =
+        json!({"name": "spark-kubernetes-driver", "terminationMessagePolicy": "FallbackToLogsOnError"});
+    let template = json!({"spec": {"containers": [container_of_spark]}});
+    f.create(name, &json!({"driver": {"template": template}, "sparkConf": {"spark.redaction.regex": "(?i)wages"}}))
+        .await;
+    f.driver(name, 1).await;
+    f.run_driver(name).await;
+    f.wait_state(name, "RUNNING").await;
+    let log = "Traceback (most recent call last):\n  File \"/w/job.py\", line 3, in <module>\n    pay(wages=\"hunter2\")\n\
+               ValueError: no account\n26/11/17 22:30:51 INFO SparkContext: Invoking stop() from shutdown hook\n";
+    let state = json!({"terminated": {"exitCode": 1, "reason": "Error", "message": log, "finishedAt": now()}});
+    f.pod_status(name, &json!({"phase": "Failed", "containerStatuses": [container(&state)]})).await;
+    message(&f.wait_state(name, "FAILED").await)
+}
+
+#[test]
+fn of_a_log_the_status_holds_the_cause_with_secrets_masked_or_nothing_at_all() {
+    block_on(async {
+        let Some(f) = Fixture::new("logs").await else { return };
+        let text = told_by_its_log(&f, "told").await;
+        let wanted = "driver container failed with ExitCode: 1, Reason: Error: ValueError: no account, at job.py:3\n  \
+                      File \"/w/job.py\", line 3, in <module>\n    pay(wages=\"*********(redacted)\")";
+        assert_eq!(text, wanted);
+        let Some(f) = Fixture::tuned("nologs", |options| options.driver_log = false).await else { return };
+        let text = told_by_its_log(&f, "untold").await;
+        assert_eq!(
+            text,
+            "driver container failed with ExitCode: 1, Reason: Error (the application ended with an error)"
+        );
+    });
+}
+
 async fn waits(f: &Fixture, name: &str, words: &str) -> SparkApplication {
     let says = |app: &SparkApplication| condition(app, "Running", "False").is_some_and(|(_, m)| m.contains(words));
     f.wait(name, words, says).await
