@@ -65,6 +65,8 @@ impl Journal {
         let shown = || directory.display().to_string();
         let failed = |source: Box<dyn std::error::Error + Send + Sync>| JournalError::Open { path: shown(), source };
         std::fs::create_dir_all(directory).map_err(|e| failed(e.into()))?;
+        // Objects are secret in part.
+        crate::pki::restrict(directory, 0o700).map_err(|e| failed(e.into()))?;
         let lock = File::create(directory.join("lock")).map_err(|e| failed(e.into()))?;
         match lock.try_lock() {
             Ok(()) => {}

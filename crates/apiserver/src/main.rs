@@ -1,7 +1,8 @@
 //! The server as a program of its own: an empty cluster for kubectl and other clients, without controllers and pods.
 
+use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use firesteel_apiserver::ApiServer;
@@ -41,12 +42,26 @@ fn main() -> ExitCode {
 async fn serve(settings: Settings) -> Result<(), Box<dyn std::error::Error>> {
     let address = SocketAddr::from(([127, 0, 0, 1], settings.port));
     let server = ApiServer::builder().bind(address).data_dir(settings.data_dir).start().await?;
-    std::fs::write(&settings.kubeconfig, server.admin_kubeconfig())
+    write_private(&settings.kubeconfig, &server.admin_kubeconfig())
         .map_err(|error| format!("write {}: {error}", settings.kubeconfig.display()))?;
     println!("{}", server.url());
     stopped().await?;
     server.shutdown().await;
     Ok(())
+}
+
+/// Writes a file that only its owner may read, whoever may read it now.
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    let mut options = std::fs::File::options();
+    options.create(true).truncate(true).write(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    #[cfg(unix)]
+    if file.metadata()?.is_file() {
+        file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
+    }
+    file.write_all(text.as_bytes())
 }
 
 #[cfg(unix)]

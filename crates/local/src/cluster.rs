@@ -59,6 +59,7 @@ pub enum ClusterError {
 /// get ready is taken down again.
 pub fn up(home: &mut Home, launch: &Launch, tell: impl FnMut(&str)) -> Result<Up, ClusterError> {
     home.prepare()?;
+    home.protect()?;
     let _turn = home.take_turn()?;
     // One that is on its way down goes first.
     if home.status().is_some_and(|s| matches!(s.phase, Phase::Stopping | Phase::Failed)) {

@@ -55,6 +55,7 @@ pub enum Ready {
 /// Runs a cluster until it is told to stop.
 pub async fn run(mut home: Home, plan: Plan) -> anyhow::Result<()> {
     home.prepare()?;
+    home.protect()?;
     let _held = home.hold()?;
     let mut status = Status::starting("starting the API server");
     status.port = plan.port;

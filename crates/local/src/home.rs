@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -68,6 +68,11 @@ pub enum HomeError {
     Newer { path: PathBuf },
     #[error("{} is not a firesteel data directory: it is not empty and has no status.json", path.display())]
     Foreign { path: PathBuf },
+    #[error(
+        "{} belongs to user {owner}, who could read and replace the cluster's keys: choose another with --data-dir, or change its owner",
+        path.display()
+    )]
+    OfAnother { path: PathBuf, owner: u32 },
 }
 
 /// Holding the directory; dropped with the process.
@@ -119,16 +124,20 @@ impl Home {
         self.root.join("status.json")
     }
 
-    /// Makes the directory, readable by its owner only: it holds keys.
+    /// Makes the directory, or takes one that is there and is ours.
     pub fn prepare(&mut self) -> Result<(), HomeError> {
         let io = |doing, path: &Path| {
             let path = path.to_owned();
             move |source| HomeError::Io { doing, path, source }
         };
-        let fresh = !self.root.exists();
-        fs::create_dir_all(&self.root).map_err(io("make", &self.root))?;
-        if fresh {
-            fs::set_permissions(&self.root, fs::Permissions::from_mode(0o700)).map_err(io("protect", &self.root))?;
+        if !self.root.exists() {
+            let parent = self.root.parent().map_or(Ok(()), fs::create_dir_all);
+            let made = parent.and_then(|()| fs::DirBuilder::new().mode(0o700).create(&self.root));
+            match made {
+                // Another `up` was quicker.
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                made => made.map_err(io("make", &self.root))?,
+            }
         }
         // Paths go to processes with other working directories.
         self.root = self.root.canonicalize().map_err(io("resolve", &self.root))?;
@@ -143,6 +152,20 @@ impl Home {
         }
         let logs = self.root.join("logs");
         fs::create_dir_all(&logs).map_err(io("make", &logs))
+    }
+
+    /// Closes the directory to everybody but its owner: it holds keys, and what pods write. One that is another user's is
+    /// refused, even for root.
+    pub fn protect(&self) -> Result<(), HomeError> {
+        let io = |doing| move |source| HomeError::Io { doing, path: self.root.clone(), source };
+        let found = fs::metadata(&self.root).map_err(io("read"))?;
+        if found.uid() != nix::unistd::Uid::effective().as_raw() {
+            return Err(HomeError::OfAnother { path: self.root.clone(), owner: found.uid() });
+        }
+        if found.mode() & 0o077 != 0 {
+            fs::set_permissions(&self.root, fs::Permissions::from_mode(0o700)).map_err(io("protect"))?;
+        }
+        Ok(())
     }
 
     fn open_lock(&self, name: &str) -> Result<File, HomeError> {
@@ -300,6 +323,28 @@ mod tests {
         let (_directory, mut home) = home();
         home.write_status(&Status { layout: LAYOUT + 1, ..Status::starting("") }).unwrap();
         assert!(matches!(home.prepare(), Err(HomeError::Newer { .. })));
+    }
+
+    #[test]
+    fn a_directory_is_closed_to_others_and_one_of_another_user_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let data = directory.path().join("deep/data");
+        let mode = || fs::metadata(&data).unwrap().mode() & 0o777;
+        Home::at(data.clone()).prepare().unwrap();
+        assert_eq!(mode(), 0o700);
+        // As somebody made it by hand, or an earlier version found it.
+        fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
+        let mut home = Home::at(data.clone());
+        home.prepare().unwrap();
+        home.protect().unwrap();
+        assert_eq!(mode(), 0o700);
+        home.write_private("kubeconfig", b"x").unwrap();
+        assert_eq!(fs::metadata(home.kubeconfig()).unwrap().mode() & 0o777, 0o600);
+        if nix::unistd::Uid::effective().is_root() {
+            std::os::unix::fs::chown(&data, Some(65534), None).unwrap();
+            let refused = home.protect().unwrap_err();
+            assert!(matches!(refused, HomeError::OfAnother { owner: 65534, .. }), "{refused}");
+        }
     }
 
     #[test]

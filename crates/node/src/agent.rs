@@ -300,12 +300,13 @@ async fn shut_down(shared: &Arc<Shared>) {
     }
 }
 
+/// A directory of the agent's own, with the directories above it.
 fn make_private(dir: &Path) -> Result<(), AgentError> {
-    use std::os::unix::fs::DirBuilderExt as _;
-    fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(dir)
+    let parent = dir.parent().map_or(Ok(()), fs::create_dir_all);
+    // Who names a link means the directory.
+    let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+    parent
+        .and_then(|()| crate::private::directory(&dir))
         .map_err(|e| AgentError::File { path: dir.display().to_string(), source: e })
 }
 

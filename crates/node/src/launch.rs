@@ -87,6 +87,15 @@ pub(crate) struct Mount {
     pub(crate) read_only: bool,
 }
 
+impl Mount {
+    /// The volume and the path beneath it, if only a part of the volume is mounted.
+    pub(crate) fn sub_path(&self) -> Option<(&Path, &Path)> {
+        let volume = self.volume.as_deref()?;
+        let part = self.source.strip_prefix(volume).ok()?;
+        (!part.as_os_str().is_empty()).then_some((volume, part))
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct User {
     pub(crate) uid: u32,

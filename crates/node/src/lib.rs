@@ -16,6 +16,7 @@ mod launch;
 mod lifecycle;
 mod names;
 mod objects;
+mod private;
 mod quantity;
 pub mod runtime;
 mod security;

@@ -14,6 +14,7 @@ use crate::launch::Mount;
 use crate::objects::{Holder, Objects};
 
 mod atomic;
+pub(crate) mod beneath;
 mod disk;
 
 pub(crate) use disk::{make_sub_path, materialise};

@@ -16,6 +16,7 @@ use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{Gid, Uid, chown, pivot_root, sethostname};
 
 use crate::launch::{Launch, Root};
+use crate::volumes::beneath;
 
 /// A step of building a container that failed, with the path it failed on.
 #[derive(Debug, thiserror::Error)]
@@ -104,13 +105,19 @@ pub(crate) fn enter(launch: &Launch, privilege: Privilege) -> Result<()> {
     let tree = Tree { root: &root };
     tree.populate(launch, privilege)?;
     for entry in &launch.mounts {
-        tree.bind(&entry.source, &entry.target, entry.read_only)?;
+        match entry.sub_path() {
+            None => tree.bind(&entry.source, &entry.target, entry.read_only)?,
+            Some((volume, part)) => {
+                let opened = beneath::open(volume, part).map_err(|e| failed("mounting", &entry.source, e))?;
+                tree.bind(&beneath::path_of(&opened), &entry.target, entry.read_only)?;
+            }
+        }
     }
     let message = launch.termination_message();
     fs::write(&message, b"").map_err(|e| failed("creating", &message, e))?;
     let _ = fs::set_permissions(&message, fs::Permissions::from_mode(0o666));
     tree.bind(&message, &launch.termination_message_path, false)?;
-    tree.make_dir(&launch.working_dir, 0o755, Some(launch))?;
+    tree.make_working_dir(launch)?;
     sethostname(&launch.hostname).map_err(|e| failed("setting host name", Path::new(&launch.hostname), e.into()))?;
     if launch.read_only_root {
         remount(&root, true)?;
@@ -298,19 +305,44 @@ impl Tree<'_> {
         Ok(())
     }
 
-    /// Binds a file or directory of the host, making the place for it.
+    /// Binds a file or directory of the host, making the place for it. The place may lie in a volume that other containers
+    /// of the pod write to.
     fn bind(&self, source: &Path, target: &str, read_only: bool) -> Result<()> {
-        let place = self.resolve(target);
+        let place = self.inside(target);
         let meta = fs::metadata(source).map_err(|e| failed("mounting", source, e))?;
-        if meta.is_dir() {
-            make_dir(&place, 0o755)?;
-        } else if !place.exists() {
-            if let Some(parent) = place.parent() {
-                make_dir(parent, 0o755)?;
-            }
-            fs::write(&place, b"").map_err(|e| failed("making a place to mount at", &place, e))?;
+        let made = if meta.is_dir() {
+            beneath::make(self.root, &place, 0o755).map(drop)
+        } else {
+            let parent = place.parent().unwrap_or(Path::new(""));
+            beneath::make(self.root, parent, 0o755).and_then(|_| beneath::make_file(self.root, &place))
+        };
+        let said = |e| failed("making a place to mount at", Path::new(target), e);
+        let opened = made.and_then(|()| beneath::open(self.root, &place)).map_err(said)?;
+        let named = |error: SandboxError| SandboxError { path: target.to_owned(), ..error };
+        bind(source, &beneath::path_of(&opened), false, true).map_err(named)?;
+        if read_only {
+            // Opened once more: now it is what was mounted there.
+            let mounted = beneath::open(self.root, &place).map_err(said)?;
+            remount(&beneath::path_of(&mounted), true).map_err(named)?;
         }
-        bind(source, &place, read_only, true)
+        Ok(())
+    }
+
+    /// The directory the program starts in, made for its user where there is none. It may lie in a volume.
+    fn make_working_dir(&self, launch: &Launch) -> Result<()> {
+        let place = self.inside(&launch.working_dir);
+        let said = |e| failed("creating", Path::new(&launch.working_dir), e);
+        if let Some(made) = beneath::make(self.root, &place, 0o755).map_err(said)? {
+            // In a user namespace everything already belongs to the one user there is.
+            let (uid, gid) = (Uid::from_raw(launch.user.uid), Gid::from_raw(launch.user.gid));
+            let _ = chown(&beneath::path_of(&made), Some(uid), Some(gid));
+        }
+        Ok(())
+    }
+
+    /// A path of the container, relative to its root and without links.
+    fn inside(&self, path: &str) -> PathBuf {
+        self.resolve(path).strip_prefix(self.root).map(Path::to_owned).unwrap_or_default()
     }
 
     fn make_dir(&self, path: &str, mode: u32, owner: Option<&Launch>) -> Result<PathBuf> {

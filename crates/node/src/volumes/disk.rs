@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
-use super::{FileSpec, HostKind, Planned, VolumeError, atomic};
+use super::{FileSpec, HostKind, Planned, VolumeError, atomic, beneath};
 use crate::launch::Mount;
 
 /// Writes a planned volume and gives the path to bind. Doing it again brings it up to date.
@@ -30,6 +30,9 @@ pub(crate) fn materialise(
         }
         Planned::Empty { memory } => {
             let place = if *memory { memory_dir } else { dir };
+            if let Some(parent) = memory_dir.parent().filter(|_| *memory) {
+                crate::private::directory(parent).map_err(said(parent))?;
+            }
             if !place.is_dir() {
                 fs::DirBuilder::new().recursive(true).mode(0o777).create(place).map_err(said(place))?;
                 let mode = if fs_group.is_some() { 0o2777 } else { 0o777 };
@@ -71,17 +74,12 @@ fn give_to_group(path: &Path, group: Option<u32>) {
     }
 }
 
-/// Makes the directory a subPath names, where that is the volume's business (not for ConfigMaps and the like), and makes
-/// sure that no link in the volume leads out of it.
+/// Makes the directory a subPath names, and refuses one that leads out of its volume. Who mounts it opens it once more: it
+/// may have been changed by then.
 pub(crate) fn make_sub_path(mount: &Mount) -> io::Result<()> {
-    let Some(volume) = mount.volume.as_ref().filter(|v| **v != mount.source) else { return Ok(()) };
-    if !mount.source.exists() {
-        fs::DirBuilder::new().recursive(true).mode(0o777).create(&mount.source)?;
-        fs::set_permissions(&mount.source, fs::Permissions::from_mode(0o777))?;
-    }
-    if fs::canonicalize(&mount.source)?.starts_with(fs::canonicalize(volume)?) {
-        return Ok(());
-    }
-    let part = mount.source.strip_prefix(volume).unwrap_or(&mount.source);
-    Err(io::Error::other(format!("subPath \"{}\" leads out of its volume by a link", part.display())))
+    let Some((volume, part)) = mount.sub_path() else { return Ok(()) };
+    // As a kubelet: the volume's permissions, and the bit by which new files get its group.
+    let mode = fs::metadata(volume)?.permissions().mode() & 0o6777;
+    let made = beneath::make(volume, part, mode).and_then(|_| beneath::open(volume, part));
+    made.map(drop).map_err(|e| io::Error::other(format!("subPath \"{}\": {e}", part.display())))
 }

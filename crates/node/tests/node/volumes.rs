@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolume, PersistentVolumeCl
 use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use crate::harness::{World, phase};
+use crate::harness::{Cluster, World, phase};
 use crate::sh;
 
 pub(crate) async fn volumes_and_variables_are_as_declared(world: World) {
@@ -168,5 +168,100 @@ pub(crate) async fn a_pod_that_writes_too_much_is_evicted(world: World) {
     assert_eq!((phase(&pod), status.reason.as_deref()), ("Failed", Some("Evicted")));
     assert_eq!(status.message.as_deref(), Some("Usage of EmptyDir volume \"v\" exceeds the limit \"1Mi\". "));
     world.event("greedy", "Evicted Usage of EmptyDir volume").await;
+    world.finish().await;
+}
+
+/// What a pod keeps on this machine, in memory and on disk, is closed to other users of it, and open to the pod's own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_users_of_the_machine_cannot_reach_a_pods_volumes() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let world = World::new(Cluster::Ours).await.expect("our own cluster");
+    // Only what the agent does itself counts.
+    let above = world.data_dir.parent().expect("a parent");
+    std::fs::set_permissions(above, std::fs::Permissions::from_mode(0o755)).expect("mode");
+    let root = nix::unistd::Uid::effective().is_root();
+    let mut spec = sh("umask 0; for v in memory disk sub; do stat -c %a /$v; echo hidden > /$v/file; done; sleep 300");
+    if root {
+        spec["containers"][0]["securityContext"] = json!({"runAsUser": 1234, "runAsGroup": 1234});
+    }
+    spec["containers"][0]["volumeMounts"] = json!([
+        {"name": "memory", "mountPath": "/memory"}, {"name": "disk", "mountPath": "/disk"},
+        {"name": "disk", "mountPath": "/sub", "subPath": "deep/sub"}]);
+    spec["volumes"] = json!([{"name": "memory", "emptyDir": {"medium": "Memory"}}, {"name": "disk", "emptyDir": {}}]);
+    world.run("keeper", spec).await;
+    let pod = world.running("keeper").await;
+    let uid = pod.metadata.uid.clone().unwrap_or_default();
+    let memory = std::path::PathBuf::from(format!("/dev/shm/firesteel-{uid}"));
+    let disk = world.data_dir.join("pods").join(&uid).join("volumes/disk");
+    let files = [memory.join("memory/file"), disk.join("file"), disk.join("deep/sub/file")];
+    for _ in 0..100 {
+        if files.iter().all(|f| f.exists()) {
+            break;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    assert_eq!(world.log(&pod, "c").await, "777\n777\n777\n", "a container sees the modes a kubelet gives");
+    for (path, file) in [&memory, &world.data_dir, &world.data_dir].into_iter().zip(&files) {
+        assert_eq!(std::fs::read_to_string(file).expect("written by the pod"), "hidden\n");
+        assert_eq!(path.metadata().expect("there").permissions().mode() & 0o777, 0o700, "{}", path.display());
+        if root {
+            let mut reader = std::process::Command::new("cat");
+            std::os::unix::process::CommandExt::uid(&mut reader, 65534);
+            let read = std::os::unix::process::CommandExt::gid(&mut reader, 65534).arg(file).output().expect("cat");
+            let said = String::from_utf8_lossy(&read.stderr);
+            assert!(!read.status.success() && said.contains("Permission denied"), "{}: {read:?}", file.display());
+        }
+    }
+    world.finish().await;
+}
+
+/// Somebody swaps what a subPath names for a link out of the volume, and back, while containers that mount it start.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sub_path_swapped_for_a_link_never_leads_out_of_its_volume() {
+    use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    const CONTAINERS: usize = 16;
+    let world = World::new(Cluster::Ours).await.expect("our own cluster");
+    let place = tempfile::tempdir().expect("dir");
+    let (volume, outside) = (place.path().join("volume"), place.path().join("outside"));
+    for (dir, file) in [(volume.join("part"), "inside"), (outside.clone(), "secret")] {
+        std::fs::create_dir_all(&dir).expect("dir");
+        std::fs::write(dir.join(file), "").expect("file");
+    }
+    std::os::unix::fs::symlink(&outside, volume.join("link")).expect("link");
+    let over = std::sync::Arc::new(AtomicBool::new(false));
+    let swapping = std::thread::spawn({
+        let (over, one, other) = (over.clone(), volume.join("part"), volume.join("link"));
+        move || {
+            while !over.load(Ordering::Relaxed) {
+                renameat2(AT_FDCWD, &one, AT_FDCWD, &other, RenameFlags::RENAME_EXCHANGE).expect("swapped");
+            }
+            if one.is_symlink() {
+                renameat2(AT_FDCWD, &one, AT_FDCWD, &other, RenameFlags::RENAME_EXCHANGE).expect("swapped");
+            }
+        }
+    });
+    let container = |number: usize| {
+        json!({"name": format!("c{number}"), "image": "busybox", "command": ["ls", "/part"],
+               "volumeMounts": [{"name": "v", "mountPath": "/part", "subPath": "part"}]})
+    };
+    let containers: Vec<_> = (0..CONTAINERS).map(container).collect();
+    world
+        .run("swapped", json!({"containers": containers, "volumes": [{"name": "v", "hostPath": {"path": volume}}]}))
+        .await;
+    // Long enough for every container to have been tried.
+    tokio::time::sleep(std::time::Duration::from_secs(3)).await;
+    over.store(true, Ordering::Relaxed);
+    swapping.join().expect("the swapping ends");
+    let pod = world.ended("swapped").await;
+    let mut inside = 0;
+    for number in 0..CONTAINERS {
+        let parameters =
+            kube::api::LogParams { container: Some(format!("c{number}")), ..kube::api::LogParams::default() };
+        let log = world.pods().logs("swapped", &parameters).await.unwrap_or_default();
+        assert!(!log.contains("secret"), "a container saw what is outside: {:?}", pod.status);
+        inside += usize::from(log == "inside\n");
+    }
+    assert!(inside > 0, "at least those that start last see the volume: {:?}", pod.status);
     world.finish().await;
 }
