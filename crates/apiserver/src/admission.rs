@@ -2,6 +2,7 @@
 //! policies and webhooks, quotas last.
 
 mod account;
+mod certificate;
 pub(crate) mod expression;
 mod limits;
 mod policy;
@@ -74,12 +75,17 @@ pub(crate) fn mutate_create(state: &State, asked: &Asked, object: &mut Value) ->
             protect(object, "kubernetes.io/pvc-protection");
         }
         ("", "persistentvolumes") => protect(object, "kubernetes.io/pv-protection"),
+        ("certificates.k8s.io", "certificatesigningrequests") => certificate::admit_create(asked, object)?,
         _ => {}
     }
     Ok(())
 }
 
-pub(crate) fn mutate_update(_state: &State, _asked: &Asked, _old: &Value, _next: &mut Value) -> Outcome<()> {
+/// Refuses a change that needs more than the right to make one.
+pub(crate) fn check_update(state: &State, asked: &Asked, old: &Value, next: &Value) -> Outcome<()> {
+    if asked.kind.is("certificates.k8s.io", "certificatesigningrequests") {
+        certificate::check_update(state, asked, old, next)?;
+    }
     Ok(())
 }
 

@@ -237,6 +237,13 @@ impl RunningServer {
         self.state.pki.serving(user, groups, names)
     }
 
+    /// Signs requests for client certificates as the cluster's authority: takes a request (PEM) and for how many seconds it
+    /// shall be good (a year at most, and if nothing is said), gives the certificate (PEM).
+    pub fn client_signer(&self) -> impl Fn(&str, Option<i64>) -> Result<String, PkiError> + Send + Sync + use<> {
+        let state = self.state.clone();
+        move |request, seconds| state.pki.sign_request(request, seconds)
+    }
+
     /// Answers a request of a user without a connection, as it would be answered over one.
     pub async fn answer(&self, user: &str, groups: &[&str], request: http::Request<Body>) -> http::Response<Body> {
         crate::handler::serve(self.state.clone(), Some(Arc::new(User::new(user, groups))), request).await

@@ -65,7 +65,10 @@ async fn dispatch(state: &Arc<State>, certificate: Option<&User>, request: Reque
         user,
     };
     if asked.kind.virtual_
-        || !matches!(asked.target.subresource.as_str(), "" | "status" | "ephemeralcontainers" | "finalize" | "resize")
+        || !matches!(
+            asked.target.subresource.as_str(),
+            "" | "status" | "approval" | "ephemeralcontainers" | "finalize" | "resize"
+        )
     {
         return crate::subresource::serve(state, &asked, &mut parts, body).await;
     }

@@ -96,6 +96,12 @@ const POD_SUBS: &[Sub] = &[
     Sub { name: "resize", group_version: "v1", kind: "Pod", verbs: &["get", "patch", "update"] },
 ];
 const NAMESPACE_SUBS: &[Sub] = &[Sub { name: "finalize", group_version: "v1", kind: "Namespace", verbs: &["update"] }];
+const CERTIFICATE_SUBS: &[Sub] = &[Sub {
+    name: "approval",
+    group_version: "certificates.k8s.io/v1",
+    kind: "CertificateSigningRequest",
+    verbs: &["get", "patch", "update"],
+}];
 const ACCOUNT_SUBS: &[Sub] =
     &[Sub { name: "token", group_version: "authentication.k8s.io/v1", kind: "TokenRequest", verbs: &["create"] }];
 
@@ -151,7 +157,7 @@ const ROWS: &[Row] = &[
     row!("autoscaling" "v2" "horizontalpodautoscalers" "horizontalpodautoscaler" "HorizontalPodAutoscaler" "io.k8s.api.autoscaling.v2.HorizontalPodAutoscaler" [NAMESPACED STATUS] &["hpa"], ALL, NO_SUBS),
     row!("batch" "v1" "cronjobs" "cronjob" "CronJob" "io.k8s.api.batch.v1.CronJob" [NAMESPACED STATUS GENERATION] &["cj"], ALL, NO_SUBS),
     row!("batch" "v1" "jobs" "job" "Job" "io.k8s.api.batch.v1.Job" [NAMESPACED STATUS GENERATION] NONE, ALL, NO_SUBS),
-    row!("certificates.k8s.io" "v1" "certificatesigningrequests" "certificatesigningrequest" "CertificateSigningRequest" "io.k8s.api.certificates.v1.CertificateSigningRequest" [STATUS] &["csr"], NONE, NO_SUBS),
+    row!("certificates.k8s.io" "v1" "certificatesigningrequests" "certificatesigningrequest" "CertificateSigningRequest" "io.k8s.api.certificates.v1.CertificateSigningRequest" [STATUS] &["csr"], NONE, CERTIFICATE_SUBS),
     row!("coordination.k8s.io" "v1" "leases" "lease" "Lease" "io.k8s.api.coordination.v1.Lease" [NAMESPACED] NONE, NONE, NO_SUBS),
     row!("discovery.k8s.io" "v1" "endpointslices" "endpointslice" "EndpointSlice" "io.k8s.api.discovery.v1.EndpointSlice" [NAMESPACED GENERATION] NONE, NONE, NO_SUBS),
     row!("events.k8s.io" "v1" "events" "event" "Event" "io.k8s.api.events.v1.Event" [NAMESPACED] &["ev"], NONE, NO_SUBS),

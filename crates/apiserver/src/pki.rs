@@ -31,6 +31,8 @@ pub enum PkiError {
     TokenKey,
     #[error("make the administrator's token")]
     AdminToken,
+    #[error("a subject with more than one organization cannot be signed here")]
+    Subject,
     #[error("set up client certificates: {0}")]
     Clients(#[from] rustls::server::VerifierBuilderError),
 }
@@ -108,6 +110,23 @@ impl Pki {
         let key = KeyPair::generate()?;
         let certificate = params.signed_by(&key, &self.issuer)?;
         Ok(Credentials { certificate: certificate.pem(), key: key.serialize_pem() })
+    }
+
+    /// Signs what a client asks for: subject and key are the request's, what they are good for is ours.
+    pub(crate) fn sign_request(&self, pem: &str, seconds: Option<i64>) -> Result<String, PkiError> {
+        const YEAR: i64 = 365 * 86_400;
+        let mut asked = rcgen::CertificateSigningRequestParams::from_pem(pem)?;
+        // The library keeps one organization of a subject and would drop the others.
+        if organisations(pem).len() > 1 {
+            return Err(PkiError::Subject);
+        }
+        asked.params.is_ca = IsCa::ExplicitNoCa;
+        asked.params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        asked.params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        lifetime(&mut asked.params);
+        let seconds = u64::try_from(seconds.unwrap_or(YEAR).clamp(600, YEAR)).unwrap_or(600);
+        asked.params.not_after = (std::time::SystemTime::now() + std::time::Duration::from_secs(seconds)).into();
+        Ok(asked.signed_by(&self.issuer)?.pem())
     }
 
     /// A serving certificate for other parts of the cluster.
@@ -189,6 +208,16 @@ fn make_token() -> Result<String, PkiError> {
     let mut bits = [0; 32];
     ring::rand::SecureRandom::fill(&ring::rand::SystemRandom::new(), &mut bits).map_err(|_| PkiError::AdminToken)?;
     Ok(URL_SAFE_NO_PAD.encode(bits))
+}
+
+/// The organizations in the subject of a certificate signing request; none if it cannot be read.
+pub(crate) fn organisations(pem: &str) -> Vec<String> {
+    use x509_parser::certification_request::X509CertificationRequest;
+    use x509_parser::prelude::FromDer as _;
+    let Ok((_, block)) = x509_parser::pem::parse_x509_pem(pem.as_bytes()) else { return Vec::new() };
+    let Ok((_, parsed)) = X509CertificationRequest::from_der(&block.contents) else { return Vec::new() };
+    let subject = &parsed.certification_request_info.subject;
+    subject.iter_organization().filter_map(|o| o.as_str().ok().map(str::to_owned)).collect()
 }
 
 /// The certificates in a PEM text.

@@ -117,6 +117,11 @@ pub(crate) fn label(object: &mut Value, key: &str, value: &str) {
 pub(crate) fn prepare_update(kind: &Kind, subresource: &str, old: &Value, next: &mut Value) {
     let status_apart = kind.status;
     match subresource {
+        "" if kind.is("certificates.k8s.io", "certificatesigningrequests") => {
+            // What is asked for stays as it was asked.
+            copy(old, next, "spec");
+            copy(old, next, "status");
+        }
         "" if status_apart => copy(old, next, "status"),
         "" => {}
         "status" => {
@@ -158,6 +163,12 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, old: &Value, next: 
                 None => spec.remove("finalizers"),
             };
         }
+        "approval" => {
+            let decided = next.pointer("/status/conditions").cloned().unwrap_or_default();
+            copy(old, next, "spec");
+            copy(old, next, "status");
+            meta::child(next, "status").insert("conditions".into(), decided);
+        }
         "ephemeralcontainers" => {
             let list = next.pointer("/spec/ephemeralContainers").cloned();
             *next = old.clone();
@@ -174,6 +185,9 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, old: &Value, next: 
         }
         _ => {}
     }
+    if kind.is("certificates.k8s.io", "certificatesigningrequests") && matches!(subresource, "status" | "approval") {
+        date_conditions(old, next);
+    }
     if kind.is("", "namespaces") && subresource != "finalize" {
         let finalizers = old.pointer("/spec/finalizers").cloned();
         let spec = meta::child(next, "spec");
@@ -187,6 +201,22 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, old: &Value, next: 
     }
     if kind.is("apiextensions.k8s.io", "customresourcedefinitions") && subresource.is_empty() {
         crate::crd::prepare_update(old, next);
+    }
+}
+
+/// When a condition was written, and since when it is as it is, where the client does not say.
+fn date_conditions(old: &Value, next: &mut Value) {
+    let before = old.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let conditions = next.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
+    for condition in conditions.into_iter().flatten().filter(|c| c.is_object()) {
+        let same = |c: &&Value| ["type", "status"].iter().all(|field| c.get(*field) == condition.get(*field));
+        let since = before.iter().find(same).and_then(|c| c.get("lastTransitionTime")).filter(|t| !t.is_null());
+        let since = since.cloned().unwrap_or_else(|| meta::now().into());
+        for (field, value) in [("lastUpdateTime", meta::now().into()), ("lastTransitionTime", since)] {
+            if condition.get(field).is_none_or(Value::is_null) {
+                condition[field] = value;
+            }
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Validation of objects, in the real server's words.
 
 mod admission;
+mod certificate;
 mod cluster;
 mod core;
 mod limits;
@@ -103,6 +104,7 @@ fn check(kind: &Kind, object: &Value, old: Option<&Value>, causes: &mut Vec<Caus
         }
         ("admissionregistration.k8s.io", "validatingadmissionpolicies") => admission::policy(object, causes),
         ("admissionregistration.k8s.io", "validatingadmissionpolicybindings") => admission::binding(object, causes),
+        ("certificates.k8s.io", "certificatesigningrequests") => certificate::request(object, causes),
         ("apiextensions.k8s.io", "customresourcedefinitions") => causes.extend(crate::crd::definition_causes(object)),
         _ => {}
     }
@@ -117,6 +119,9 @@ pub(crate) fn create(_state: &State, kind: &Kind, object: &Value) -> Vec<Cause> 
 pub(crate) fn update(_state: &State, kind: &Kind, subresource: &str, old: &Value, next: &Value) -> Vec<Cause> {
     let mut causes = metadata::check_update(old, next);
     causes.extend(metadata::check(kind, next));
+    if kind.is("certificates.k8s.io", "certificatesigningrequests") {
+        certificate::update(subresource, old, next, &mut causes);
+    }
     if !subresource.is_empty() && kind.custom.is_none() {
         if kind.is("", "services") && subresource == "status" {
             core::service_status(next, &mut causes);

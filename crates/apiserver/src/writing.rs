@@ -413,7 +413,7 @@ impl<'a> Writer<'a> {
             crate::authorization::check_escalation(self.state, &self.asked.user, kind, Some(&old), &next)?;
             crate::strategy::prepare_update(kind, &target.subresource, &old, &mut next);
             own(kind, &old, &mut next);
-            crate::admission::mutate_update(self.state, self.asked, &old, &mut next)?;
+            crate::admission::check_update(self.state, self.asked, &old, &next)?;
             bump_generation(kind, &old, &mut next);
             let causes = crate::validate::update(self.state, kind, &target.subresource, &old, &next);
             self.refuse_invalid(&target.name, &causes)?;

@@ -4,6 +4,7 @@
 //! have: killed at any point and started again, they go on where they were.
 
 mod affairs;
+mod certificates;
 mod collector;
 mod deployments;
 mod disruptions;
@@ -30,6 +31,8 @@ use tokio::task::JoinSet;
 
 use crate::world::World;
 
+pub use certificates::Signer;
+
 /// What the controllers need to know.
 #[derive(Clone)]
 pub struct Settings {
@@ -41,6 +44,8 @@ pub struct Settings {
     pub volumes: PathBuf,
     /// How long events stay, where the API server does not see to it itself.
     pub events_ttl: Option<Duration>,
+    /// Signs approved requests for client certificates, where nobody else does.
+    pub signer: Option<Signer>,
 }
 
 /// Running controllers; dropping them ends them.
@@ -64,6 +69,9 @@ pub async fn start(settings: Settings) -> Controllers {
     jobs::start(&world, &mut tasks);
     disruptions::start(&world, &mut tasks);
     nodes::start(&world, &mut tasks);
+    if let Some(signer) = settings.signer {
+        certificates::start(&world, signer, &mut tasks);
+    }
     if let Some(ttl) = settings.events_ttl {
         events::start(&world, ttl, &mut tasks);
     }

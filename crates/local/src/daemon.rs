@@ -17,7 +17,7 @@ use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::bootstrap;
-use crate::controllers::{self, Controllers, Settings};
+use crate::controllers::{self, Controllers, Settings, Signer};
 use crate::home::{Component, Home, Phase, Status};
 use crate::leftovers;
 use crate::supervisor::{Program, Supervised};
@@ -127,6 +127,7 @@ impl Running {
             ca_pem: server.ca_pem().to_owned(),
             volumes: home.volumes(),
             events_ttl: Some(EVENTS_STAY),
+            signer: Some(signer(&server)),
         };
         // Objects first: what the processes look for must be there when they start.
         bootstrap::objects(&client, &plan.objects).await?;
@@ -242,6 +243,12 @@ impl Running {
         }
         if left.is_empty() { Ok(()) } else { bail!("processes that do not end: {left:?}") }
     }
+}
+
+/// The cluster's authority, for approved requests.
+fn signer(server: &RunningServer) -> Signer {
+    let sign = server.client_signer();
+    Arc::new(move |request: &str, seconds: Option<i64>| sign(request, seconds).map_err(|error| error.to_string()))
 }
 
 /// Whether a plain GET is answered with 200.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{ControllerRevision, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::Job;
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{
     ConfigMap, Endpoints, Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, Service, ServiceAccount,
@@ -39,6 +40,7 @@ pub(crate) struct World {
     pub(crate) root_cas: Watched<ConfigMap>,
     pub(crate) service_accounts: Watched<ServiceAccount>,
     pub(crate) services: Watched<Service>,
+    pub(crate) signing_requests: Watched<CertificateSigningRequest>,
     pub(crate) slices: Watched<EndpointSlice>,
     pub(crate) stateful_sets: Watched<StatefulSet>,
     pub(crate) storage_classes: Watched<StorageClass>,
@@ -62,6 +64,7 @@ macro_rules! kinds {
         $each!(root_cas, $all().fields(&format!("metadata.name={ROOT_CA}")));
         $each!(service_accounts, $all().fields("metadata.name=default"));
         $each!(services, $all());
+        $each!(signing_requests, $all());
         $each!(slices, $all());
         $each!(stateful_sets, $all());
         $each!(storage_classes, $all());
@@ -87,6 +90,7 @@ impl World {
             root_cas: Watched::default(),
             service_accounts: Watched::default(),
             services: Watched::default(),
+            signing_requests: Watched::default(),
             slices: Watched::default(),
             stateful_sets: Watched::default(),
             storage_classes: Watched::default(),

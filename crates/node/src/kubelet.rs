@@ -30,7 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::agent::{AgentError, PodEntry, Shared, lock};
 use crate::kubelet::access::{Guard, Peer};
-use crate::launch::PodDir;
+use crate::launch::{ContainerState, PodDir};
 
 /// The server, bound but not yet serving: its port goes into the Node object.
 pub(crate) struct Kubelet {
@@ -147,6 +147,17 @@ impl Api {
         }
         let why = format!("container \"{container}\" not found in pod \"{name}\"");
         Err(Box::new(refuse(StatusCode::NOT_FOUND, why)))
+    }
+
+    /// Finds a pod of this node in which such a container runs now. A kubelet knows no other containers; these are its words.
+    fn find_running(&self, namespace: &str, name: &str, container: &str) -> Result<PodDir, Box<Response>> {
+        let (_, dir) = self.find(namespace, name)?;
+        let found = logs::record(&dir).containers.remove(container);
+        if found.is_some_and(|c| matches!(c.state, ContainerState::Running { .. })) {
+            return Ok(dir);
+        }
+        let why = format!("container not found ({container:?})");
+        Err(Box::new(refuse(StatusCode::INTERNAL_SERVER_ERROR, why)))
     }
 }
 

@@ -165,6 +165,18 @@ fn session(shell: &Shell) {
     assert_eq!(shell.refused("-n t get pod x", ""), "Error from server (NotFound): pods \"x\" not found");
     shell.ok("-n t events", "");
     assert!(shell.ok("auth whoami", "").contains("kubernetes-admin"));
+
+    let request = crate::certificates::pem_request("ann", "devs");
+    for (name, verb, decided) in [("yes", "approve", "Approved"), ("no", "deny", "Denied")] {
+        let manifest = format!(
+            "{{apiVersion: certificates.k8s.io/v1, kind: CertificateSigningRequest, metadata: {{name: '{name}'}}, spec: \
+             {{request: {request}, signerName: kubernetes.io/kube-apiserver-client, usages: [client auth]}}}}"
+        );
+        shell.ok("apply -f -", &manifest);
+        let said = shell.ok(&format!("certificate {verb} {name}"), "");
+        assert_eq!(said, format!("certificatesigningrequest.certificates.k8s.io/{name} {}", decided.to_lowercase()));
+        assert!(shell.ok(&format!("get csr {name}"), "").ends_with(decided));
+    }
 }
 
 /// A session that leaves controllers nothing to do, so that what is said depends on the API server alone. `@` is the namespace.

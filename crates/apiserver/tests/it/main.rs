@@ -2,6 +2,7 @@
 
 mod access;
 mod badinput;
+mod certificates;
 mod client;
 mod controller;
 mod crash;

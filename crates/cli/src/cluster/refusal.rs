@@ -5,7 +5,7 @@
 use std::error::Error as StdError;
 use std::io;
 
-use kube::core::Status;
+use kube::core::{ApiResource, GroupVersionKind, Status};
 
 /// What was tried when the error came.
 #[derive(Debug, Clone, Copy)]
@@ -46,12 +46,17 @@ impl Attempt<'_> {
         }
     }
 
+    /// More than one of the kind: `pods`, `networkpolicies`.
+    fn kinds(&self) -> String {
+        ApiResource::from_gvk(&GroupVersionKind::gvk("", "", self.kind)).plural
+    }
+
     /// What stands in the sentence for the object.
     fn object(&self) -> String {
         match (self.namespace, self.name) {
-            ("", "") => format!("{}s", self.kind),
+            ("", "") => self.kinds(),
             ("", name) => format!("{} {name}", self.kind),
-            (namespace, "") => format!("{}s in namespace {namespace}", self.kind),
+            (namespace, "") => format!("{} in namespace {namespace}", self.kinds()),
             (namespace, name) => format!("{} {namespace}/{name}", self.kind),
         }
     }
@@ -129,7 +134,7 @@ impl Attempt<'_> {
             } else {
                 format!("`firesteel setup -n {namespace}` prints the rights that are needed")
             };
-            return format!("{user} may not {} {}s{scope}: {remedy}", self.verb, self.kind);
+            return format!("{user} may not {} {}{scope}: {remedy}", self.verb, self.kinds());
         }
         format!("{object} is forbidden: {reason}; `firesteel setup -n {namespace}` prints the rights that are needed")
     }
@@ -283,6 +288,27 @@ mod tests {
             sentence(500, "InternalError", "etcdserver: request timed out"),
         ];
         insta::assert_snapshot!(all.join("\n"));
+    }
+
+    #[test]
+    fn several_of_a_kind_are_named_by_their_plural() {
+        let message =
+            "networkpolicies.networking.k8s.io is forbidden: User \"ann\" cannot create resource \"networkpolicies\"";
+        let attempt = |kind| Attempt { verb: "create", kind, name: "", namespace: "spark", server: "https://api:6443" };
+        let refused = kube::Error::Api(Status::failure(message, "Forbidden").with_code(403).boxed());
+        for (kind, plural) in [
+            ("networkpolicy", "networkpolicies"),
+            ("ingress", "ingresses"),
+            ("configmap", "configmaps"),
+            ("persistentvolumeclaim", "persistentvolumeclaims"),
+        ] {
+            assert_eq!(
+                attempt(kind).sentence(&refused),
+                format!(
+                    "ann may not create {plural} in namespace spark: `firesteel setup -n spark` prints the rights that are needed"
+                )
+            );
+        }
     }
 
     #[test]

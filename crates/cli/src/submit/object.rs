@@ -20,11 +20,7 @@ impl Beside {
             serde_json::from_value(value(object)?).context("a planned object cannot be written")?;
         let types = body.types.clone().unwrap_or_default();
         let (group, version) = types.api_version.split_once('/').unwrap_or(("", types.api_version.as_str()));
-        let plural = match types.kind.as_str() {
-            "NetworkPolicy" => "networkpolicies".to_owned(),
-            kind => format!("{}s", kind.to_lowercase()),
-        };
-        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, &types.kind), &plural);
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &types.kind));
         Ok(Beside { resource, body, kind: types.kind.to_lowercase() })
     }
 

@@ -6,6 +6,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail there")]
 
 mod cases;
+mod certificates;
 mod puppet;
 mod real;
 
@@ -22,6 +23,7 @@ async fn run_all(client: Client) {
         ca_pem: "the authority".to_owned(),
         volumes: volumes.path().to_owned(),
         events_ttl: None,
+        signer: None,
     };
     let started = std::time::Instant::now();
     let controllers = tokio::time::timeout(Duration::from_secs(30), controllers::start(settings))

@@ -19,7 +19,7 @@ pub(super) async fn serve(
     Path((namespace, pod, container)): Path<(String, String, String)>,
     request: Request,
 ) -> Response {
-    let dir = match api.find_container(&namespace, &pod, &container) {
+    let dir = match api.find_running(&namespace, &pod, &container) {
         Ok(found) => found,
         Err(response) => return *response,
     };

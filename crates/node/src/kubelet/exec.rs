@@ -20,7 +20,7 @@ pub(super) async fn serve(
     Path((namespace, pod, container)): Path<(String, String, String)>,
     request: Request,
 ) -> Response {
-    let (_, dir) = match api.find(&namespace, &pod) {
+    let dir = match api.find_running(&namespace, &pod, &container) {
         Ok(found) => found,
         Err(response) => return *response,
     };

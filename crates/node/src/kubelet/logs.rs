@@ -70,7 +70,7 @@ pub(super) async fn serve(
     ([(header::CONTENT_TYPE, "text/plain")], streaming(receiver)).into_response()
 }
 
-fn record(dir: &PodDir) -> PodRecord {
+pub(super) fn record(dir: &PodDir) -> PodRecord {
     std::fs::read(dir.state()).ok().and_then(|b| serde_json::from_slice(&b).ok()).unwrap_or_default()
 }
 

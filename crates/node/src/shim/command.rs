@@ -15,17 +15,16 @@ use crate::shim::{process, run};
 /// With a terminal, standard input takes frames and all output goes to standard output.
 fn enter(dir: &Path, container: &str, argv: &[String], tty: bool) -> Result<i32, String> {
     let dir = PodDir::at(dir);
-    let state: PodRecord = read_json(&dir.state())?;
+    let not_running = || format!("container not found ({container:?})");
+    let state: PodRecord = read_json(&dir.state()).map_err(|_| not_running())?;
+    let Some(ContainerState::Running { pid, .. }) = state.containers.get(container).map(|c| &c.state) else {
+        return Err(not_running());
+    };
     let mut launch: Launch = read_json(&dir.launch(container))?;
     if tty && !launch.env.iter().any(|(name, _)| name == "TERM") {
         launch.env.push(("TERM".to_owned(), "xterm".to_owned()));
     }
-    match state.containers.get(container).map(|c| &c.state) {
-        Some(ContainerState::Running { pid, .. }) => {
-            process::run_inside(&launch, Pid::from_raw(*pid), argv, Privilege::of_this_process(), tty)
-        }
-        _ => Err(format!("container \"{container}\" is not running")),
-    }
+    process::run_inside(&launch, Pid::from_raw(*pid), argv, Privilege::of_this_process(), tty)
 }
 
 /// Tries whether this process can make a container here.

@@ -78,6 +78,7 @@ cases!(
         the_security_context_is_applied;
     streams:
         kubectl_reaches_into_pods,
+        exec_before_the_start_is_refused_as_a_kubelet_does,
         a_container_can_have_a_terminal,
         a_node_is_drained;
     volumes:

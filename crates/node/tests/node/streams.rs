@@ -76,6 +76,40 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     tokio::task::spawn_blocking(work).await.expect("done")
 }
 
+/// A container that waits for an init container, and one that has ended: neither is there for exec and attach.
+pub(crate) async fn exec_before_the_start_is_refused_as_a_kubelet_does(world: World) {
+    let mut spec = sh("true");
+    spec["initContainers"] = json!([{"name": "first", "image": "busybox", "command": ["sh", "-c", "sleep 300"]}]);
+    world.run("late", spec).await;
+    let initialising = |pod: &k8s_openapi::api::core::v1::Pod| {
+        let first = pod.status.as_ref().and_then(|s| s.init_container_statuses.as_ref()?.first()?.state.clone());
+        first.is_some_and(|state| state.running.is_some())
+    };
+    world.until("late", "initialising", initialising).await;
+    let mut spec = sh("true");
+    let other = json!({"name": "other", "image": "busybox", "command": ["sleep", "300"]});
+    spec["containers"].as_array_mut().expect("containers").push(other);
+    world.run("half", spec).await;
+    let half_over = |pod: &k8s_openapi::api::core::v1::Pod| {
+        let all = pod.status.as_ref().and_then(|s| s.container_statuses.clone()).unwrap_or_default();
+        all.iter().any(|c| c.name == "c" && c.state.as_ref().is_some_and(|s| s.terminated.is_some()))
+    };
+    world.until("half", "half over", half_over).await;
+    let world = blocking(move || {
+        for words in [&["exec", "late", "-c", "c", "--", "true"][..], &["exec", "half", "-c", "c", "--", "true"]] {
+            let (code, out, err) = said(&kubectl(&world, words, ""));
+            assert_eq!((code, out.as_str()), (Some(1), ""), "{err}");
+            assert!(err.contains("container not found (\"c\")"), "{err}");
+            assert!(!err.contains(&*world.data_dir.to_string_lossy()), "no path of the node: {err}");
+        }
+        let run = kubectl(&world, &["exec", "late", "-c", "first", "--", "echo", "here"], "");
+        assert_eq!(said(&run).1, "here\n", "{}", said(&run).2);
+        world
+    })
+    .await;
+    world.finish().await;
+}
+
 /// Everything a person does with a running pod.
 pub(crate) async fn kubectl_reaches_into_pods(world: World) {
     let mut spec = sh(

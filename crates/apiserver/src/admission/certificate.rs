@@ -1,0 +1,66 @@
+//! Certificate signing requests: who asks stands in the request, and only who may decide about a signer's certificates
+//! approves or signs them.
+
+use base64::Engine as _;
+use serde_json::{Value, json};
+
+use crate::auth::{MASTERS, User};
+use crate::authorization::Access;
+use crate::meta;
+use crate::request::Asked;
+use crate::state::State;
+use crate::status::{Failure, Outcome};
+
+const GROUP: &str = "certificates.k8s.io";
+const RESOURCE: &str = "certificatesigningrequests";
+/// Whose certificates the API server itself accepts.
+const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+
+/// Notes who asks, and refuses a certificate that would be above all rights.
+pub(super) fn admit_create(asked: &Asked, object: &mut Value) -> Outcome<()> {
+    let User { name, uid, groups, extra } = &asked.user;
+    let spec = meta::child(object, "spec");
+    for field in ["username", "uid", "groups", "extra"] {
+        spec.remove(field);
+    }
+    spec.insert("username".into(), name.as_str().into());
+    spec.insert("groups".into(), json!(groups));
+    if !uid.is_empty() {
+        spec.insert("uid".into(), uid.as_str().into());
+    }
+    if !extra.is_empty() {
+        spec.insert("extra".into(), json!(extra));
+    }
+    let request = base64::engine::general_purpose::STANDARD.decode(meta::text(object, "/spec/request"));
+    let request = String::from_utf8(request.unwrap_or_default()).unwrap_or_default();
+    if meta::text(object, "/spec/signerName") == CLIENT_SIGNER
+        && crate::pki::organisations(&request).iter().any(|o| o == MASTERS)
+    {
+        let why = format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed");
+        return Err(Failure::forbidden(GROUP, RESOURCE, meta::name(object), &why));
+    }
+    Ok(())
+}
+
+/// Refuses a decision, or a certificate, of somebody who may not make it for this signer.
+pub(super) fn check_update(state: &State, asked: &Asked, old: &Value, next: &Value) -> Outcome<()> {
+    let changed = |field: &str| old.pointer(field) != next.pointer(field);
+    let verb = match asked.target.subresource.as_str() {
+        "approval" => "approve",
+        "status" if changed("/status/certificate") || changed("/status/conditions") => "sign",
+        _ => return Ok(()),
+    };
+    let signer = meta::text(old, "/spec/signerName");
+    let domain = signer.split('/').next().unwrap_or_default();
+    // A right on all signers of a domain is one on `domain/*`.
+    let may = [signer.to_owned(), format!("{domain}/*")].into_iter().any(|name| {
+        let access =
+            Access { verb: verb.into(), group: GROUP.into(), resource: "signers".into(), name, ..Access::default() };
+        crate::authorization::allowed(state, &asked.user, &access)
+    });
+    if may {
+        return Ok(());
+    }
+    let why = format!("user not permitted to {verb} requests with signerName {signer:?}");
+    Err(Failure::forbidden(GROUP, RESOURCE, &asked.target.name, &why))
+}
