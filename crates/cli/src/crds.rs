@@ -1,4 +1,5 @@
-//! `firesteel crds`: the custom resource definitions as YAML.
+//! `firesteel crds`: what the whole cluster needs, as YAML: the custom resource definitions, and the admission policy that
+//! keeps drivers of one service account from each other's executors.
 
 use std::io::Write;
 
@@ -9,6 +10,10 @@ pub(crate) struct Args {
     /// How to print them
     #[arg(short, long, value_enum, default_value = "yaml")]
     output: Format,
+    /// Only the definitions. Without the policy the operator gives no executors to a driver whose service account another
+    /// driver uses
+    #[arg(long)]
+    without_admission_policy: bool,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
@@ -20,14 +25,13 @@ enum Format {
 
 pub(crate) fn main(args: &Args) -> anyhow::Result<ExitStatus> {
     let mut out = std::io::stdout().lock();
-    for crd in firesteel_api::crds::manifests() {
+    let policy = firesteel_api::policy::manifests();
+    let policy = policy.into_iter().filter(|_| !args.without_admission_policy);
+    for object in firesteel_api::crds::manifests().into_iter().chain(policy) {
         let text = match args.output {
-            Format::Yaml => format!("---\n{}\n", serde_saphyr::to_string(&crd)?.trim_end()),
-            Format::Json => format!("{}\n", serde_json::to_string_pretty(&crd)?),
-            Format::Name => format!(
-                "customresourcedefinition.apiextensions.k8s.io/{}\n",
-                crd["metadata"]["name"].as_str().unwrap_or_default()
-            ),
+            Format::Yaml => format!("---\n{}\n", serde_saphyr::to_string(&object)?.trim_end()),
+            Format::Json => format!("{}\n", serde_json::to_string_pretty(&object)?),
+            Format::Name => name(&object),
         };
         match out.write_all(text.as_bytes()) {
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => break,
@@ -35,4 +39,12 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<ExitStatus> {
         }
     }
     Ok(ExitStatus::Success)
+}
+
+/// As kubectl writes it: `customresourcedefinition.apiextensions.k8s.io/executorgrants.firesteel.dev`.
+fn name(object: &serde_json::Value) -> String {
+    let text = |field: &serde_json::Value| field.as_str().unwrap_or_default().to_owned();
+    let version = text(&object["apiVersion"]);
+    let group = version.split('/').next().unwrap_or_default();
+    format!("{}.{group}/{}\n", text(&object["kind"]).to_lowercase(), text(&object["metadata"]["name"]))
 }

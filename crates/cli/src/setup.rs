@@ -1,5 +1,5 @@
 //! `firesteel setup`: what drivers need in a namespace, and nothing more: a service account, a role, and the binding of the one
-//! to the other.
+//! to the other. Where they get executors from the operator, the admission policy that keeps them apart comes with it.
 //!
 //! The rights are those that Spark's driver uses for its executors (watching, creating, patching and deleting pods, and their
 //! ConfigMaps, services and volume claims). Printing needs no cluster.
@@ -35,12 +35,13 @@ pub(crate) struct Args {
     /// Also what spark.kubernetes.allocation.pods.allocator=statefulset needs
     #[arg(long)]
     statefulset: bool,
-    /// Only what spark.kubernetes.allocation.pods.allocator=firesteel needs: no right on pods at all
+    /// Only what spark.kubernetes.allocation.pods.allocator=firesteel needs: no right on pods at all, and the admission policy,
+    /// for the whole cluster, that keeps drivers of one account from each other's executors
     #[arg(long, conflicts_with = "statefulset")]
     executors_outside: bool,
-    /// Also the admission policy, for the whole cluster, that keeps drivers of one account from each other's executors
+    /// Leave the admission policy out: it needs rights on the whole cluster, and one is enough for all namespaces
     #[arg(long, requires = "executors_outside")]
-    admission_policy: bool,
+    without_admission_policy: bool,
     /// Apply it to the cluster instead of printing it
     #[arg(long)]
     apply: bool,
@@ -116,7 +117,7 @@ fn objects(args: &Args) -> anyhow::Result<Vec<Value>> {
         role_ref,
         subjects: Some(vec![subject]),
     })?);
-    if args.admission_policy {
+    if args.executors_outside && !args.without_admission_policy {
         objects.extend(firesteel_api::policy::manifests());
     }
     Ok(objects)
@@ -166,12 +167,26 @@ async fn apply(args: &Args, objects: &[Value]) -> anyhow::Result<ExitStatus> {
             Api::namespaced_with(cluster.client.clone(), &namespace, &resource)
         };
         let name = object.name_any();
+        // Whoever may only read it sees that an administrator installed it.
+        let of_cluster = is_policy(&kind);
+        if of_cluster && is_as_wanted(&cluster.ask(api.get_opt(&name)).await, &object) {
+            Printer.talk(format_args!("{} {} is there already", kind.to_lowercase(), name));
+            continue;
+        }
         let params = PatchParams::apply("firesteel").force();
         cluster.ask(api.patch(&name, &params, &Patch::Apply(&object))).await.map_err(|error| {
             let kind = kind.to_lowercase();
             let about =
                 Attempt { verb: "create", kind: &kind, name: &name, namespace: &namespace, server: &cluster.server };
             match &error {
+                kube::Error::Api(status) if status.code == 403 && of_cluster => anyhow::anyhow!(
+                    "the account is set up, but you may not install the admission policy {name}, which is for the whole cluster: let an administrator run `{}`, or add --without-admission-policy if that was done (the API server said: {})",
+                    firesteel_api::policy::COMMAND,
+                    status.message
+                ),
+                kube::Error::Api(status) if status.code == 404 && of_cluster => anyhow::anyhow!(
+                    "the account is set up, but this cluster has no ValidatingAdmissionPolicies, which Kubernetes has from 1.30 on: add --without-admission-policy and give every driver an account of its own"
+                ),
                 kube::Error::Api(status) if status.code == 403 => anyhow::anyhow!(
                     "you may not set up namespace {}: let an administrator run this command (the API server said: {})",
                     args.namespace,
@@ -193,6 +208,17 @@ async fn apply(args: &Args, objects: &[Value]) -> anyhow::Result<ExitStatus> {
         args.namespace, args.service_account
     ));
     Ok(ExitStatus::Success)
+}
+
+/// Whether a kind is one of the admission policy, which is for the whole cluster.
+fn is_policy(kind: &str) -> bool {
+    kind.starts_with("ValidatingAdmissionPolicy")
+}
+
+/// Whether what was found has everything that is wanted.
+fn is_as_wanted(found: &Result<Option<DynamicObject>, kube::Error>, wanted: &DynamicObject) -> bool {
+    let Ok(Some(found)) = found else { return false };
+    firesteel_api::policy::holds(&found.data["spec"], &wanted.data["spec"])
 }
 
 fn resource(kind: &str) -> ApiResource {

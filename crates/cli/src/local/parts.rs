@@ -38,7 +38,9 @@ pub(crate) fn plan(home: &Home, port: Option<u16>) -> anyhow::Result<Plan> {
         &["--health-probe-bind-address".into(), health.to_string().into()],
         Ready::Http { address: health, path: "/readyz".to_owned() },
     );
-    Ok(Plan { port, objects: firesteel_api::crds::manifests(), parts: vec![node, operator] })
+    let mut objects = firesteel_api::crds::manifests();
+    objects.extend(firesteel_api::policy::manifests());
+    Ok(Plan { port, objects, parts: vec![node, operator] })
 }
 
 /// Manifests ask for the CPUs of a cluster. Here pods are processes that share what there is: they shall start on a laptop
@@ -52,4 +54,17 @@ fn offered_cpus() -> usize {
 /// An address of this machine that nobody listens on right now.
 fn free_address() -> std::io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_local_cluster_has_the_policy_that_keeps_drivers_apart() {
+        let plan = plan(&Home::at("/nowhere".into()), None).unwrap();
+        for policy in firesteel_api::policy::manifests() {
+            assert!(plan.objects.contains(&policy), "{policy}");
+        }
+    }
 }

@@ -51,7 +51,7 @@ pub(super) async fn settle(
     let uid = match made {
         Ok(made) => made.uid(),
         Err(kube::Error::Api(status)) if status.code == 404 && !status.message.contains("namespaces") => anyhow::bail!(
-            "this cluster does not know ExecutorGrants, which spark.kubernetes.allocation.pods.allocator=firesteel needs: run `firesteel crds | kubectl apply -f -` and start `firesteel operator`, or use the allocator direct"
+            "this cluster does not know ExecutorGrants, which spark.kubernetes.allocation.pods.allocator=firesteel needs: run `firesteel crds | kubectl apply --server-side -f -` and start `firesteel operator`, or use the allocator direct"
         ),
         Err(error) => return Err(about("create").refused(&error).into()),
     };

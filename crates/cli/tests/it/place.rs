@@ -116,7 +116,7 @@ impl Place {
     /// What `firesteel crds` prints, applied and in effect.
     pub(crate) fn install_crds(&self) {
         let mut names = Vec::new();
-        for crd in firesteel_api::crds::manifests() {
+        for object in firesteel_api::crds::manifests().into_iter().chain(firesteel_api::policy::manifests()) {
             let mut kubectl = self
                 .kubectl(&["apply", "--server-side", "--force-conflicts", "-f", "-"])
                 .stdin(Stdio::piped())
@@ -124,10 +124,12 @@ impl Place {
                 .spawn()
                 .expect("kubectl starts");
             let mut stdin = kubectl.stdin.take().expect("stdin");
-            stdin.write_all(crd.to_string().as_bytes()).expect("written");
+            stdin.write_all(object.to_string().as_bytes()).expect("written");
             drop(stdin);
             assert!(kubectl.wait().expect("kubectl ends").success());
-            names.push(format!("crd/{}", crd["metadata"]["name"].as_str().expect("a name")));
+            if object["kind"] == "CustomResourceDefinition" {
+                names.push(format!("crd/{}", object["metadata"]["name"].as_str().expect("a name")));
+            }
         }
         let mut words = vec!["wait", "--for=condition=Established", "--timeout=30s"];
         words.extend(names.iter().map(String::as_str));

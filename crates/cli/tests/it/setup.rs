@@ -4,7 +4,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use firesteel_api::ExecutorGrant;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::Client;
 use kube::api::{Api, ListParams, Patch, PatchParams};
 use serde_json::json;
@@ -29,7 +30,7 @@ fn json_is_one_list_and_extras_only_on_demand() {
 }
 
 #[test]
-fn drivers_without_rights_on_pods_can_have_a_policy_that_keeps_them_apart() {
+fn drivers_without_rights_on_pods_come_with_the_policy_that_keeps_them_apart() {
     let outside = ["setup", "-n", "etl", "-o", "json", "--executors-outside"];
     let kinds = |more: &[&str]| {
         let ran = firesteel(outside.iter().chain(more)).run();
@@ -38,9 +39,19 @@ fn drivers_without_rights_on_pods_can_have_a_policy_that_keeps_them_apart() {
         items.iter().map(|item| item["kind"].as_str().unwrap_or_default().to_owned()).collect::<Vec<_>>()
     };
     let usual = ["ServiceAccount", "Role", "RoleBinding"];
-    assert_eq!(kinds(&[]), usual);
     let policy = ["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"];
-    assert_eq!(kinds(&["--admission-policy"]), [&usual[..], &policy].concat());
+    assert_eq!(kinds(&[]), [&usual[..], &policy].concat());
+    assert_eq!(kinds(&["--without-admission-policy"]), usual);
+}
+
+#[test]
+fn the_definitions_come_with_the_policy_too_unless_it_is_left_out() {
+    let names = |more: &[&str]| firesteel(["crds", "-o", "name"].iter().chain(more)).run().stdout;
+    let policy = "validatingadmissionpolicy.admissionregistration.k8s.io/firesteel-executor-grants\n\
+                  validatingadmissionpolicybinding.admissionregistration.k8s.io/firesteel-executor-grants\n";
+    let definitions = names(&["--without-admission-policy"]);
+    assert!(definitions.contains("customresourcedefinition.apiextensions.k8s.io/executorgrants.firesteel.dev\n"));
+    assert_eq!(names(&[]), format!("{definitions}{policy}"));
 }
 
 #[test]
@@ -85,15 +96,18 @@ async fn applied_twice_it_gives_drivers_their_rights_and_no_others() {
 }
 
 #[tokio::test]
-async fn applied_with_the_policy_it_keeps_drivers_of_one_account_from_each_others_executors() {
+async fn applied_it_keeps_drivers_of_one_account_from_each_others_executors() {
     let Some(place) = Place::new("setupapart").await else { return };
     place.install_crds();
-    let words = ["setup", "-n", place.name(), "--service-account", "etl", "--executors-outside", "--admission-policy"];
-    let mut ran = firesteel(words);
-    let ran = ran.arg("--apply").kubeconfig(place.env.kubeconfig()).run();
-    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{ran:?}");
-    for kind in ["validatingadmissionpolicy", "validatingadmissionpolicybinding"] {
-        assert!(ran.stderr.contains(&format!("{kind} firesteel-executor-grants applied")), "{ran:?}");
+    let words = ["setup", "-n", place.name(), "--service-account", "etl", "--executors-outside", "--apply"];
+    // What is there as it should be is not written again: those who may only read it can set up namespaces, too.
+    for words_of_it in [&["applied", "is there already"][..], &["is there already"]] {
+        let ran = firesteel(words).kubeconfig(place.env.kubeconfig()).run();
+        assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{ran:?}");
+        for kind in ["validatingadmissionpolicy", "validatingadmissionpolicybinding"] {
+            let said = |words: &&str| ran.stderr.contains(&format!("{kind} firesteel-executor-grants {words}\n"));
+            assert!(words_of_it.iter().any(said), "{ran:?}");
+        }
     }
     let mut pods = Vec::new();
     for name in ["mine", "other"] {
@@ -137,6 +151,38 @@ async fn applied_with_the_policy_it_keeps_drivers_of_one_account_from_each_other
     assert!(refused.contains(refusal), "{refused}");
     let pods: Api<Pod> = Api::namespaced(driver, place.name());
     assert!(pods.list(&ListParams::default()).await.is_err(), "it has no right on pods");
+}
+
+#[tokio::test]
+async fn who_may_not_install_the_policy_hears_who_may_and_what_is_left_to_do() {
+    let Some(place) = Place::new("setupadmin").await else { return };
+    place.install_crds();
+    // An administrator of the namespace, and of nothing else.
+    let rights = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
+    let metadata = json!({"name": "admin"});
+    place.create::<Role>(json!({"metadata": metadata, "rules": rights})).await;
+    let role_ref = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "admin"});
+    let subjects = json!([{"kind": "ServiceAccount", "name": "admin", "namespace": place.name()}]);
+    place.create::<RoleBinding>(json!({"metadata": metadata, "roleRef": role_ref, "subjects": subjects})).await;
+    place.create::<ServiceAccount>(json!({"metadata": metadata})).await;
+    let admin = place.namespace.kubeconfig_for("admin").await;
+    let setup = |more: &[&str]| {
+        let words = ["setup", "-n", place.name(), "--executors-outside", "--apply"];
+        firesteel(words.iter().chain(more)).kubeconfig(admin.path()).run()
+    };
+    // The role takes a moment to be followed.
+    for _ in 0..50 {
+        if !setup(&[]).last_words().contains("you may not set up namespace") {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let ran = setup(&[]);
+    let told = "you may not install the admission policy firesteel-executor-grants, which is for the whole cluster: let an administrator run `firesteel crds | kubectl apply --server-side -f -`, or add --without-admission-policy";
+    assert!(ran.code == Some(1) && ran.last_words().contains(told), "{ran:?}");
+    assert!(ran.stderr.contains("rolebinding spark-driver applied"), "{ran:?}");
+    let ran = setup(&["--without-admission-policy"]);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
 }
 
 #[tokio::test]
