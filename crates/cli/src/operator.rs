@@ -8,11 +8,13 @@ mod flags;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use firesteel_core::allocation::size::Amount;
 use firesteel_core::lifecycle::Limits;
 use firesteel_core::run::RunSettings;
 use firesteel_core::ui::UiSettings;
 use firesteel_operator::executors::ExecutorOptions;
 use firesteel_operator::{LeaderOptions, Options};
+use firesteel_spark::value::Quantity;
 use k8s_openapi::jiff::SignedDuration;
 use tokio_util::sync::CancellationToken;
 
@@ -59,6 +61,27 @@ pub(crate) struct Args {
     /// Read the log of a driver that failed and say in status.errorMessage why; without it the status holds no line of a log
     #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     enable_driver_log: Toggle,
+    /// Executors of one application at most
+    #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().per_application.executors, value_parser = whole)]
+    max_executors_per_application: u64,
+    /// Cores of the executors of one application at most
+    #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().per_application.cores, value_parser = whole)]
+    max_executor_cores_per_application: u64,
+    /// Memory of the executors of one application at most, such as 500Gi
+    #[arg(long, value_name = "QUANTITY", default_value = "80Ti", value_parser = memory)]
+    max_executor_memory_per_application: u64,
+    /// Executors of all applications of a namespace at most
+    #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().per_namespace.executors, value_parser = whole)]
+    max_executors_per_namespace: u64,
+    /// Cores of the executors of all applications of a namespace at most
+    #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().per_namespace.cores, value_parser = whole)]
+    max_executor_cores_per_namespace: u64,
+    /// Memory of the executors of all applications of a namespace at most, such as 10Ti
+    #[arg(long, value_name = "QUANTITY", default_value = "320Ti", value_parser = memory)]
+    max_executor_memory_per_namespace: u64,
+    /// Give executors to drivers that share a service account even if no admission policy keeps them apart
+    #[arg(long)]
+    drivers_trust_each_other: bool,
     /// API server as drivers reach it
     #[arg(long, value_name = "URL", default_value = "https://kubernetes.default.svc")]
     driver_master: String,
@@ -203,6 +226,17 @@ fn options(args: &Args) -> anyhow::Result<Options> {
         executors: ExecutorOptions {
             per_second: args.executors_per_second,
             most_pending: args.max_pending_executors,
+            per_application: Amount {
+                executors: args.max_executors_per_application,
+                cores: args.max_executor_cores_per_application,
+                memory_mib: args.max_executor_memory_per_application,
+            },
+            per_namespace: Amount {
+                executors: args.max_executors_per_namespace,
+                cores: args.max_executor_cores_per_namespace,
+                memory_mib: args.max_executor_memory_per_namespace,
+            },
+            drivers_trust_each_other: args.drivers_trust_each_other,
             ..ExecutorOptions::default()
         },
         driver_log: args.enable_driver_log.0,
@@ -234,6 +268,20 @@ fn scope(args: &Args) -> Result<(Vec<String>, Option<String>), BadInput> {
 fn at_least_one(text: &str) -> Result<usize, String> {
     let number: usize = text.parse().map_err(|_| "it is not a whole number".to_owned())?;
     if number == 0 { Err("it has to be at least 1".to_owned()) } else { Ok(number) }
+}
+
+/// A number above none, which would stop everything.
+fn whole(text: &str) -> Result<u64, String> {
+    at_least_one(text).map(|number| u64::try_from(number).unwrap_or(u64::MAX))
+}
+
+/// Memory in MiB.
+fn memory(text: &str) -> Result<u64, String> {
+    let quantity: Quantity = text.parse().map_err(|_| "it is not a quantity of memory, such as 500Gi".to_owned())?;
+    match u64::try_from(quantity.in_units_of(1 << 20)) {
+        Ok(0) | Err(_) => Err("it has to be at least 1Mi".to_owned()),
+        Ok(mebibytes) => Ok(mebibytes),
+    }
 }
 
 fn signed(duration: Duration) -> SignedDuration {
@@ -303,6 +351,26 @@ mod tests {
         assert_eq!((executors.per_second, executors.most_pending), (50, 300));
         for none in ["operator --executors-per-second=0", "operator --max-pending-executors=0"] {
             assert_eq!(parse(none).unwrap_err().exit_code(), 2, "{none} would stop everything");
+        }
+    }
+
+    #[test]
+    fn what_an_application_and_a_namespace_may_have_is_bounded_with_and_without_flags() {
+        let parse = |line: &str| Only::try_parse_from(line.split_whitespace()).map(|only| only.args);
+        let usual = options(&parse("operator").unwrap()).unwrap().executors;
+        let default = ExecutorOptions::default();
+        assert_eq!((usual.per_application, usual.per_namespace), (default.per_application, default.per_namespace));
+        assert!(!usual.drivers_trust_each_other);
+        let line = "operator --max-executors-per-application=10 --max-executor-cores-per-application=40 \
+                    --max-executor-memory-per-application=100Gi --max-executors-per-namespace=20 \
+                    --max-executor-cores-per-namespace=80 --max-executor-memory-per-namespace=1Ti --drivers-trust-each-other";
+        let given = options(&parse(line).unwrap()).unwrap().executors;
+        assert_eq!(given.per_application.to_string(), "10 executors, 40 cores and 100Gi of memory");
+        assert_eq!(given.per_namespace.to_string(), "20 executors, 80 cores and 1Ti of memory");
+        assert!(given.drivers_trust_each_other);
+        for none in ["--max-executors-per-namespace=0", "--max-executor-memory-per-application=lots"] {
+            let refused = parse(&format!("operator {none}")).unwrap_err().to_string();
+            assert!(refused.contains(none.split('=').next().unwrap()), "{refused}");
         }
     }
 

@@ -10,12 +10,16 @@
 //!   StatefulSet makes;
 //! - `clamp` keeps demand within what was granted, and [`size`] counts it;
 //! - `failures` says what follows from failures, [`nodes`] remembers nodes on which executors fail;
-//! - [`fair`] shares what may be started now between applications.
+//! - [`fair`] shares what may be started now, and what a namespace may have, between applications;
+//! - [`admission`] says whether a grant can be accepted beside the drivers that are there, and [`heard`] what can be believed
+//!   of what is asked for in a driver's name.
 
+pub mod admission;
 mod clamp;
 pub mod ending;
 mod failures;
 pub mod fair;
+pub mod heard;
 pub mod nodes;
 pub mod pod;
 pub mod sets;
@@ -35,13 +39,16 @@ use ending::{Ending, Kind};
 pub use failures::{held, refused};
 use pod::{ExecutorPod, State};
 use sets::{ExecutorSet, Mark};
-use size::Size;
+use size::{Amount, Size};
 pub(crate) use size::{mebibytes, whole};
 
 /// True while as many executors run as are wanted.
 pub const CONDITION_SATISFIED: &str = "Satisfied";
 /// False while the driver asks for more than it was granted.
 pub const CONDITION_WITHIN_MAXIMUM: &str = "WithinMaximum";
+
+/// Why executors wait that their namespace has no room for.
+const NAMESPACE_LIMIT: &str = "NamespaceLimit";
 
 /// How long a lost connection may stay without a reason.
 const DISCONNECTED: SignedDuration = SignedDuration::from_secs(10);
@@ -79,6 +86,8 @@ pub struct Sight<'a> {
     pub pods: &'a [ExecutorPod],
     pub sets: &'a [ExecutorSet],
     pub memory: &'a Memory,
+    /// The most that the operator allows an application, whatever was granted.
+    pub limit: Amount,
     pub now: Timestamp,
 }
 
@@ -240,6 +249,35 @@ pub fn reserve(ledger: &mut ExecutorLedgerStatus, missing: &[(String, u32)], slo
         }
     }
     reserved
+}
+
+/// Cuts what is missing down to what each profile gets of its namespace, in the same order, and says so. `old` is the ledger
+/// before this pass.
+pub fn keep_within_namespace(
+    decision: &mut Decision,
+    given: &[u32],
+    old: &ExecutorLedgerStatus,
+    (namespace, limit): (&str, &Amount),
+    now: Timestamp,
+) {
+    let asked: u32 = decision.missing.iter().map(|(_, count)| count).sum();
+    for ((_, count), given) in decision.missing.iter_mut().zip(given) {
+        *count = (*count).min(*given);
+    }
+    decision.missing.retain(|(_, count)| *count > 0);
+    let left: u32 = decision.missing.iter().map(|(_, count)| count).sum();
+    if left == asked {
+        return;
+    }
+    let why = format!(
+        "{} more executors wait: the operator allows all applications of namespace {namespace} together {limit}; see its flags \
+         --max-executors-per-namespace, --max-executor-cores-per-namespace and --max-executor-memory-per-namespace",
+        asked - left
+    );
+    if !old.conditions.iter().any(|c| c.type_ == CONDITION_SATISFIED && c.reason == NAMESPACE_LIMIT) {
+        decision.notes.push(Note { warning: true, reason: NAMESPACE_LIMIT, text: why.clone() });
+    }
+    held(&mut decision.ledger, NAMESPACE_LIMIT, &why, now);
 }
 
 /// A decision in the making.

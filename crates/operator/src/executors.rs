@@ -6,21 +6,26 @@
 //! - [`ledger`] is the ledger of one application between passes;
 //! - [`paced`] makes one pass of many that are asked for in quick succession;
 //! - [`sets`] is what is known of ReplicaSets and StatefulSets of executors, and every change made to them;
-//! - [`budget`] limits what all applications create together, in whatever namespace.
+//! - [`budget`] limits what all applications create together, in whatever namespace, and [`namespaces`] what those of one have;
+//! - [`admission`] says which grants are accepted, and [`policy`] whether drivers of one account are kept apart.
 
+mod admission;
 mod budget;
 mod index;
 mod ledger;
+mod namespaces;
 mod paced;
 mod pass;
+mod policy;
 mod sets;
 mod writes;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use firesteel_api::{ExecutorGrant, names};
+use firesteel_core::allocation::size::Amount;
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
@@ -36,8 +41,10 @@ use tokio_util::sync::CancellationToken;
 
 use budget::Budget;
 use index::{AppKey, Index};
+use namespaces::Namespaces;
 use paced::{Paced, Turn};
 use pass::State;
+use policy::Policy;
 use sets::Sets;
 
 use crate::metrics::Metrics;
@@ -60,11 +67,28 @@ pub struct ExecutorOptions {
     pub parallel: usize,
     /// Applications worked on at the same time.
     pub workers: u16,
+    /// The most that one application may have, whatever was granted.
+    pub per_application: Amount,
+    /// The most that all applications of one namespace may have together.
+    pub per_namespace: Amount,
+    /// Drivers of one service account need not be kept apart.
+    pub drivers_trust_each_other: bool,
+    /// For how long it is believed that they are, once that was found out.
+    pub policy_valid: Duration,
 }
 
 impl Default for ExecutorOptions {
     fn default() -> Self {
-        ExecutorOptions { per_second: 1000, most_pending: 20_000, parallel: 32, workers: 16 }
+        ExecutorOptions {
+            per_second: 1000,
+            most_pending: 20_000,
+            parallel: 32,
+            workers: 16,
+            per_application: Amount { executors: 5_000, cores: 20_000, memory_mib: 80 << 20 },
+            per_namespace: Amount { executors: 20_000, cores: 80_000, memory_mib: 320 << 20 },
+            drivers_trust_each_other: false,
+            policy_valid: Duration::from_secs(30),
+        }
     }
 }
 
@@ -73,6 +97,8 @@ pub(crate) struct Shared {
     options: ExecutorOptions,
     scope: Arc<Scope>,
     budget: Budget,
+    namespaces: Namespaces,
+    policy: Policy,
     creating: Arc<Turns<AppKey>>,
     metrics: Arc<Metrics>,
     news: Arc<News>,
@@ -83,6 +109,8 @@ impl Shared {
     pub(crate) fn new(options: ExecutorOptions, scope: Arc<Scope>, metrics: Arc<Metrics>, news: Arc<News>) -> Self {
         Shared {
             budget: Budget::new(options.per_second),
+            namespaces: Namespaces::default(),
+            policy: Policy::new(options.policy_valid),
             creating: Turns::new(options.parallel),
             scope,
             metrics,
@@ -120,6 +148,10 @@ struct Allocator {
     index: Index,
     sets: Sets,
     states: Mutex<HashMap<String, Arc<tokio::sync::Mutex<State>>>>,
+    /// Which grant a pod belongs to, by application.
+    grants: Mutex<HashMap<AppKey, App>>,
+    /// Applications whose grants were accepted.
+    accepted: Mutex<HashSet<AppKey>>,
     pokes: mpsc::UnboundedSender<App>,
 }
 
@@ -131,6 +163,11 @@ impl Allocator {
         states.entry(uid).or_default().clone()
     }
 
+    /// Which grant a pod belongs to, by application.
+    fn grants(&self) -> MutexGuard<'_, HashMap<AppKey, App>> {
+        self.grants.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn forget(&self, uid: &str) {
         self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
     }
@@ -138,6 +175,13 @@ impl Allocator {
     /// Forgets all grants but these, by uid.
     fn keep_only(&self, there: &HashSet<String>) {
         self.states.lock().unwrap_or_else(PoisonError::into_inner).retain(|uid, _| there.contains(uid));
+    }
+
+    /// What the applications of a namespace have as executors, and are going to have.
+    fn used(&self, namespace: &str) -> HashMap<AppKey, Amount> {
+        let mut used = self.index.used(namespace);
+        self.sets.add_unmade(&self.index, namespace, &mut used);
+        used
     }
 
     /// Executors that were asked for and do not run yet: of these applications, and of one.
@@ -184,15 +228,14 @@ pub(crate) async fn look_after(
         sets: Sets::default(),
         shared: shared.clone(),
         states: Mutex::default(),
+        grants: Mutex::default(),
+        accepted: Mutex::default(),
         pokes,
     });
     shared.scopes.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&allocator));
     let (reader, writer) = reflector::store::<Grant>();
     let known_grants = reader.clone();
-    // Which grant a pod belongs to, by application.
-    let by_app: Arc<Mutex<HashMap<AppKey, App>>> = Arc::default();
 
-    let known = by_app.clone();
     let noticing = allocator.clone();
     // What a new list no longer has was deleted while nobody watched.
     let mut listed: HashMap<App, String> = HashMap::new();
@@ -203,7 +246,7 @@ pub(crate) async fn look_after(
             Ok(event @ (Event::Apply(grant) | Event::InitApply(grant))) => {
                 if let (Ok(valid), Some(namespace)) = (&grant.0, grant.namespace()) {
                     let key = (namespace, valid.spec.app_id.clone());
-                    known.lock().unwrap_or_else(PoisonError::into_inner).insert(key, ObjectRef::from_obj(grant));
+                    noticing.grants().insert(key, ObjectRef::from_obj(grant));
                 }
                 if let Event::InitApply(_) = event {
                     listed.insert(ObjectRef::from_obj(grant), grant.uid().unwrap_or_default());
@@ -212,11 +255,11 @@ pub(crate) async fn look_after(
             Ok(Event::Delete(grant)) => {
                 noticing.forget(&grant.uid().unwrap_or_default());
                 let gone = ObjectRef::from_obj(grant);
-                known.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, app| *app != gone);
+                noticing.grants().retain(|_, app| *app != gone);
             }
             Ok(Event::Init) => listed.clear(),
             Ok(Event::InitDone) => {
-                known.lock().unwrap_or_else(PoisonError::into_inner).retain(|_, app| listed.contains_key(app));
+                noticing.grants().retain(|_, app| listed.contains_key(app));
                 noticing.keep_only(&listed.drain().map(|(_, uid)| uid).collect());
             }
             Err(error) => tracing::debug!(%error, "the watch of executor grants is interrupted"),
@@ -226,7 +269,7 @@ pub(crate) async fn look_after(
 
     let paced = Paced::default();
     let poke_all = |touched: Vec<AppKey>| {
-        let known = by_app.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = allocator.grants();
         for app in touched.iter().filter_map(|key| known.get(key)) {
             let (allocator, app) = (allocator.clone(), app.clone());
             match paced.turn(&app, Instant::now()) {

@@ -1,4 +1,4 @@
-//! What is wanted, within what was granted.
+//! What is wanted, within what was granted and what the operator allows an application.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -21,7 +21,7 @@ impl Draft<'_> {
     /// What is left of the maxima beside executors that are there or on their way, whatever they are for. A driver that
     /// wants other ones has to let go of those it has first.
     pub(super) fn unused(&self) -> Allowance {
-        let mut left = Allowance::of(&self.sight.grant.maximum);
+        let mut left = Allowance::of(&self.sight.grant.maximum).within(&self.sight.limit);
         for pod in self.sight.pods.iter().filter(|pod| self.is_live(pod)) {
             left.take(&pod.size, 1);
         }
@@ -41,9 +41,11 @@ impl Draft<'_> {
 
     /// What is wanted, within the maxima.
     pub(super) fn clamp(&mut self) -> BTreeMap<String, u32> {
-        let mut allowance = Allowance::of(&self.sight.grant.maximum);
+        let mut granted = Allowance::of(&self.sight.grant.maximum);
+        let mut allowed = granted.clone().within(&self.sight.limit);
         let mut wanted = BTreeMap::new();
         let mut cut = Vec::new();
+        let mut by_operator = false;
         for (profile, demand) in by_number(&self.sight.demand.profiles) {
             let size = self.size(profile);
             let words: usize = demand.env.iter().map(|(name, value)| name.len() + value.len()).sum();
@@ -60,25 +62,35 @@ impl Draft<'_> {
                 wanted.insert(profile.clone(), 0);
                 continue;
             }
-            let given = demand.wanted.min(allowance.fits(&size));
+            let given = demand.wanted.min(allowed.fits(&size));
             if given < demand.wanted {
                 cut.push(format!("{} executors of profile {profile} wanted, {given} granted", demand.wanted));
+                by_operator |= granted.fits(&size) > given;
             }
-            allowance.take(&size, given);
+            granted.take(&size, given);
+            allowed.take(&size, given);
             wanted.insert(profile.clone(), given);
         }
         let before = is_false(self.sight.ledger, CONDITION_WITHIN_MAXIMUM);
-        let message = format!(
-            "{}; raise spark.dynamicAllocation.maxExecutors, spark.firesteel.executors.maxCores, \
-             spark.firesteel.executors.maxMemory or spark.firesteel.executors.maxResources at submission",
-            cut.join(", ")
-        );
+        let (reason, remedy) = if by_operator {
+            let remedy = format!(
+                "the operator allows an application {}; see its flags --max-executors-per-application, \
+                 --max-executor-cores-per-application and --max-executor-memory-per-application",
+                self.sight.limit
+            );
+            ("OperatorLimit", remedy)
+        } else {
+            let remedy = "raise spark.dynamicAllocation.maxExecutors, spark.firesteel.executors.maxCores, \
+                          spark.firesteel.executors.maxMemory or spark.firesteel.executors.maxResources at submission";
+            ("Clamped", remedy.to_owned())
+        };
+        let message = format!("{}; {remedy}", cut.join(", "));
         let ledger = &mut self.decision.ledger;
         if cut.is_empty() {
             let holds = Holds { kind: CONDITION_WITHIN_MAXIMUM, status: "True", reason: "Granted", message: "" };
             conditions::set(&mut ledger.conditions, &holds, 0, self.sight.now);
         } else {
-            let holds = Holds { kind: CONDITION_WITHIN_MAXIMUM, status: "False", reason: "Clamped", message: &message };
+            let holds = Holds { kind: CONDITION_WITHIN_MAXIMUM, status: "False", reason, message: &message };
             conditions::set(&mut ledger.conditions, &holds, 0, self.sight.now);
             if !before {
                 self.decision.notes.push(Note { warning: true, reason: "DemandClamped", text: message });

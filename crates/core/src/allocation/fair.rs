@@ -1,4 +1,9 @@
-//! Sharing what may be started now between applications.
+//! Sharing between applications: what may be started now, and what a namespace may have.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use super::size::{Amount, Size};
 
 /// Shares `slots` between askers: round by round one each, so that a small request is never behind a large one. Gives
 /// what each gets, in the same order. Rounds begin at `first`, which the caller moves on, so that a remainder does not
@@ -23,6 +28,49 @@ pub fn share(asked: &[u32], slots: u32, first: usize) -> Vec<u32> {
     given
 }
 
+/// An application that asks for executors in a namespace with a limit.
+#[derive(Debug, Clone, Default)]
+pub struct Asker {
+    /// What it has.
+    pub held: Amount,
+    /// What it asks for on top of it: how many of each size, in this order.
+    pub asked: Vec<(Size, u32)>,
+}
+
+/// Shares what is left of a namespace's limit between those that ask: one executor after the other goes to whoever has least,
+/// measured by what it has most of (the largest of its shares in executors, cores and memory). `others` is what those have
+/// that do not ask. Gives how many each gets of each size, in the same order.
+pub fn share_namespace(limit: &Amount, others: Amount, askers: &[Asker]) -> Vec<Vec<u32>> {
+    let mut used = askers.iter().fold(others, |sum, asker| sum.plus(asker.held));
+    let mut given: Vec<Vec<u32>> = askers.iter().map(|asker| vec![0; asker.asked.len()]).collect();
+    let mut held: Vec<Amount> = askers.iter().map(|asker| asker.held).collect();
+    // Who has least comes first; of equals, who comes first in the list.
+    let mut turns: BinaryHeap<Reverse<(u64, usize, usize)>> =
+        (0..askers.len()).map(|index| Reverse((largest_share(&held[index], limit), index, 0))).collect();
+    while let Some(Reverse((_, index, place))) = turns.pop() {
+        let Some((size, asked)) = askers[index].asked.get(place) else { continue };
+        if given[index][place] == *asked || limit.minus(used).fits(size) == 0 {
+            turns.push(Reverse((largest_share(&held[index], limit), index, place + 1)));
+            continue;
+        }
+        given[index][place] += 1;
+        held[index].add(size, 1);
+        used.add(size, 1);
+        turns.push(Reverse((largest_share(&held[index], limit), index, place)));
+    }
+    given
+}
+
+/// The largest of an application's shares, in millionths of the limit.
+fn largest_share(held: &Amount, limit: &Amount) -> u64 {
+    let share = |held: u64, limit: u64| {
+        let millionths = u128::from(held) * 1_000_000 / u128::from(limit.max(1));
+        u64::try_from(millionths).unwrap_or(u64::MAX)
+    };
+    let parts = [(held.executors, limit.executors), (held.cores, limit.cores), (held.memory_mib, limit.memory_mib)];
+    parts.into_iter().map(|(held, limit)| share(held, limit)).max().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,7 +82,62 @@ mod tests {
         assert_eq!(share(&[5, 5, 5], 2, 2), [1, 0, 1]);
     }
 
+    fn size(cores: u64, memory_mib: u64) -> Size {
+        Size { cores, memory_mib, ..Size::default() }
+    }
+
+    fn asker(held: u64, asked: u32) -> Asker {
+        let mut has = Amount::default();
+        has.add(&size(1, 1), held);
+        Asker { held: has, asked: vec![(size(1, 1), asked)] }
+    }
+
+    #[test]
+    fn room_in_a_namespace_goes_to_who_has_least() {
+        let limit = Amount { executors: 100, cores: 1000, memory_mib: 1000 };
+        let given = |askers: &[Asker]| share_namespace(&limit, Amount::default(), askers);
+        assert_eq!(given(&[asker(80, 50), asker(0, 50)]), [[0], [20]]);
+        assert_eq!(given(&[asker(0, 1000), asker(0, 1000), asker(0, 4)]), [[48], [48], [4]]);
+        assert_eq!(given(&[asker(0, 30), asker(0, 30)]), [[30], [30]]);
+        // By cores the limit is one of ten large executors, by number one of a hundred: both get nine tenths.
+        let large = Asker { held: Amount::default(), asked: vec![(size(100, 1), 10)] };
+        assert_eq!(given(&[large, asker(0, 100)]), [[9], [91]]);
+    }
+
     proptest! {
+        #[test]
+        fn a_namespace_never_has_more_than_its_limit_and_nothing_that_fits_is_kept_back(
+            limit in (1u64..60, 1u64..200, 1u64..400),
+            askers in prop::collection::vec((0u64..20, prop::collection::vec((1u64..5, 1u64..9, 0u32..30), 0..3)), 0..6),
+            others in 0u64..30,
+        ) {
+            let limit = Amount { executors: limit.0, cores: limit.1, memory_mib: limit.2 };
+            let mut taken = Amount::default();
+            taken.add(&size(1, 1), others);
+            let askers: Vec<Asker> = askers.into_iter().map(|(held, asked)| Asker {
+                held: asker(held, 0).held,
+                asked: asked.into_iter().map(|(cores, memory, count)| (size(cores, memory), count)).collect(),
+            }).collect();
+            let before = askers.iter().fold(taken, |sum, asker| sum.plus(asker.held));
+            let given = share_namespace(&limit, taken, &askers);
+            let mut used = before;
+            for (asker, given) in askers.iter().zip(&given) {
+                for ((size, asked), given) in asker.asked.iter().zip(given) {
+                    prop_assert!(given <= asked);
+                    used.add(size, u64::from(*given));
+                }
+            }
+            let most = |limit: u64, before: u64| limit.max(before);
+            prop_assert!(used.executors <= most(limit.executors, before.executors));
+            prop_assert!(used.cores <= most(limit.cores, before.cores));
+            prop_assert!(used.memory_mib <= most(limit.memory_mib, before.memory_mib));
+            for (asker, given) in askers.iter().zip(&given) {
+                for ((size, asked), given) in asker.asked.iter().zip(given) {
+                    prop_assert!(given == asked || limit.minus(used).fits(size) == 0);
+                }
+            }
+        }
+
         #[test]
         fn everything_is_given_and_nobody_starves(
             asked in prop::collection::vec(0u32..50, 0..20), slots in 0u32..300, first in 0usize..40

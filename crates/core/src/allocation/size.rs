@@ -6,7 +6,7 @@ use firesteel_api::executors::{ExecutorGrantSpec, Maximum, ProfileDemand};
 use firesteel_api::names;
 use firesteel_spark::value::Quantity;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Amount;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
@@ -61,7 +61,7 @@ impl Size {
         let requests = resources.and_then(|r| r.requests.as_ref()).unwrap_or(&none);
         let limits = resources.and_then(|r| r.limits.as_ref()).unwrap_or(&none);
         let amount =
-            |list: &BTreeMap<String, Amount>, name: &str, unit| list.get(name).map_or(0, |q| units(&q.0, unit));
+            |list: &BTreeMap<String, Written>, name: &str, unit| list.get(name).map_or(0, |q| units(&q.0, unit));
         let devices = limits.iter().filter(|(name, _)| is_device(name));
         Size {
             cores: amount(requests, "cpu", 1).max(1),
@@ -77,6 +77,59 @@ impl Size {
             *own = (*own).max(*amount);
         }
         self
+    }
+}
+
+/// What executors take together, or may take at most.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Amount {
+    pub executors: u64,
+    pub cores: u64,
+    pub memory_mib: u64,
+}
+
+impl Amount {
+    /// So many more executors of a size.
+    pub fn add(&mut self, size: &Size, count: u64) {
+        let more = |sum: &mut u64, each: u64| *sum = sum.saturating_add(each.saturating_mul(count));
+        more(&mut self.executors, 1);
+        more(&mut self.cores, size.cores);
+        more(&mut self.memory_mib, size.memory_mib);
+    }
+
+    pub fn plus(self, other: Amount) -> Amount {
+        Amount {
+            executors: self.executors.saturating_add(other.executors),
+            cores: self.cores.saturating_add(other.cores),
+            memory_mib: self.memory_mib.saturating_add(other.memory_mib),
+        }
+    }
+
+    pub fn minus(self, other: Amount) -> Amount {
+        Amount {
+            executors: self.executors.saturating_sub(other.executors),
+            cores: self.cores.saturating_sub(other.cores),
+            memory_mib: self.memory_mib.saturating_sub(other.memory_mib),
+        }
+    }
+
+    /// How many executors of a size fit into it.
+    pub fn fits(&self, size: &Size) -> u64 {
+        let share = |left: u64, each: u64| left.checked_div(each).unwrap_or(u64::MAX);
+        self.executors.min(share(self.cores, size.cores)).min(share(self.memory_mib, size.memory_mib))
+    }
+}
+
+/// As people read it: `5000 executors, 20000 cores and 80Ti of memory`.
+impl std::fmt::Display for Amount {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (mut memory, mut unit) = (self.memory_mib, "Mi");
+        for larger in ["Gi", "Ti"] {
+            if memory >= 1024 && memory % 1024 == 0 {
+                (memory, unit) = (memory / 1024, larger);
+            }
+        }
+        write!(f, "{} executors, {} cores and {memory}{unit} of memory", self.executors, self.cores)
     }
 }
 
@@ -98,6 +151,15 @@ impl Allowance {
             memory_mib: maximum.memory_mib.unwrap_or(u64::MAX),
             named: maximum.resources.clone(),
         }
+    }
+
+    /// The same, and no more than this.
+    #[must_use]
+    pub fn within(mut self, limit: &Amount) -> Self {
+        self.executors = self.executors.min(limit.executors);
+        self.cores = self.cores.min(limit.cores);
+        self.memory_mib = self.memory_mib.min(limit.memory_mib);
+        self
     }
 
     /// How many executors of a size still fit.

@@ -8,7 +8,7 @@ use firesteel_api::executors::{
 };
 use firesteel_core::allocation::pod::{ExecutorPod, State};
 use firesteel_core::allocation::sets::ExecutorSet;
-use firesteel_core::allocation::size::Size;
+use firesteel_core::allocation::size::{Amount, Size};
 use firesteel_core::allocation::{Decision, Driver, Memory, Sight, step};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
@@ -18,6 +18,8 @@ pub(crate) struct Application {
     pub(crate) demand: ExecutorGrantStatus,
     pub(crate) ledger: ExecutorLedgerStatus,
     pub(crate) memory: Memory,
+    /// What the operator allows an application.
+    pub(crate) limit: Amount,
     pub(crate) now: Timestamp,
     /// Losses handed to Spark: id to how often.
     pub(crate) told: BTreeMap<String, u32>,
@@ -42,6 +44,7 @@ impl Application {
             demand: ExecutorGrantStatus::default(),
             ledger: ExecutorLedgerStatus { accepted: true, ..ExecutorLedgerStatus::default() },
             memory: Memory::default(),
+            limit: Amount { executors: 5000, cores: 20_000, memory_mib: 80 << 20 },
             now: Timestamp::from_second(1_800_000_000).unwrap(),
             told: BTreeMap::new(),
         }
@@ -68,6 +71,7 @@ impl Application {
             pods,
             sets,
             memory: &self.memory,
+            limit: self.limit,
             now: self.now,
         })
     }

@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use firesteel_api::names;
+use firesteel_core::allocation::admission::LiveDriver;
 use firesteel_core::allocation::pod::{ExecutorPod, State};
-use firesteel_core::allocation::size::Size;
+use firesteel_core::allocation::size::{Amount, Size};
 use firesteel_core::driver_pod::{DriverPod, PodPhase};
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher::Event;
@@ -21,6 +22,8 @@ pub(super) type AppKey = (String, String);
 #[derive(Debug, Clone, Default)]
 pub(super) struct AppPods {
     pub(super) driver: Option<DriverPod>,
+    /// The service account that the driver runs under.
+    pub(super) account: String,
     /// By name.
     pub(super) executors: BTreeMap<String, ExecutorPod>,
     /// Pods that are gone and tell why: members of sets, whose controllers are quick to clear away what failed, and single
@@ -147,6 +150,13 @@ impl Index {
         lock(&self.apps).get(key).cloned().unwrap_or_default()
     }
 
+    /// What is known of one application's driver, and of nothing else.
+    pub(super) fn driver(&self, key: &AppKey) -> AppPods {
+        let apps = lock(&self.apps);
+        let Some(app) = apps.get(key) else { return AppPods::default() };
+        AppPods { driver: app.driver.clone(), account: app.account.clone(), ..AppPods::default() }
+    }
+
     /// Forgets pods that are gone: what they tell is written down.
     pub(super) fn forget(&self, key: &AppKey, seen: &BTreeMap<String, ExecutorPod>) {
         if let Some(entry) = lock(&self.apps).get_mut(key) {
@@ -218,6 +228,27 @@ impl Index {
         (all, apps.get(own).map_or(0, count))
     }
 
+    /// What the applications of a namespace have as executors, those under way included.
+    pub(super) fn used(&self, namespace: &str) -> HashMap<AppKey, Amount> {
+        let apps = lock(&self.apps);
+        let of_namespace = apps.iter().filter(|(key, _)| key.0 == namespace);
+        let amount = |app: &AppPods| {
+            let mut amount = Amount::default();
+            app.executors.values().filter(|pod| pod.is_live()).for_each(|pod| amount.add(&pod.size, 1));
+            app.in_flight.values().for_each(|flight| amount.add(&flight.size, 1));
+            amount
+        };
+        of_namespace.map(|(key, app)| (key.clone(), amount(app))).collect()
+    }
+
+    /// The live drivers beside this application's that run in its namespace under the same account.
+    pub(super) fn neighbours(&self, own: &AppKey, account: &str) -> Vec<(AppKey, LiveDriver)> {
+        let apps = lock(&self.apps);
+        let beside = apps.iter().filter(|(key, app)| key.0 == own.0 && *key != own && app.account == account);
+        let live = |app: &AppPods| app.driver.as_ref().filter(|driver| driver.outcome().is_none()).map(live_driver);
+        beside.filter_map(|(key, app)| Some((key.clone(), live(app)?))).collect()
+    }
+
     /// How many live members each set has, by the set's uid.
     pub(super) fn members(&self) -> HashMap<String, usize> {
         let mut counts = HashMap::new();
@@ -246,6 +277,8 @@ fn put(app: &mut AppPods, pod: &Pod) {
         // A driver that ended gives way to its successor, not the other way round.
         let newer = app.driver.as_ref().is_none_or(|known| known.uid == seen.uid || known.created <= seen.created);
         if newer {
+            let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
+            app.account = account.filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned());
             app.driver = Some(seen);
         }
         return;
@@ -261,6 +294,11 @@ fn put(app: &mut AppPods, pod: &Pod) {
         }
         app.executors.insert(executor.name.clone(), executor);
     }
+}
+
+/// What admission depends on.
+pub(super) fn live_driver(driver: &DriverPod) -> LiveDriver {
+    LiveDriver { created: driver.created, uid: driver.uid.clone(), name: driver.name.clone() }
 }
 
 /// Whether a driver runs, has yet to, or never will again.
@@ -299,6 +337,31 @@ mod tests {
         let departed = index.of(&key).departed;
         assert_eq!(departed.keys().collect::<Vec<_>>(), ["u2"]);
         assert!(matches!(departed["u2"].state, State::Ended(_)), "{departed:?}");
+    }
+
+    #[test]
+    fn drivers_of_one_account_in_one_namespace_are_neighbours_while_they_live() {
+        let index = Index::default();
+        let driver = |app: &str, namespace: &str, account: Option<&str>, phase: &str| {
+            let labels = json!({names::LABEL_APP_SELECTOR: app, names::LABEL_ROLE: "driver"});
+            let meta = json!({"name": format!("{app}-driver"), "namespace": namespace, "uid": app, "labels": labels});
+            let pod = json!({"metadata": meta, "spec": {"containers": [], "serviceAccountName": account},
+                "status": {"phase": phase}});
+            index.apply(Event::Apply(serde_json::from_value(pod).unwrap()));
+        };
+        driver("a", "n", Some("spark"), "Running");
+        driver("b", "n", Some("spark"), "Pending");
+        driver("c", "n", Some("spark"), "Succeeded");
+        driver("d", "n", Some("etl"), "Running");
+        driver("e", "m", Some("spark"), "Running");
+        driver("f", "n", None, "Running");
+        let of = |app: &str| {
+            let key = ("n".to_owned(), app.to_owned());
+            let found = index.neighbours(&key, &index.of(&key).account);
+            found.into_iter().map(|(_, driver)| driver.name).collect::<Vec<_>>()
+        };
+        assert_eq!((of("a"), of("b")), (vec!["b-driver".to_owned()], vec!["a-driver".to_owned()]));
+        assert!(of("d").is_empty() && of("f").is_empty());
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub(super) struct Ledger {
     known: Option<(ExecutorLedgerStatus, String)>,
     /// Ids that were used for sure, whatever a ledger says that someone else changed.
     floor: u64,
+    /// The grant was accepted once.
+    accepted: bool,
     /// When it was last written.
     written: Option<Instant>,
 }
@@ -30,28 +32,52 @@ impl Ledger {
         self.known.as_ref().map(|(status, _)| status)
     }
 
-    /// The ledger: from memory, from the cluster, or a new one.
-    pub(super) async fn read(&mut self, client: &Client, grant: &ExecutorGrant) -> Result<ExecutorLedgerStatus, Error> {
-        if let Some(status) = self.status() {
-            return Ok(status.clone());
+    /// The ledger, from memory or from the cluster, if there is one.
+    pub(super) async fn read(
+        &mut self,
+        client: &Client,
+        grant: &ExecutorGrant,
+    ) -> Result<Option<ExecutorLedgerStatus>, Error> {
+        if self.known.is_none() {
+            let Some((mut status, version)) = writes::read_ledger(client, grant).await? else { return Ok(None) };
+            status.reserved_through = status.reserved_through.max(self.floor);
+            self.known = Some((status, version));
         }
-        let (mut status, version) = match writes::read_ledger(client, grant).await? {
-            Some(found) => found,
-            None => {
-                let refusal = allocation::refusal(&grant.spec);
-                let status = ExecutorLedgerStatus {
-                    accepted: refusal.is_none(),
-                    message: refusal.unwrap_or_default(),
-                    reserved_through: self.floor,
-                    loss_seq: grant.status.as_ref().map_or(0, |status| above_all_seen(status.loss_seen)),
-                    ..ExecutorLedgerStatus::default()
-                };
-                let version = writes::create_ledger(client, grant, &status).await?;
-                (status, version)
-            }
+        let status = self.status().cloned();
+        self.accepted |= status.as_ref().is_some_and(|status| status.accepted);
+        Ok(status)
+    }
+
+    /// Whether the grant was accepted once, whatever became of its ledger.
+    pub(super) fn was_accepted(&self) -> bool {
+        self.accepted
+    }
+
+    /// Writes down that the grant is accepted, or why not: in the ledger that was read, or in a new one.
+    pub(super) async fn answer(
+        &mut self,
+        client: &Client,
+        grant: &ExecutorGrant,
+        refusal: Option<String>,
+    ) -> Result<ExecutorLedgerStatus, Error> {
+        let (accepted, message) = (refusal.is_none(), refusal.unwrap_or_default());
+        let status = if let Some(old) = self.status().cloned() {
+            let status = ExecutorLedgerStatus { accepted, message, ..old };
+            self.write(client, grant, &status).await?;
+            status
+        } else {
+            let status = ExecutorLedgerStatus {
+                accepted,
+                message,
+                reserved_through: self.floor,
+                loss_seq: grant.status.as_ref().map_or(0, |status| above_all_seen(status.loss_seen)),
+                ..ExecutorLedgerStatus::default()
+            };
+            let version = writes::create_ledger(client, grant, &status).await?;
+            self.known = Some((status.clone(), version));
+            status
         };
-        status.reserved_through = status.reserved_through.max(self.floor);
-        self.known = Some((status.clone(), version));
+        self.accepted |= accepted;
         Ok(status)
     }
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use firesteel_api::executors::{ExecutorGrantStatus, ExecutorLedgerStatus, Strategy};
-use firesteel_api::{ExecutorGrant, names};
+use firesteel_api::{ExecutorGrant, names, policy};
+use firesteel_core::allocation::heard::Heard;
 use firesteel_core::allocation::sets::{ExecutorSet, identify};
 use firesteel_core::allocation::size::Size;
 use firesteel_core::allocation::{self, Decision, Driver, Memory, Note, Sight, nodes};
@@ -17,10 +18,11 @@ use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use tracing::Instrument;
 
+use super::admission::{Answer, admit};
 use super::index::{self, AppKey, AppPods, Stage};
 use super::ledger::Ledger;
 use super::writes::{self, Creation, Refusal};
-use super::{Allocator, App, sets};
+use super::{Allocator, App, namespaces, sets};
 use crate::error::Error;
 use crate::tell::Reporter;
 
@@ -39,7 +41,10 @@ const FORGIVEN: SignedDuration = SignedDuration::from_secs(60);
 #[derive(Debug, Default)]
 pub(super) struct State {
     memory: Memory,
-    ledger: Ledger,
+    pub(super) ledger: Ledger,
+    /// What the driver said while nobody else could speak for it, and profiles for which something else stands there.
+    heard: Heard,
+    doubted: Vec<String>,
     /// Why no executor can be created for the moment, and until when.
     hold: Option<Hold>,
     /// Claims of this application that exist; none before they were listed.
@@ -110,10 +115,12 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
     let key: AppKey = (namespace, grant.spec.app_id.clone());
     let state = allocator.state(grant);
     let mut state = state.lock().await;
-    let mut old = state.ledger.read(&allocator.client, grant).await?;
-    if !old.accepted {
-        return Ok(Action::await_change());
-    }
+    let pods = allocator.index.driver(&key);
+    let mut old = match admit(grant, allocator, &key, &mut state, &pods).await? {
+        Answer::Accepted(ledger) => *ledger,
+        Answer::Later(action) => return Ok(action),
+    };
+    let grant = &believed(grant, allocator, &key, &mut state, &pods).await;
 
     let now = Timestamp::now();
     let pods = allocator.index.of(&key);
@@ -142,10 +149,20 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
         pods: &executors,
         sets: &seen,
         memory: &state.memory,
+        limit: allocator.shared.options.per_application,
         now,
     };
     let mut decision = allocation::step(&sight);
     let mut again = hold(&mut decision, &mut state, now);
+    let mut unlisted = None;
+    if !decision.missing.is_empty() && !allocator.sets.listed() {
+        // What is there cannot be counted yet.
+        decision.missing.clear();
+        unlisted = Some(NOT_LISTED);
+    }
+    // Counts in its namespace until this pass has noted its creations.
+    let given = keep_within_namespace(&mut decision, allocator, grant, &key, &old, now);
+    let short = given.as_ref().is_some_and(|(_, short)| *short).then_some(namespaces::AGAIN);
 
     let asked: u32 = decision.missing.iter().map(|(_, n)| n).sum();
     // Room is counted over all pods of all applications: only for those that ask for some.
@@ -173,7 +190,7 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
         // Some that it counts were never made, or one of them is why an executor failed.
         state.claims = None;
     }
-    let retry = retry.into_iter().chain(later).min();
+    let retry = retry.into_iter().chain(later).chain(unlisted).chain(short).min();
     tell(allocator, grant, decision.ledger.driver_uid.as_deref(), &decision.notes);
     let claims = claims(grant, allocator, &mut state, &pods, &decision).await?;
     if grant.spec.strategy != Strategy::Pods {
@@ -203,6 +220,63 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
     // A driver may stop and, with a second SparkContext, begin again.
     state.over = decision.over;
     Ok(wake(decision.wake, again, retry, now))
+}
+
+/// Cuts what is missing down to what the namespace has room for: what was given, and whether that is less than asked for.
+fn keep_within_namespace<'a>(
+    decision: &mut Decision,
+    allocator: &'a Allocator,
+    grant: &ExecutorGrant,
+    key: &AppKey,
+    old: &ExecutorLedgerStatus,
+    now: Timestamp,
+) -> Option<(namespaces::Given<'a>, bool)> {
+    if decision.missing.is_empty() {
+        return None;
+    }
+    let profiles = grant.status.as_ref().map(|status| &status.profiles);
+    let size = |profile: &str| Some(Size::of(&grant.spec, profile, profiles?.get(profile)?));
+    let asked: Vec<(Size, u32)> =
+        decision.missing.iter().map(|(profile, count)| (size(profile).unwrap_or_default(), *count)).collect();
+    let wanted: u32 = asked.iter().map(|(_, count)| count).sum();
+    let (shared, limit) = (&allocator.shared, &allocator.shared.options.per_namespace);
+    let given = shared.namespaces.take(key, asked, limit, || allocator.used(&key.0), Instant::now());
+    allocation::keep_within_namespace(decision, &given.counts, old, (&key.0, limit), now);
+    let short = given.counts.iter().sum::<u32>() < wanted;
+    Some((given, short))
+}
+
+/// The grant with what can be believed of what it asks for: while nothing keeps its driver apart from another one, that one
+/// could have written it.
+async fn believed(
+    grant: &Arc<ExecutorGrant>,
+    allocator: &Allocator,
+    key: &AppKey,
+    state: &mut State,
+    pods: &AppPods,
+) -> Arc<ExecutorGrant> {
+    let Some(status) = grant.status.as_ref().filter(|status| !status.profiles.is_empty()) else {
+        return grant.clone();
+    };
+    let alone = allocator.is_alone(grant, key, &pods.account).await;
+    let Some((profiles, doubted)) = state.heard.hear(&status.profiles, alone) else {
+        state.doubted.clear();
+        return grant.clone();
+    };
+    if state.doubted != doubted {
+        let text = format!(
+            "the environment of executors of profile {} was changed while another driver of service account {} could have \
+             done so, and is not followed; `{}` keeps such drivers apart",
+            doubted.join(", "),
+            pods.account,
+            policy::COMMAND
+        );
+        let note = Note { warning: true, reason: "DemandDoubted", text };
+        tell(allocator, grant, pods.driver.as_ref().map(|driver| driver.uid.as_str()), &[note]);
+        state.doubted = doubted;
+    }
+    let status = ExecutorGrantStatus { profiles, ..status.clone() };
+    Arc::new(ExecutorGrant { status: Some(status), ..(**grant).clone() })
 }
 
 /// Deletes what was decided, unless that was asked for a moment ago. All executors of an application go with one request.
@@ -244,16 +318,20 @@ fn hold(decision: &mut Decision, state: &mut State, now: Timestamp) -> Option<Ti
     Some(hold.until)
 }
 
-/// Whether the grant's driver runs. Notes its uid when it is first seen.
-fn driver(grant: &ExecutorGrant, pods: &AppPods, ledger: &mut ExecutorLedgerStatus) -> Driver {
+/// The driver of a grant, if it is there. `uid` is that of the one it was known to have.
+pub(super) fn own_driver<'a>(grant: &ExecutorGrant, pods: &'a AppPods, uid: Option<&str>) -> Option<&'a DriverPod> {
     let granted = &grant.spec.driver;
-    let ours = pods.driver.as_ref().filter(|driver| {
+    pods.driver.as_ref().filter(|driver| {
         driver.name == granted.pod_name
             && granted.pod_uid.as_ref().is_none_or(|uid| *uid == driver.uid)
             && granted.submission_id.as_ref().is_none_or(|id| Some(id) == driver.submission_id.as_ref())
-            && ledger.driver_uid.as_ref().is_none_or(|uid| *uid == driver.uid)
-    });
-    match ours {
+            && uid.is_none_or(|uid| *uid == driver.uid)
+    })
+}
+
+/// Whether the grant's driver runs. Notes its uid when it is first seen.
+fn driver(grant: &ExecutorGrant, pods: &AppPods, ledger: &mut ExecutorLedgerStatus) -> Driver {
+    match own_driver(grant, pods, ledger.driver_uid.as_deref()) {
         Some(driver) => {
             ledger.driver_uid = Some(driver.uid.clone());
             if index::is_running(driver) {
@@ -270,7 +348,7 @@ fn driver(grant: &ExecutorGrant, pods: &AppPods, ledger: &mut ExecutorLedgerStat
 }
 
 /// Tells people what they should hear of, as events of the driver pod.
-fn tell(allocator: &Allocator, grant: &ExecutorGrant, driver: Option<&str>, notes: &[Note]) {
+pub(super) fn tell(allocator: &Allocator, grant: &ExecutorGrant, driver: Option<&str>, notes: &[Note]) {
     let about = ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Pod".to_owned()),

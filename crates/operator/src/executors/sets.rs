@@ -12,7 +12,7 @@ use firesteel_api::executors::{ExecutorGrantSpec, ProfileDemand, Strategy};
 use firesteel_api::{ExecutorGrant, names};
 use firesteel_core::allocation::nodes;
 use firesteel_core::allocation::sets::{ExecutorSet, Mark, name};
-use firesteel_core::allocation::size::Size;
+use firesteel_core::allocation::size::{Amount, Size};
 use firesteel_core::driver_pod::DriverPod;
 use firesteel_core::identity::digest;
 use firesteel_spark::executor;
@@ -102,6 +102,8 @@ pub(super) struct Sets {
 #[derive(Debug, Default)]
 struct Listing {
     done: bool,
+    /// This operator may not list them.
+    forbidden: bool,
     found: Apps,
 }
 
@@ -121,6 +123,11 @@ pub(super) async fn follow<K: Set>(sets: &Sets, api: Api<K>, touched: &impl Fn(V
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => touched(sets.apply(event)),
+            Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 403 => {
+                // An operator that may not see any makes none.
+                sets.listing::<K>().forbidden = true;
+                tracing::debug!("{} may not be listed", K::plural(&()));
+            }
             Err(error) => tracing::warn!(%error, "the watch of {} is interrupted", K::plural(&())),
         }
     }
@@ -190,6 +197,31 @@ impl Sets {
         }
         let ours = |each: &&Known| each.strategy == strategy && driver.is_some() && each.owner.as_deref() == driver;
         Some(lock(&self.apps).get(key).into_iter().flat_map(BTreeMap::values).filter(ours).cloned().collect())
+    }
+
+    /// Whether all sets are known that this operator may see.
+    pub(super) fn listed(&self) -> bool {
+        [&self.replica_sets, &self.stateful_sets].into_iter().all(|kind| {
+            let listing = lock(kind);
+            listing.done || listing.forbidden
+        })
+    }
+
+    /// Adds what the pods take that sets of a namespace have yet to make.
+    pub(super) fn add_unmade(&self, index: &Index, namespace: &str, used: &mut HashMap<AppKey, Amount>) {
+        let apps = lock(&self.apps);
+        if apps.is_empty() {
+            return;
+        }
+        let made = index.members();
+        for (key, sets) in apps.iter().filter(|(key, _)| key.0 == namespace) {
+            for known in sets.values().filter(|known| !known.set.leaving) {
+                let made = made.get(&known.set.uid).copied().unwrap_or_default();
+                let unmade = (known.set.replicas as usize).saturating_sub(made);
+                let size = known.set.size.clone().unwrap_or_default();
+                used.entry(key.clone()).or_default().add(&size, u64::try_from(unmade).unwrap_or(u64::MAX));
+            }
+        }
     }
 
     /// Pods that sets have yet to make: of all applications that count, and of this one.

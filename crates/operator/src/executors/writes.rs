@@ -45,6 +45,13 @@ pub(super) async fn read_ledger(
     Ok(None)
 }
 
+/// Whether the grant of this name was accepted.
+pub(super) async fn is_accepted(client: &Client, namespace: &str, grant: &str) -> Result<bool, Error> {
+    let api: Api<ExecutorLedger> = Api::namespaced(client.clone(), namespace);
+    let found = api.get_opt(grant).await.during(|| format!("read the ledger {grant}"))?;
+    Ok(found.and_then(|ledger| ledger.status).is_some_and(|status| status.accepted))
+}
+
 /// Makes a ledger; gives its version.
 pub(super) async fn create_ledger(
     client: &Client,

@@ -5,15 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use firesteel_api::executors::{Cause, ExecutorLedgerStatus};
-use firesteel_api::{ExecutorGrant, ExecutorLedger, policy};
+use firesteel_api::{ExecutorGrant, ExecutorLedger};
+use firesteel_core::allocation::size::Amount;
 use firesteel_operator::Options;
 use firesteel_operator::executors::ExecutorOptions;
 use firesteel_testenv::TestEnv;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, ResourceQuota, ServiceAccount};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
-use kube::core::GroupVersionKind;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -298,23 +298,6 @@ fn a_hostile_driver_gets_no_more_than_it_was_granted() {
 fn a_driver_cannot_touch_the_grant_of_another_under_the_same_account() {
     block_on(async {
         let Some(s) = Stage::new("neighbours", &json!({})).await else { return };
-        let policies = |kind: &str| {
-            let gvk = GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", kind);
-            ApiResource::from_gvk_with_plural(
-                &gvk,
-                &if kind.ends_with('y') {
-                    "validatingadmissionpolicies".to_owned()
-                } else {
-                    "validatingadmissionpolicybindings".to_owned()
-                },
-            )
-        };
-        for manifest in policy::manifests() {
-            let resource = policies(manifest["kind"].as_str().unwrap());
-            let api: Api<DynamicObject> = Api::all_with(s.f.client.clone(), &resource);
-            let name = manifest["metadata"]["name"].as_str().unwrap();
-            api.patch(name, &PatchParams::apply("test").force(), &Patch::Apply(&manifest)).await.unwrap();
-        }
         let sparks = json!({"spark.kubernetes.allocation.pods.allocator": "firesteel"});
         s.f.create(
             "other",
@@ -388,6 +371,95 @@ fn what_may_wait_until_it_runs_is_shared_by_all_namespaces() {
             one.register(id).await;
         }
         two.until_executors(&[1, 2, 3, 4]).await;
+    });
+}
+
+#[test]
+fn dynamic_allocation_without_a_maximum_is_bounded_by_the_operator_and_says_so() {
+    block_on(async {
+        let few = |options: &mut Options| options.executors.per_application.executors = 3;
+        let Some(f) = Fixture::tuned("unbounded", few).await else { return };
+        let conf = json!({"sparkConf": {"spark.dynamicAllocation.enabled": "true",
+            "spark.dynamicAllocation.shuffleTracking.enabled": "true"}});
+        let s = Stage::on(f, &conf).await;
+        assert_eq!(s.grants.get(GRANT).await.unwrap().spec.maximum.executors, None, "the grant itself has no bound");
+        s.want(1_000_000).await;
+        s.until_executors(&[1, 2, 3]).await;
+        let limited = |l: &ExecutorLedgerStatus| {
+            let found = l.conditions.iter().find(|c| c.type_ == "WithinMaximum" && c.status == "False");
+            found.is_some_and(|c| c.reason == "OperatorLimit" && c.message.contains("--max-executors-per-application"))
+        };
+        s.ledger("limited", limited).await;
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        s.until_executors(&[1, 2, 3]).await;
+    });
+}
+
+#[test]
+fn applications_of_a_namespace_share_its_limit_and_a_next_operator_keeps_it() {
+    block_on(async {
+        let Some(env) = TestEnv::get() else { return };
+        let client = env.client().await;
+        install(&client).await;
+        let namespace = env.namespace("limit").await;
+        let four = Amount { executors: 4, ..ExecutorOptions::default().per_namespace };
+        let executors = ExecutorOptions { per_namespace: four, ..ExecutorOptions::default() };
+        let limited = Options { executors, ..options(namespace.name()) };
+        let operator = start_with(client.clone(), limited.clone());
+        let mut s = Stage::on(Fixture::around(namespace, client.clone(), operator), &json!({})).await;
+        s.want(4).await;
+        s.until_executors(&[1, 2, 3, 4]).await;
+        let conf = json!({"spark.kubernetes.allocation.pods.allocator": "firesteel"});
+        let executor = json!({"instances": 4, "nodeSelector": {"no": "where"}});
+        s.f.create("other", &json!({"sparkConf": conf, "driver": {"serviceAccount": ACCOUNT}, "executor": executor}))
+            .await;
+        let driver = s.f.driver("other", 1).await;
+        s.f.run_driver("other").await;
+        let other = s.f.namespace.kubeconfig_in(&driver, ACCOUNT).await.client().await;
+        let wants = json!({"profiles": {"0": {"wanted": 4, "cores": 1, "cpu": "1", "memory": "1408Mi"}}});
+        s.try_publish(&other, "other-driver", &wants).await.unwrap();
+        let count = async |s: &Stage| {
+            let mut counts = [0, 0];
+            let list = ListParams::default().labels("spark-role=executor");
+            for pod in s.f.pods.list(&list).await.unwrap().items {
+                let own = pod.owner_references().iter().any(|owner| owner.name == GRANT);
+                counts[usize::from(!own)] += 1;
+            }
+            counts
+        };
+        let until = async |s: &Stage, wanted: [usize; 2]| {
+            let deadline = tokio::time::Instant::now() + PATIENCE;
+            while count(s).await != wanted {
+                assert!(tokio::time::Instant::now() < deadline, "{:?} executors, not {wanted:?}", count(s).await);
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        let waits = async |s: &Stage| {
+            let deadline = tokio::time::Instant::now() + PATIENCE;
+            loop {
+                let status =
+                    s.ledgers.get_opt("other-driver").await.unwrap().and_then(|l| l.status).unwrap_or_default();
+                let why = status.conditions.iter().find(|c| c.type_ == "Satisfied" && c.reason == "NamespaceLimit");
+                if let Some(why) = why {
+                    return assert!(why.message.contains("--max-executors-per-namespace"), "{why:?}");
+                }
+                assert!(tokio::time::Instant::now() < deadline, "it never was told why it waits: {status:?}");
+                tokio::time::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        waits(&s).await;
+        assert_eq!(count(&s).await, [4, 0]);
+        // The next operator counts what is there.
+        s.f.stop_operator();
+        let _next = start_with(client, limited);
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        assert_eq!(count(&s).await, [4, 0]);
+        // What one lets go, the other gets, and the first does not get it back.
+        s.want(2).await;
+        until(&s, [2, 2]).await;
+        s.want(4).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(count(&s).await, [2, 2]);
     });
 }
 

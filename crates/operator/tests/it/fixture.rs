@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use firesteel_api::{SparkApplication, crds};
+use firesteel_api::{SparkApplication, crds, policy};
 use firesteel_core::lifecycle::Limits;
 use firesteel_operator::Options;
 use firesteel_testenv::{TestEnv, TestNamespace};
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -279,7 +280,31 @@ pub(crate) fn start_with(client: Client, options: Options) -> DropGuard {
     until.drop_guard()
 }
 
+/// What `firesteel crds` prints.
 pub(crate) async fn install(client: &Client) {
+    define(client).await;
+    install_policy(client).await;
+}
+
+/// The policy that keeps drivers of one account apart.
+pub(crate) async fn install_policy(client: &Client) {
+    for (api, manifest) in policy_objects(client) {
+        api.patch(policy::NAME, &PatchParams::apply("test").force(), &Patch::Apply(&manifest)).await.unwrap();
+    }
+}
+
+/// The policy and its binding, and where they are.
+pub(crate) fn policy_objects(client: &Client) -> Vec<(Api<DynamicObject>, Value)> {
+    let kinds = [
+        ApiResource::erase::<ValidatingAdmissionPolicy>(&()),
+        ApiResource::erase::<ValidatingAdmissionPolicyBinding>(&()),
+    ];
+    let api = |kind: &ApiResource| Api::all_with(client.clone(), kind);
+    kinds.iter().map(api).zip(policy::manifests()).collect()
+}
+
+/// The definitions alone.
+pub(crate) async fn define(client: &Client) {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for manifest in crds::manifests() {
         let name = manifest["metadata"]["name"].as_str().unwrap().to_owned();

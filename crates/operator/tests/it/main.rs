@@ -15,6 +15,7 @@ mod fixture;
 mod killer;
 mod kubelet;
 mod leaders;
+mod neighbours;
 mod nodes;
 mod proxy;
 mod rights;

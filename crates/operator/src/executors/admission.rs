@@ -1,0 +1,125 @@
+//! Which grants are accepted: those that can be served, and of drivers that share a service account one at a time, unless they are
+//! kept apart. What was accepted once stays accepted; what was not is looked at again and again.
+
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use firesteel_api::ExecutorGrant;
+use firesteel_api::executors::ExecutorLedgerStatus;
+use firesteel_core::allocation::admission::{self, Apart, LiveDriver, Neighbour};
+use firesteel_core::allocation::{self, Note};
+use kube::runtime::controller::Action;
+
+use super::index::{AppKey, AppPods, live_driver};
+use super::pass::{State, own_driver, tell};
+use super::{Allocator, writes};
+use crate::error::Error;
+
+/// How soon a grant is looked at again that waits until drivers are kept apart, or until another one has ended.
+const WAITING: Duration = Duration::from_secs(3);
+/// The same for one whose driver has not been seen. The watch of pods tells sooner.
+const UNSEEN: Duration = Duration::from_secs(10);
+
+/// What became of a grant.
+#[derive(Debug)]
+pub(super) enum Answer {
+    Accepted(Box<ExecutorLedgerStatus>),
+    /// Not now: when to look again.
+    Later(Action),
+}
+
+/// Accepts a grant, or says why not.
+pub(super) async fn admit(
+    grant: &ExecutorGrant,
+    allocator: &Allocator,
+    key: &AppKey,
+    state: &mut State,
+    pods: &AppPods,
+) -> Result<Answer, Error> {
+    let client = &allocator.client;
+    let old = state.ledger.read(client, grant).await?;
+    if let Some(ledger) = old.as_ref().filter(|ledger| ledger.accepted) {
+        allocator.note_accepted(key);
+        return Ok(Answer::Accepted(Box::new(ledger.clone())));
+    }
+    if let Some(refusal) = allocation::refusal(&grant.spec) {
+        state.ledger.answer(client, grant, Some(refusal)).await?;
+        return Ok(Answer::Later(Action::await_change()));
+    }
+    if !state.ledger.was_accepted() && !allocator.shared.options.drivers_trust_each_other {
+        let Some(driver) = own_driver(grant, pods, None) else { return Ok(Answer::Later(Action::requeue(UNSEEN))) };
+        if driver.outcome().is_none() {
+            if let Some(first) = allocator.first(key, &pods.account, &live_driver(driver)).await? {
+                let apart = allocator.shared.policy.apart(client, grant).await;
+                if let Some(refusal) = admission::refusal(&pods.account, &first, &apart) {
+                    return wait(grant, allocator, state, &driver.uid, refusal).await;
+                }
+            }
+        } else if old.is_some() {
+            // It ended before its turn came.
+            return Ok(Answer::Later(Action::await_change()));
+        }
+    }
+    allocator.note_accepted(key);
+    let ledger = state.ledger.answer(client, grant, None).await?;
+    Ok(Answer::Accepted(Box::new(ledger)))
+}
+
+/// Writes down why a grant waits.
+async fn wait(
+    grant: &ExecutorGrant,
+    allocator: &Allocator,
+    state: &mut State,
+    driver: &str,
+    refusal: String,
+) -> Result<Answer, Error> {
+    let told = state.ledger.status().is_some_and(|ledger| ledger.message == refusal);
+    if !told {
+        state.ledger.answer(&allocator.client, grant, Some(refusal.clone())).await?;
+        tell(allocator, grant, Some(driver), &[Note { warning: true, reason: "NotAccepted", text: refusal }]);
+    }
+    Ok(Answer::Later(Action::requeue(WAITING)))
+}
+
+impl Allocator {
+    /// Whether what stands in a grant can have been written by its driver only.
+    pub(super) async fn is_alone(&self, grant: &ExecutorGrant, key: &AppKey, account: &str) -> bool {
+        self.shared.options.drivers_trust_each_other
+            || self.index.neighbours(key, account).is_empty()
+            || self.shared.policy.apart(&self.client, grant).await == Apart::Yes
+    }
+
+    /// The neighbour that comes before a driver. If there is none, the driver is the one that comes before others from now on.
+    async fn first(&self, key: &AppKey, account: &str, driver: &LiveDriver) -> Result<Option<LiveDriver>, Error> {
+        // What an operator before this one accepted is in its ledger.
+        for (app, grant) in self.unasked(key, account, driver) {
+            if writes::is_accepted(&self.client, &key.0, &grant).await? {
+                self.note_accepted(&app);
+            }
+        }
+        let grants = self.grants();
+        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        accepted.retain(|app| grants.contains_key(app));
+        let beside = self.index.neighbours(key, account).into_iter().filter(|(app, _)| grants.contains_key(app));
+        let neighbours: Vec<Neighbour> =
+            beside.map(|(app, driver)| Neighbour { driver, accepted: accepted.contains(&app) }).collect();
+        let first = admission::first(driver, &neighbours).cloned();
+        if first.is_none() {
+            accepted.insert(key.clone());
+        }
+        Ok(first)
+    }
+
+    /// Younger neighbours of which it is not known whether their grants were accepted, and the names of these.
+    fn unasked(&self, key: &AppKey, account: &str, driver: &LiveDriver) -> Vec<(AppKey, String)> {
+        let grants = self.grants();
+        let accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        let beside = self.index.neighbours(key, account).into_iter();
+        let unknown = beside.filter(|(app, other)| other > driver && !accepted.contains(app));
+        unknown.filter_map(|(app, _)| grants.get(&app).map(|grant| (app.clone(), grant.name.clone()))).collect()
+    }
+
+    fn note_accepted(&self, key: &AppKey) {
+        self.accepted.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
+    }
+}
