@@ -88,8 +88,8 @@ fn a_pandas_udf_runs_with_the_active_environment() {
     };
     let bed = Bed::new();
     let script = "import pandas as pd\nfrom pyspark.sql import SparkSession, functions as f\n\
-                  @f.pandas_udf('double')\ndef half(v: pd.Series) -> pd.Series:\n    return v / 2\n\
                   spark = SparkSession.builder.getOrCreate()\n\
+                  @f.pandas_udf('double')\ndef half(v: pd.Series) -> pd.Series:\n    return v / 2\n\
                   print('half:', spark.range(10).select(f.sum(half('id'))).first()[0])\n";
     let script = bed.write("job.py", script);
     for allocator in ["direct", "firesteel"] {
