@@ -457,7 +457,10 @@ impl<'a> Draft<'a> {
         } else {
             conditions::driver_present(&mut self.status, true, self.app.generation, self.now);
         }
-        self.expose(seen.around.as_ref());
+        // What stands around a driver is made from the specification, and a refused edit is not the driver's.
+        if !conditions::refuses_edit(&self.status) {
+            self.expose(seen.around.as_ref());
+        }
     }
 
     /// Follows a driver that has not ended.
