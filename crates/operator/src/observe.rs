@@ -192,8 +192,10 @@ async fn cause(ctx: &Context, subject: &Subject<'_>, pod: &Pod, driver: &mut Dri
         Ok(log) => log,
         Err(error) => {
             tracing::debug!(pod = driver.name, %error, "no log of the failed driver");
-            if last_words { message.into_bytes() } else { return None }
+            Vec::new()
         }
     };
+    // A log that is gone with its node, or that nobody may read, may still stand in the pod's status.
+    let log = if log.is_empty() && last_words { message.into_bytes() } else { log };
     diagnosis::cause(ended, &Log::new(&log, &redaction), Facts::of(pod))
 }
