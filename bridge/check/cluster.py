@@ -23,17 +23,21 @@ class Cluster:
         self.authority = base64.b64decode(field(text, "certificate-authority-data")).decode()
         self.tls = ssl.create_default_context(cadata=self.authority)
         self.tls.check_hostname = False
-        with tempfile.NamedTemporaryFile(suffix=".pem") as pem:
-            pem.write(base64.b64decode(field(text, "client-certificate-data")) + b"\n" + base64.b64decode(field(text, "client-key-data")))
-            pem.flush()
-            self.tls.load_cert_chain(pem.name)
+        # A token in our own kubeconfigs, a certificate in those of testenv.
+        token = field(text, "token")
+        self.headers = {"authorization": f"Bearer {token}"} if token else {}
+        if not token:
+            with tempfile.NamedTemporaryFile(suffix=".pem") as pem:
+                pem.write(base64.b64decode(field(text, "client-certificate-data")) + b"\n" + base64.b64decode(field(text, "client-key-data")))
+                pem.flush()
+                self.tls.load_cert_chain(pem.name)
         self.plain = ssl.create_default_context(cadata=self.authority)
         self.plain.check_hostname = False
 
     def call(self, method, path, body=None, kind="application/json", allow=()):
         target = urllib.parse.urlsplit(self.server)
         connection = http.client.HTTPSConnection(target.hostname, target.port, context=self.tls, timeout=30)
-        connection.request(method, path, json.dumps(body) if body is not None else None, {"content-type": kind})
+        connection.request(method, path, json.dumps(body) if body is not None else None, {"content-type": kind, **self.headers})
         response = connection.getresponse()
         content = response.read()
         connection.close()
@@ -84,7 +88,9 @@ class Cluster:
 
 
 def field(text, key):
-    return re.search(rf'{key}"?: *"?([^"\s,]+)', text).group(1)
+    """The value behind a key of a kubeconfig; `None` where there is none."""
+    found = re.search(rf'{key}"?: *"?([^"\s,]+)', text)
+    return found and found.group(1)
 
 
 def until(what, condition, seconds=90):
