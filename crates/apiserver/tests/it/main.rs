@@ -4,6 +4,7 @@ mod access;
 mod badinput;
 mod certificates;
 mod client;
+mod conformance;
 mod controller;
 mod crash;
 mod disk;
@@ -19,7 +20,6 @@ mod process;
 mod random;
 mod replay;
 mod restart;
-#[path = "../shared/reviewer.rs"]
 mod reviewer;
 mod watches;
 mod webhook;

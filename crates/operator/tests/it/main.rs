@@ -13,6 +13,7 @@ mod executors;
 mod faults;
 mod fixture;
 mod killer;
+mod kubeflow;
 mod kubelet;
 mod leaders;
 mod neighbours;

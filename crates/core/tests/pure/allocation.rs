@@ -1,0 +1,6 @@
+//! Clusters in miniature: random events, crashes at every point of a pass, and the promises of the allocation planner.
+
+mod application;
+mod namespace;
+mod sets;
+mod singles;

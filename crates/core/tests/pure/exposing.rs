@@ -1,0 +1,273 @@
+//! What stands around a driver never decides what becomes of the driver; what was asked of a cluster is not asked over and
+//! over; a cluster that fails at a submission is given some time, and then counts as one that refuses.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use firesteel_api::{SparkApplicationSpec, SparkApplicationStatus};
+use firesteel_core::conf::Subject;
+use firesteel_core::driver_pod::DriverPod;
+use firesteel_core::lifecycle::{
+    App, Around, Created, Decision, EXPOSURE_BUDGET, Effect, ExposureOutcome, Limits, Observation, Seen, Sent,
+    Submission, Work, step, still_exposed, submitted,
+};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
+use serde_json::{Value, json};
+
+const UID: &str = "7d0a4f52-0000-4000-8000-000000000001";
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+struct World {
+    spec: SparkApplicationSpec,
+    status: SparkApplicationStatus,
+}
+
+impl World {
+    fn new(spec: Value, state: &str) -> Self {
+        let status = json!({
+            "applicationState": {"state": state}, "submissionID": "s", "attempt": 1, "specHash": "h",
+            "observedGeneration": 1, "lastSubmissionAttemptTime": at(0), "executionAttempts": 1,
+        });
+        World { spec: serde_json::from_value(spec).unwrap(), status: serde_json::from_value(status).unwrap() }
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&App<'_>) -> T) -> T {
+        let labels = BTreeMap::new();
+        let subject = Subject { name: "pi", namespace: "n", uid: UID, labels: &labels, spec: &self.spec };
+        f(&App { subject, spec_hash: "h", generation: 1, deleting: false, status: &self.status, problem: None })
+    }
+
+    /// Looks, and writes the status.
+    fn step(&mut self, seen: &Observation) -> Decision {
+        let decision = self.with(|app| step(app, seen, &Limits::default()));
+        self.status = decision.status.clone();
+        decision
+    }
+
+    fn condition(&self, kind: &str) -> Option<(String, String, String)> {
+        let condition = self.status.conditions.iter().find(|c| c.type_ == kind)?;
+        Some((condition.status.clone(), condition.reason.clone(), condition.message.clone()))
+    }
+
+    fn state(&self) -> &str {
+        &self.status.application_state.state
+    }
+}
+
+fn driver(phase: &str, code: Option<i32>) -> DriverPod {
+    let ended = code.map(|code| {
+        json!([{"name": "spark-kubernetes-driver", "image": "", "imageID": "", "ready": false, "restartCount": 0,
+            "state": {"terminated": {"exitCode": code}}}])
+    });
+    let pod = json!({
+        "metadata": {"name": "pi-driver", "uid": "u", "labels": {"sparkoperator.k8s.io/submission-id": "s"},
+            "ownerReferences": [{"apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication", "name": "pi", "uid": UID}]},
+        "status": {"phase": phase, "containerStatuses": ended},
+    });
+    let pod: Pod = serde_json::from_value(pod).unwrap();
+    DriverPod::read(&pod, "pi", UID)
+}
+
+fn running(now: i64, around: Option<Around>) -> Observation {
+    Observation { around, ..Observation::of(Seen::Present(driver("Running", None)), at(now)) }
+}
+
+fn around(work: Work, failures: u32, last: i64, failed: &[&str]) -> Around {
+    let failed = failed.iter().map(|&why| why.to_owned()).collect();
+    let outcome = ExposureOutcome { web_service: Some("pi-ui-svc".to_owned()), failed, ..ExposureOutcome::default() };
+    Around { work, objects: 2, under_way: false, failures, first: at(10), last: at(last), outcome: Some(outcome) }
+}
+
+fn made(failures: u32, last: i64, failed: &[&str]) -> Option<Around> {
+    Some(around(Work::Make { submission_id: "s".to_owned() }, failures, last, failed))
+}
+
+#[test]
+fn a_driver_runs_without_what_should_stand_around_it_and_that_is_tried_again_for_a_while() {
+    let mut world = World::new(json!({}), "RUNNING");
+    let words = "Ingress pi-ui-ingress: failed calling webhook";
+    let told = world.step(&running(10, made(1, 10, &[words])));
+    assert_eq!(world.state(), "RUNNING");
+    let (status, reason, message) = world.condition("Exposed").unwrap();
+    assert_eq!((status.as_str(), reason.as_str()), ("False", "Retrying"));
+    assert!(message.contains(words), "{message}");
+    assert!(told.events.iter().any(|e| e.warning && e.reason == "SparkDriverNotExposed"), "{:?}", told.events);
+    assert_eq!(world.status.driver_info.web_ui_service_name.as_deref(), Some("pi-ui-svc"), "what is there is shown");
+    assert_eq!((told.wake, told.effects.len()), (Some(at(12)), 0));
+    let next = world.step(&running(12, made(1, 10, &[words])));
+    assert_eq!((next.effects, next.events.len()), (vec![Effect::Expose], 0));
+    // Waits grow up to a minute.
+    let late = world.step(&running(400, made(9, 400, &[words])));
+    assert_eq!((late.wake, late.effects.len()), (Some(at(460)), 0));
+    // It works after all.
+    let works = world.step(&running(470, made(0, 470, &[])));
+    assert!(works.effects.is_empty());
+    assert_eq!(world.condition("Exposed").unwrap().0, "True");
+}
+
+#[test]
+fn tries_to_expose_a_driver_end_with_their_budget_also_under_another_operator() {
+    let mut world = World::new(json!({}), "RUNNING");
+    world.step(&running(10, made(1, 10, &["no"])));
+    // Another operator knows nothing of the tries, but the condition does.
+    let next = world.step(&running(100, None));
+    assert_eq!(next.effects, [Effect::Expose]);
+    let over = 10 + EXPOSURE_BUDGET.as_secs();
+    let fresh = Around { first: at(over), ..made(1, over, &["no"]).unwrap() };
+    let given_up = world.step(&running(over, Some(fresh.clone())));
+    assert!(given_up.effects.is_empty());
+    assert_eq!(given_up.events.len(), 1);
+    let (status, reason, message) = world.condition("Exposed").unwrap();
+    assert_eq!((status.as_str(), reason.as_str(), world.state()), ("False", "GivenUp", "RUNNING"));
+    assert!(message.starts_with("given up after 30 minutes: "), "{message}");
+    for seen in [Some(fresh), None] {
+        let quiet = world.step(&running(over + 500, seen));
+        assert!(quiet.effects.is_empty() && quiet.events.is_empty(), "{quiet:?}");
+    }
+}
+
+#[test]
+fn what_is_refused_is_told_and_not_tried_again() {
+    let mut world = World::new(json!({}), "RUNNING");
+    let mut around = made(0, 10, &[]).unwrap();
+    around.outcome.as_mut().unwrap().refused = vec!["a Service named pi-ui-svc exists already".to_owned()];
+    let told = world.step(&running(10, Some(around)));
+    assert_eq!((told.effects.len(), told.events.len()), (0, 1));
+    assert_eq!(world.condition("Exposed").unwrap().1, "Refused");
+    assert!(world.step(&running(500, None)).effects.is_empty());
+}
+
+#[test]
+fn what_takes_long_is_told_when_it_is_there() {
+    let mut world = World::new(json!({}), "PENDING_RERUN");
+    let under_way = Around { under_way: true, outcome: None, ..made(0, 0, &[]).unwrap() };
+    let id = firesteel_core::identity::submission_id(UID, 2);
+    let work = Work::Make { submission_id: id };
+    let created = Created { around: Some(Around { work: work.clone(), ..under_way }), ..Created::default() };
+    world.status = world.with(|app| submitted(app, 2, &Submission::Created(Box::new(created)), at(1))).status;
+    assert_eq!(world.condition("Exposed").unwrap().1, "Applying");
+    assert_eq!(world.status.driver_info.web_ui_service_name, None);
+    let mut pod = driver("Running", None);
+    pod.submission_id.clone_from(&world.status.submission_id);
+    let seen = Observation { around: Some(around(work, 0, 5, &[])), ..Observation::of(Seen::Present(pod), at(5)) };
+    world.step(&seen);
+    assert_eq!(world.condition("Exposed").unwrap().1, "Applied");
+    assert_eq!(world.status.driver_info.web_ui_service_name.as_deref(), Some("pi-ui-svc"));
+}
+
+#[test]
+fn an_end_does_not_wait_for_what_stands_around_the_driver_and_the_rest_is_removed_later() {
+    let mut world = World::new(json!({}), "RUNNING");
+    world.step(&running(10, made(0, 10, &[])));
+    let ended = Observation {
+        around: made(0, 10, &[]),
+        ..Observation::of(Seen::Present(driver("Succeeded", Some(0))), at(20))
+    };
+    let decision = world.step(&ended);
+    assert_eq!(world.state(), "COMPLETED");
+    assert!(matches!(decision.effects[..], [Effect::DeleteExposure(_)]), "{:?}", decision.effects);
+    assert_eq!(world.condition("Exposed"), None);
+    // It is not all removed at once: the status remembers that, whoever looks next.
+    let left = around(Work::Remove, 1, 20, &["Ingress: no answer within 35 s"]);
+    let told = world.with(|app| still_exposed(app, decision, &left, at(20)));
+    world.status = told.status;
+    assert_eq!((world.state(), world.condition("Exposed").unwrap().1.as_str()), ("COMPLETED", "Removing"));
+    assert!(told.wake.is_some());
+    let rest = |now: i64, around: Option<Around>| Observation {
+        around,
+        ..Observation::of(Seen::Absent { last: None }, at(now))
+    };
+    let early = world.step(&rest(21, Some(left.clone())));
+    assert_eq!((early.effects.len(), early.wake), (0, Some(at(22))));
+    for seen in [Some(left), None] {
+        let mut other = World { spec: world.spec.clone(), status: world.status.clone() };
+        let next = other.step(&rest(30, seen));
+        assert!(matches!(next.effects[..], [Effect::DeleteExposure(_)]), "{next:?}");
+    }
+    let gone = world.step(&rest(40, Some(around(Work::Remove, 0, 40, &[]))));
+    assert_eq!((gone.effects.len(), world.condition("Exposed")), (0, None));
+}
+
+#[test]
+fn a_cluster_that_fails_at_a_submission_is_given_two_minutes_and_then_counts_as_one_that_refuses() {
+    let policy = json!({"type": "OnFailure", "onSubmissionFailureRetries": 1, "onSubmissionFailureRetryInterval": 10});
+    let mut world = World::new(json!({"restartPolicy": policy}), "");
+    world.status = SparkApplicationStatus::default();
+    let why = "pod pi-driver: Internal error occurred: failed calling webhook \"w.example\": context deadline exceeded";
+    let hinder = |world: &mut World, now: i64, times: u32| {
+        let outcome = Submission::Hindered { why: why.to_owned(), since: at(0), times };
+        let decision = world.with(|app| submitted(app, 1, &outcome, at(now)));
+        world.status = decision.status.clone();
+        decision
+    };
+    let first = hinder(&mut world, 0, 1);
+    let (status, reason, message) = world.condition("DriverPresent").unwrap();
+    assert_eq!((status.as_str(), reason.as_str(), message.as_str()), ("False", "NotCreated", why));
+    assert_eq!(first.events.len(), 1, "{:?}", first.events);
+    assert!(first.events[0].warning && first.events[0].note.contains("w.example"));
+    assert_eq!((world.state(), first.wake), ("", Some(at(1))));
+    assert!(hinder(&mut world, 60, 4).events.is_empty(), "it was told");
+    // What is asked is not asked more often because something else happens.
+    let sent = Sent { effect: Effect::Submit { attempt: 1 }, first: at(0), last: at(60), times: 4 };
+    let seen =
+        |now: i64| Observation { sent: vec![sent.clone()], ..Observation::of(Seen::Absent { last: None }, at(now)) };
+    let early = world.step(&seen(61));
+    assert_eq!((early.effects.len(), early.wake), (0, Some(at(90))));
+    assert_eq!(world.step(&seen(90)).effects, [Effect::Submit { attempt: 1 }]);
+    let spent = hinder(&mut world, 120, 6);
+    assert_eq!(world.state(), "SUBMISSION_FAILED");
+    assert_eq!(world.status.submission_failures, Some(1));
+    let message = &world.status.application_state.error_message;
+    assert!(message.starts_with("failed to run spark-submit: ") && message.contains("w.example"), "{message}");
+    assert!(message.contains("an admission webhook of the cluster does not work"), "{message}");
+    assert!(spent.events.iter().any(|e| e.reason == "SparkApplicationSubmissionFailed"), "{:?}", spent.events);
+    // The next attempt has its own two minutes.
+    let outcome = Submission::Hindered { why: why.to_owned(), since: at(130), times: 3 };
+    world.status = world.with(|app| submitted(app, 2, &outcome, at(130))).status;
+    assert_eq!(world.state(), "SUBMISSION_FAILED");
+    assert_eq!(world.condition("DriverPresent").unwrap().1, "NotCreated");
+    assert_eq!(world.status.submission_failures, Some(1), "not counted yet");
+}
+
+#[test]
+fn an_operator_that_was_away_does_not_count_the_time_as_tries() {
+    let mut world = World::new(json!({}), "");
+    world.status = SparkApplicationStatus::default();
+    for (now, since) in [(0, 0), (3600, 3600)] {
+        let outcome = Submission::Hindered { why: "no".to_owned(), since: at(since), times: 1 };
+        world.status = world.with(|app| submitted(app, 1, &outcome, at(now))).status;
+    }
+    assert_eq!(world.state(), "");
+}
+
+#[test]
+fn deletes_are_sent_once_and_then_watched() {
+    let mut world = World::new(json!({"suspend": true}), "SUSPENDING");
+    let mut pod = driver("Running", None);
+    pod.deleting = true;
+    let all: BTreeSet<String> = BTreeSet::from(["s".to_owned()]);
+    let look = |now: i64, undeleted: &BTreeSet<String>, sent: &[Sent]| Observation {
+        undeleted: undeleted.clone(),
+        sent: sent.to_vec(),
+        strays: 1,
+        around: Some(around(Work::Remove, 0, 0, &[])),
+        ..Observation::of(Seen::Present(pod.clone()), at(now))
+    };
+    let first = world.step(&look(0, &all, &[])).effects;
+    assert_eq!(first, [Effect::DeleteObjects { keep: None }, Effect::DeleteExecutors { keep: None }]);
+    let sent: Vec<Sent> =
+        first.into_iter().map(|effect| Sent { effect, first: at(0), last: at(0), times: 1 }).collect();
+    // Pods terminate for as long as they like: nobody asks again.
+    for now in (2..300).step_by(2) {
+        let looked = world.step(&look(now, &BTreeSet::new(), &sent));
+        assert!(looked.effects.is_empty(), "at {now} s: {:?}", looked.effects);
+        assert!(looked.wake.is_some());
+    }
+    // An executor that came after that is asked too.
+    assert_eq!(world.step(&look(20, &all, &sent)).effects, [Effect::DeleteExecutors { keep: None }]);
+    // Of objects nobody has news.
+    assert_eq!(world.step(&look(300, &BTreeSet::new(), &sent)).effects, [Effect::DeleteObjects { keep: None }]);
+}

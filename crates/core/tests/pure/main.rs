@@ -1,0 +1,11 @@
+//! The decisions of this crate, from the outside: values in, values out.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+
+mod allocation;
+mod deaths;
+mod exposing;
+mod model;
+mod node;
+mod pods;
+mod waiting;

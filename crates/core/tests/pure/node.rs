@@ -1,0 +1,177 @@
+//! Drivers on nodes that do not answer: what is said of them, and when they count as lost.
+
+use std::collections::BTreeMap;
+
+use firesteel_api::SparkApplicationStatus;
+use firesteel_core::conf::Subject;
+use firesteel_core::driver_node::DriverNode;
+use firesteel_core::driver_pod::DriverPod;
+use firesteel_core::lifecycle::{App, Around, Decision, Effect, Limits, Observation, Seen, Work, step};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use serde_json::{Value, json};
+
+const UID: &str = "7d0a4f52-0000-4000-8000-000000000001";
+const SILENT: DriverNode = DriverNode::Present { ready: false, out_of_service: false };
+
+fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+/// A driver on a node; someone asked for its deletion, and it should be gone at 30 s.
+fn terminating() -> Value {
+    json!({
+        "metadata": {
+            "name": "pi-driver", "uid": "u", "deletionTimestamp": at(30), "deletionGracePeriodSeconds": 30,
+            "labels": {"sparkoperator.k8s.io/submission-id": "s"},
+            "ownerReferences": [{"apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication", "name": "pi", "uid": UID}],
+        },
+        "spec": {"nodeName": "n1", "containers": []},
+        "status": {"phase": "Running"},
+    })
+}
+
+fn read(pod: &Value) -> DriverPod {
+    let pod: Pod = serde_json::from_value(pod.clone()).unwrap();
+    DriverPod::read(&pod, "pi", UID)
+}
+
+fn status(state: &str) -> SparkApplicationStatus {
+    let status = json!({
+        "applicationState": {"state": state}, "submissionID": "s", "attempt": 1, "specHash": "h",
+        "observedGeneration": 1, "lastSubmissionAttemptTime": at(0), "executionAttempts": 1,
+    });
+    serde_json::from_value(status).unwrap()
+}
+
+fn look(status: &SparkApplicationStatus, pod: &Value, node: DriverNode, now: i64, limits: &Limits) -> Decision {
+    let policy = json!({"type": "OnFailure", "onFailureRetries": 1, "onFailureRetryInterval": 1});
+    let suspend = status.application_state.state == "SUSPENDING";
+    let spec = serde_json::from_value(json!({"restartPolicy": policy, "suspend": suspend})).unwrap();
+    let labels = BTreeMap::new();
+    let subject = Subject { name: "pi", namespace: "n", uid: UID, labels: &labels, spec: &spec };
+    let app = App { subject, spec_hash: "h", generation: 1, deleting: false, status, problem: None };
+    // Nothing is to stand around it.
+    let work = Work::Make { submission_id: "s".to_owned() };
+    let (first, last) = (at(0), at(0));
+    let around = Around { work, objects: 0, under_way: false, failures: 0, first, last, outcome: None };
+    let driver = Seen::Present(read(pod));
+    let seen = Observation { node: Some(node), around: Some(around), ..Observation::of(driver, at(now)) };
+    step(&app, &seen, limits)
+}
+
+fn forced(decision: &Decision) -> bool {
+    decision.effects.contains(&Effect::DeleteDriver { name: "pi-driver".to_owned(), uid: "u".to_owned(), force: true })
+}
+
+fn present(decision: &Decision) -> (String, String, String) {
+    let condition = decision.status.conditions.iter().find(|c| c.type_ == "DriverPresent").unwrap();
+    (condition.status.clone(), condition.reason.clone(), condition.message.clone())
+}
+
+#[test]
+fn a_driver_on_a_silent_node_is_told_at_once_and_waits_for_someone_to_say_that_the_node_is_dead() {
+    let running = status("RUNNING");
+    let told = look(&running, &terminating(), SILENT, 1, &Limits::default());
+    assert_eq!(told.status.application_state.state, "RUNNING");
+    let (value, reason, message) = present(&told);
+    assert_eq!((value.as_str(), reason.as_str()), ("Unknown", "NodeNotReady"));
+    assert!(message.contains("node n1 does not report") && message.contains("out-of-service"), "{message}");
+    assert!(told.events.iter().any(|e| e.warning && e.reason == "SparkDriverUnreachable"), "{:?}", told.events);
+    assert!(told.wake.unwrap() <= at(11), "nobody watches nodes: {:?}", told.wake);
+    // Said once, and the same a day later.
+    let later = look(&told.status, &terminating(), SILENT, 86_400, &Limits::default());
+    assert!(later.events.is_empty() && later.effects.is_empty(), "{later:?}");
+    assert_eq!(later.status.conditions, told.status.conditions, "nothing to write");
+    // The node comes back, and so does the driver.
+    let ready = DriverNode::Present { ready: true, out_of_service: false };
+    assert_eq!(present(&look(&told.status, &terminating(), ready, 20, &Limits::default())).0, "True");
+}
+
+#[test]
+fn a_driver_whose_node_is_gone_or_out_of_service_is_lost_and_the_application_runs_again() {
+    let out_of_service = DriverNode::Present { ready: false, out_of_service: true };
+    for (node, now, word) in [(DriverNode::Gone, 30, "does not exist"), (out_of_service, 1, "is out of service")] {
+        let lost = look(&status("RUNNING"), &terminating(), node.clone(), now, &Limits::default());
+        assert!(forced(&lost), "{lost:?}");
+        assert_eq!(lost.status.application_state.state, "FAILING");
+        let message = &lost.status.application_state.error_message;
+        assert!(message.starts_with("driver pod lost by the platform: node n1") && message.contains(word), "{message}");
+        assert_eq!(lost.status.run_failures, Some(1));
+        let again = look(&lost.status, &terminating(), node.clone(), now + 1, &Limits::default());
+        assert_eq!(again.status.application_state.state, "PENDING_RERUN");
+        // Whoever died after the status was written before the pod was deleted: it is deleted now.
+        assert!(forced(&look(&again.status, &terminating(), node.clone(), now + 1, &Limits::default())));
+        let mut pod = terminating();
+        pod["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+        let held = look(&again.status, &pod, node, now + 1, &Limits::default());
+        assert!(!forced(&held), "it was deleted by force already, a finalizer holds it");
+    }
+}
+
+#[test]
+fn a_node_that_is_gone_leaves_its_driver_the_time_it_was_given() {
+    let early = look(&status("RUNNING"), &terminating(), DriverNode::Gone, 29, &Limits::default());
+    assert!(early.effects.is_empty(), "{early:?}");
+    assert_eq!((present(&early).1.as_str(), early.wake), ("NodeGone", Some(at(30))));
+    // A node that still reports although it is out of service ends its pods itself.
+    let reports = DriverNode::Present { ready: true, out_of_service: true };
+    assert!(look(&status("RUNNING"), &terminating(), reports.clone(), 29, &Limits::default()).effects.is_empty());
+    assert!(forced(&look(&status("RUNNING"), &terminating(), reports, 30, &Limits::default())));
+}
+
+#[test]
+fn a_silent_node_is_given_up_only_after_the_bound_that_was_set() {
+    let bound = Limits { unreachable_timeout: Some(SignedDuration::from_secs(600)), ..Limits::default() };
+    let unreadable = DriverNode::Unreadable("nodes \"n1\" is forbidden".to_owned());
+    for node in [SILENT, unreadable.clone()] {
+        let before = look(&status("RUNNING"), &terminating(), node.clone(), 629, &bound);
+        assert!(before.effects.is_empty() && before.wake == Some(at(630)), "{before:?}");
+        assert!(forced(&look(&status("RUNNING"), &terminating(), node.clone(), 630, &bound)));
+        let never = look(&status("RUNNING"), &terminating(), node, 1_000_000, &Limits::default());
+        assert!(never.effects.is_empty(), "{never:?}");
+    }
+    let (_, reason, message) = present(&look(&status("RUNNING"), &terminating(), unreadable, 31, &bound));
+    assert_eq!(reason, "NodeUnreadable");
+    assert!(message.contains("is forbidden") && message.contains("allow the operator to get nodes"), "{message}");
+    // A node that reports is never given up: force would not help against what holds the pod.
+    let ready = DriverNode::Present { ready: true, out_of_service: false };
+    let held = look(&status("RUNNING"), &terminating(), ready, 1_000_000, &bound);
+    assert!(held.effects.is_empty());
+    assert_eq!(present(&held).1, "Terminating");
+}
+
+#[test]
+fn an_application_leaves_a_dead_node_in_whatever_state_it_is() {
+    for state in
+        ["SUSPENDING", "INVALIDATING", "PENDING_RERUN", "RESUMING", "FAILING", "FAILED", "UNKNOWN", "SUBMITTED"]
+    {
+        let decision = look(&status(state), &terminating(), DriverNode::Gone, 40, &Limits::default());
+        assert!(forced(&decision), "{state}: {decision:?}");
+    }
+    let mut sidecar = terminating();
+    let ended = json!({"name": "spark-kubernetes-driver", "state": {"terminated": {"exitCode": 1}},
+        "image": "", "imageID": "", "ready": false, "restartCount": 0});
+    sidecar["status"]["containerStatuses"] = json!([ended]);
+    let next = look(&status("PENDING_RERUN"), &sidecar, DriverNode::Gone, 40, &Limits::default());
+    assert!(forced(&next), "a sidecar on a dead node does not hold the next attempt up: {next:?}");
+}
+
+#[test]
+fn nodes_are_looked_at_only_when_it_matters() {
+    let mut pod = terminating();
+    assert!(read(&pod).may_be_unreachable());
+    pod["metadata"]["deletionTimestamp"] = Value::Null;
+    assert!(!read(&pod).may_be_unreachable(), "it runs");
+    // What Kubernetes writes into pods of a node that no longer reports.
+    pod["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]);
+    assert!(read(&pod).may_be_unreachable());
+    let told = look(&status("RUNNING"), &pod, SILENT, 1, &Limits::default());
+    assert_eq!((present(&told).1.as_str(), told.effects.len()), ("NodeNotReady", 0));
+    pod["spec"]["nodeName"] = Value::Null;
+    assert!(!read(&pod).may_be_unreachable());
+    let node = json!({"metadata": {"name": "n1"}, "spec": {"taints": [{"key": "node.kubernetes.io/out-of-service", "effect": "NoExecute"}]},
+        "status": {"conditions": [{"type": "Ready", "status": "Unknown"}]}});
+    let node: Node = serde_json::from_value(node).unwrap();
+    assert_eq!(DriverNode::read(&node), DriverNode::Present { ready: false, out_of_service: true });
+}

@@ -1,0 +1,167 @@
+//! The executors we plan are those that real Spark's allocators made: every case of `tests/golden/executors/` is planned
+//! at submission, then laid over with what only its driver could know, and compared with what stood in a real API server.
+//!
+//! Of the captured pods only these variables are taken for the driver's word: its address, the JVM's words, and what the
+//! image's entry point and PySpark add to the settings of a running driver. All else must come from the plan.
+
+use std::path::{Path, PathBuf};
+
+use firesteel_spark::executor::{self, ExecutorPlan, Strategy};
+use serde_json::{Value, json};
+
+use crate::golden::{normalize, plan, resolve};
+
+fn golden() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")
+}
+
+/// Version, name and content of every case.
+fn cases() -> Vec<(String, String, Value)> {
+    let mut cases = Vec::new();
+    for version in std::fs::read_dir(golden().join("executors")).unwrap() {
+        let directory = version.unwrap().path();
+        let version = directory.file_name().unwrap().to_str().unwrap().to_owned();
+        for case in std::fs::read_dir(&directory).unwrap() {
+            let path = case.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            cases.push((version.clone(), name, serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap()));
+        }
+    }
+    cases.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+    cases
+}
+
+fn inputs() -> String {
+    golden().join("inputs").canonicalize().unwrap().to_str().unwrap().to_owned()
+}
+
+/// The arguments of a case. Older captures ran in client mode and recorded their settings only.
+fn arguments(version: &str, case: &Value) -> Vec<String> {
+    let mut argv = vec!["--spark-version".to_owned(), version.to_owned()];
+    let text = |value: &Value| value.as_str().unwrap().replace("<INPUTS>", &inputs());
+    if let Some(given) = case["argv"].as_array() {
+        argv.extend(given.iter().map(text));
+        return argv;
+    }
+    argv.extend(["--master", "k8s://https://127.0.0.1:6443", "--deploy-mode", "cluster"].map(str::to_owned));
+    argv.extend(["--name", "ramp", "--class", "Main"].map(str::to_owned));
+    for setting in case["conf"].as_array().unwrap() {
+        argv.extend(["--conf".to_owned(), text(setting)]);
+    }
+    argv.push("spark-internal".to_owned());
+    argv
+}
+
+fn strategy(argv: &[String]) -> Strategy {
+    let is = |name: &str| argv.contains(&format!("spark.kubernetes.allocation.pods.allocator={name}"));
+    if is("statefulset") { Strategy::StatefulSet } else { Strategy::Pods }
+}
+
+fn planned(version: &str, case: &Value) -> Result<(ExecutorPlan, Strategy), String> {
+    let argv = arguments(version, case);
+    let (submission, around, driver) = plan::plan(&argv, resolve::environment(case, &inputs()))?;
+    let strategy = strategy(&argv);
+    let plan = executor::plan(&submission, &around, &driver, strategy).map_err(|e| e.to_string())?;
+    Ok((plan, strategy))
+}
+
+/// Whether only a running driver knows this variable.
+fn of_the_driver(name: &str) -> bool {
+    name.starts_with("SPARK_JAVA_OPT_") || ["SPARK_DRIVER_URL", "SPARK_DRIVER_POD_IP", "PYTHONHASHSEED"].contains(&name)
+}
+
+/// What the driver said about the pod with this specification. Of another profile than the default one it alone knows the
+/// sizes; the plan answers for the rest.
+fn told(plan: &ExecutorPlan, id: &str, spec: &Value) -> executor::Profile {
+    let containers = spec["containers"].as_array().unwrap();
+    let spark = containers.iter().find(|c| c["name"] == json!(plan.container)).unwrap();
+    let default = id == "0";
+    let variables = spark["env"].as_array().unwrap().iter();
+    let env = variables
+        .filter_map(|v| Some((v["name"].as_str()?.to_owned(), v["value"].as_str()?.to_owned())))
+        .filter(|(name, _)| of_the_driver(name) || (!default && SIZES.contains(&name.as_str())))
+        .collect();
+    if default {
+        return executor::Profile { env, ..plan.profile.clone() };
+    }
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    let limits = spark["resources"]["limits"].as_object().unwrap();
+    executor::Profile {
+        id: id.parse().unwrap(),
+        cpu: text(&spark["resources"]["requests"]["cpu"]),
+        cpu_limit: limits.get("cpu").map(text),
+        memory: text(&limits["memory"]),
+        resources: limits.iter().filter(|(name, _)| name.contains('/')).map(|(k, v)| (k.clone(), text(v))).collect(),
+        env,
+        ..executor::Profile::default()
+    }
+}
+
+/// Variables that follow from a profile's sizes.
+const SIZES: [&str; 2] = ["SPARK_EXECUTOR_CORES", "SPARK_EXECUTOR_MEMORY"];
+
+/// Our objects for those of the capture.
+fn ours(plan: &ExecutorPlan, strategy: Strategy, captured: &[Value]) -> Vec<Value> {
+    let mut objects = Vec::new();
+    for object in captured {
+        match (object["kind"].as_str().unwrap(), strategy) {
+            ("Pod", Strategy::Pods) => {
+                let id = object["metadata"]["labels"]["spark-exec-id"].as_str().unwrap();
+                let labels = &object["metadata"]["labels"];
+                let profile = told(plan, labels["spark-exec-resourceprofile-id"].as_str().unwrap(), &object["spec"]);
+                let pod = executor::executor(&plan.template, &plan.container, id, &profile, &plan.name_prefix);
+                objects.push(serde_json::to_value(pod).unwrap());
+                objects.extend(executor::claims(&plan.claims, id).iter().map(|c| serde_json::to_value(c).unwrap()));
+            }
+            ("StatefulSet", Strategy::StatefulSet) => {
+                let profile = told(plan, "0", &object["spec"]["template"]["spec"]);
+                let mut template = executor::member(&plan.template, &plan.container, &profile, strategy);
+                let claims = executor::claim_templates(&mut template, &plan.claims);
+                objects.push(as_pod(&serde_json::to_value(template).unwrap()));
+                objects.extend(claims.iter().map(|claim| serde_json::to_value(claim).unwrap()));
+            }
+            _ => {}
+        }
+    }
+    objects.extend(plan.config_map.as_ref().map(|map| serde_json::to_value(map).unwrap()));
+    normalize::objects(&objects, &inputs())
+}
+
+fn as_pod(template: &Value) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"]})
+}
+
+/// The captured objects that a plan answers for: of a set its templates, not the members and claims its controller made.
+fn theirs(strategy: Strategy, captured: &[Value]) -> Vec<Value> {
+    let of_controller = |kind: &Value| strategy != Strategy::Pods && (kind == "Pod" || kind == "PersistentVolumeClaim");
+    let mut objects = Vec::new();
+    for object in captured.iter().filter(|object| !of_controller(&object["kind"])) {
+        if object["kind"] == "StatefulSet" {
+            objects.push(as_pod(&object["spec"]["template"]));
+            objects.extend(object["spec"]["volumeClaimTemplates"].as_array().into_iter().flatten().cloned());
+        } else {
+            objects.push(object.clone());
+        }
+    }
+    for object in &mut objects {
+        // Who creates executors decides who owns them.
+        object["metadata"].as_object_mut().unwrap().remove("ownerReferences");
+    }
+    normalize::golden(&objects)
+}
+
+#[test]
+fn every_golden_executor_is_planned_as_spark_makes_it() {
+    let cases = cases();
+    let mut wrong = Vec::new();
+    for (version, name, case) in &cases {
+        let captured = case["objects"].as_array().unwrap();
+        let difference = match planned(version, case) {
+            Ok((plan, strategy)) => normalize::diff(&theirs(strategy, captured), &ours(&plan, strategy, captured)),
+            Err(refusal) => Some(format!("Spark takes it, we refuse: {refusal}")),
+        };
+        wrong.extend(difference.map(|difference| format!("== {version}/{name}\n{difference}")));
+    }
+    assert!(cases.len() >= 150, "only {} cases found", cases.len());
+    assert!(wrong.is_empty(), "{} of {} cases differ:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
+}

@@ -1,0 +1,10 @@
+//! What the crate plans and resolves, from the outside, and what real Spark made of the same words.
+
+#![allow(clippy::unwrap_used, reason = "a capture or a plan that is not what it should be fails the test right there")]
+
+mod any_conf;
+mod executor_plan;
+mod golden;
+mod golden_conf;
+mod golden_executors;
+mod resolve;
