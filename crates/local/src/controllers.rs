@@ -6,10 +6,12 @@
 mod affairs;
 mod certificates;
 mod collector;
+mod controller;
 mod deployments;
 mod disruptions;
 mod endpoints;
 mod events;
+mod ignore;
 mod inventory;
 mod jobs;
 mod members;
@@ -19,7 +21,6 @@ mod replica_sets;
 mod revision;
 mod scheduler;
 mod service_accounts;
-mod shell;
 mod stateful_sets;
 mod volumes;
 

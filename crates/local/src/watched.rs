@@ -50,6 +50,15 @@ impl<K> Change<K> {
             Change::Deleted(object) => object,
         }
     }
+
+    /// The states before and after it, as far as there are any.
+    pub(crate) fn states(&self) -> impl Iterator<Item = &K> {
+        let old = match self {
+            Change::Applied { old, .. } => old.as_deref(),
+            Change::Deleted(_) => None,
+        };
+        old.into_iter().chain([&**self.object()])
+    }
 }
 
 type Listener<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;

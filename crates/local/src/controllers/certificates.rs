@@ -9,11 +9,11 @@ use base64::Engine as _;
 use jiff::Timestamp;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
-use crate::queue::{Next, Queue};
+use crate::controllers::controller::{self, Controller};
+use crate::queue::Next;
 use crate::watched::Key;
 use crate::world::World;
 
@@ -64,19 +64,15 @@ fn failure(request: &CertificateSigningRequest, why: &str, now: Timestamp) -> Va
 }
 
 pub(crate) fn start(world: &Arc<World>, signer: Signer, tasks: &mut JoinSet<()>) {
-    let queue: Arc<Queue<String>> = Queue::new();
-    let to = Arc::clone(&queue);
-    world.signing_requests.on_change(move |change| to.add(change.object().name_any()));
-    let world = Arc::clone(world);
-    tasks.spawn(async move {
-        world.signing_requests.ready().await;
-        let work = move |name| reconcile(Arc::clone(&world), Arc::clone(&signer), name);
-        queue.serve("certificate signing requests", 1, work).await;
-    });
+    Controller::new("certificate signing requests", world).reconciles(&world.signing_requests).run(
+        tasks,
+        1,
+        move |world, key| reconcile(world, Arc::clone(&signer), key),
+    );
 }
 
-async fn reconcile(world: Arc<World>, signer: Signer, name: String) -> anyhow::Result<Next> {
-    let Some(request) = world.signing_requests.get(&Key::new("", &name)) else { return Ok(Next::Wait) };
+async fn reconcile(world: Arc<World>, signer: Signer, key: Key) -> anyhow::Result<Next> {
+    let Some(request) = world.signing_requests.get(&key) else { return Ok(Next::Wait) };
     let signed = match verdict(&request) {
         Verdict::Leave => return Ok(Next::Wait),
         Verdict::Fail(why) => Err(why),
@@ -91,11 +87,8 @@ async fn reconcile(world: Arc<World>, signer: Signer, name: String) -> anyhow::R
     };
     let patch = json!({"metadata": {"resourceVersion": request.resource_version()}, "status": status});
     let api = world.cluster_api::<CertificateSigningRequest>();
-    match api.patch_status(&name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-        Ok(written) => world.signing_requests.caught_up(&written).await,
-        Err(kube::Error::Api(status)) if status.is_not_found() => {}
-        Err(error) => return Err(error).context("write the status of a certificate signing request"),
-    }
+    let written = controller::patch_status(&api, &world.signing_requests, &key.name, &patch).await;
+    written.context("write the status of a certificate signing request")?;
     Ok(Next::Wait)
 }
 

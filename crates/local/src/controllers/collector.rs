@@ -17,6 +17,7 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use self::verdict::{FOREGROUND, ORPHAN, Owner, Verdict, judge};
+use crate::controllers::ignore;
 use crate::controllers::inventory::{Event, Inventory, Item, Meta};
 use crate::queue::{Next, Queue};
 use crate::world::World;
@@ -108,7 +109,7 @@ impl Collector {
                 how.preconditions =
                     Some(Preconditions { uid: Some(item.uid.clone()), resource_version: Some(item.version.clone()) });
                 let api = item.kind.api::<DynamicObject>(&self.client, &item.key.namespace);
-                unless_gone(api.delete(&item.key.name, &how).await).context("delete")?;
+                ignore::not_found(api.delete(&item.key.name, &how).await).context("delete")?;
             }
         }
         Ok(Next::Wait)
@@ -168,15 +169,7 @@ impl Collector {
 
     async fn patch(&self, item: &Item, patch: &serde_json::Value) -> kube::Result<()> {
         let api = item.kind.api::<DynamicObject>(&self.client, &item.key.namespace);
-        unless_gone(api.patch_metadata(&item.key.name, &PatchParams::default(), &Patch::Merge(patch)).await)
-    }
-}
-
-/// An object that is gone needs nothing more.
-fn unless_gone<T>(outcome: kube::Result<T>) -> kube::Result<()> {
-    match outcome {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        Err(error) => Err(error),
+        let patched = api.patch_metadata(&item.key.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+        ignore::not_found(patched).map(drop)
     }
 }

@@ -13,7 +13,8 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::controllers::affairs::Speaker;
-use crate::controllers::shell::{self, Shell};
+use crate::controllers::controller::{self, Controller};
+use crate::controllers::ignore;
 use crate::queue::Next;
 use crate::watched::Key;
 use crate::world::World;
@@ -23,9 +24,11 @@ const WORKERS: usize = 4;
 const COUNTS: [&str; 5] = ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas"];
 
 pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
-    let (owners, members) = (&world.deployments, &world.replica_sets);
-    Shell { name: "deployments", speaks_as: "deployment-controller", owners, members, at_once: WORKERS }
-        .start(world, tasks, reconcile);
+    let speaker = Speaker::new(world.client.clone(), "deployment-controller");
+    Controller::new("deployments", world)
+        .reconciles(&world.deployments)
+        .owns::<Deployment, _>(&world.replica_sets)
+        .run(tasks, WORKERS, move |world, key| reconcile(world, speaker.clone(), key));
 }
 
 async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Result<Next> {
@@ -34,15 +37,12 @@ async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Res
     let plan = plan::plan(&deployment, &sets, Timestamp::now());
     let api = world.api::<ReplicaSet>(&key.namespace);
     if let Some(set) = &plan.create {
-        match api.create(&PostParams::default(), set).await {
-            Ok(written) => {
-                let size = written.spec.replicas.unwrap_or(0);
-                let note = format!("Scaled up replica set {} from 0 to {size}", written.name_any());
-                speaker.normal(&*deployment, "ScalingReplicaSet", "ScalingReplicaSet", note);
-                world.replica_sets.caught_up(&written).await;
-            }
-            Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-            Err(error) => return Err(error).context("create replica set"),
+        let written = api.create(&PostParams::default(), set).await;
+        if let Some(written) = ignore::already_exists(written).context("create replica set")? {
+            let size = written.spec.replicas.unwrap_or(0);
+            let note = format!("Scaled up replica set {} from 0 to {size}", written.name_any());
+            speaker.normal(&*deployment, "ScalingReplicaSet", "ScalingReplicaSet", note);
+            world.replica_sets.caught_up(&written).await;
         }
     }
     for (set, size) in &plan.scale {
@@ -56,15 +56,16 @@ async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Res
         world.replica_sets.caught_up(&written).await;
     }
     for set in &plan.delete {
-        match api.delete(&set.name_any(), &DeleteParams::background()).await {
-            Ok(_) => world.replica_sets.gone(&Key::of(&**set), &set.uid().unwrap_or_default()).await,
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            Err(error) => return Err(error).context("delete old replica set"),
+        let deleted = api.delete(&set.name_any(), &DeleteParams::background()).await;
+        if ignore::not_found(deleted).context("delete old replica set")?.is_some() {
+            world.replica_sets.gone(&Key::of(&**set), &set.uid().unwrap_or_default()).await;
         }
     }
     number(&world, &deployment, &sets, plan.revision).await.context("number the rollout")?;
     if deployment.status.as_ref() != Some(&plan.status) {
-        shell::write_status(&world, &world.deployments, &key, &plan.status, &COUNTS).await?;
+        controller::write_status(&world, &world.deployments, &key, &plan.status, &COUNTS)
+            .await
+            .context("write status")?;
     }
     Ok(Next::Wait)
 }

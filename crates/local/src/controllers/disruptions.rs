@@ -9,51 +9,38 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt;
-use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::queue::{Next, Queue};
-use crate::watched::{Change, Key};
+use crate::controllers::controller::{self, Controller};
+use crate::queue::Next;
+use crate::watched::Key;
 use crate::world::World;
 
 const WORKERS: usize = 2;
 
 pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
-    let queue: Arc<Queue<Key>> = Queue::new();
-    let to = Arc::clone(&queue);
-    world.budgets.on_change(move |change| to.add(Key::of(&**change.object())));
-    let (to, of) = (Arc::clone(&queue), Arc::downgrade(world));
-    world.pods.on_change(move |change| {
-        let Some(world) = of.upgrade() else { return };
-        let states: Vec<&Pod> = match change {
-            Change::Applied { old, new } => old.as_deref().into_iter().chain([&**new]).collect(),
-            Change::Deleted(pod) => vec![pod],
-        };
-        let namespace = change.object().namespace().unwrap_or_default();
-        for budget in world.budgets.in_namespace(&namespace) {
-            if states.iter().any(|pod| allowance::covers(&budget, pod)) {
-                to.add(Key::of(&*budget));
-            }
-        }
-    });
-    // What a share is a share of changes with the size of sets.
-    let (to, of) = (Arc::clone(&queue), Arc::downgrade(world));
-    let everything_in = move |namespace: Option<String>| {
-        let (Some(world), Some(namespace)) = (of.upgrade(), namespace) else { return };
-        world.budgets.in_namespace(&namespace).iter().for_each(|b| to.add(Key::of(&**b)));
-    };
-    let everything_in = Arc::new(everything_in);
-    let tell = Arc::clone(&everything_in);
-    world.deployments.on_change(move |change| tell(change.object().namespace()));
-    let tell = Arc::clone(&everything_in);
-    world.replica_sets.on_change(move |change| tell(change.object().namespace()));
-    world.stateful_sets.on_change(move |change| everything_in(change.object().namespace()));
-    let world = Arc::clone(world);
-    tasks.spawn(async move {
-        world.ready().await;
-        queue.serve("disruption budgets", WORKERS, move |key| reconcile(Arc::clone(&world), key)).await;
-    });
+    Controller::new("disruption budgets", world)
+        .reconciles(&world.budgets)
+        .watches(&world.pods, |world, change| {
+            let covers = |budget: &Arc<PodDisruptionBudget>| change.states().any(|pod| allowance::covers(budget, pod));
+            budgets_beside(world, &**change.object(), covers)
+        })
+        // What a share is a share of changes with the size of sets.
+        .watches(&world.deployments, |world, change| budgets_beside(world, &**change.object(), |_| true))
+        .watches(&world.replica_sets, |world, change| budgets_beside(world, &**change.object(), |_| true))
+        .watches(&world.stateful_sets, |world, change| budgets_beside(world, &**change.object(), |_| true))
+        .run(tasks, WORKERS, reconcile);
+}
+
+/// The budgets in the namespace of an object that `concerned` picks.
+fn budgets_beside<K: ResourceExt>(
+    world: &World,
+    object: &K,
+    concerned: impl Fn(&Arc<PodDisruptionBudget>) -> bool,
+) -> Vec<Key> {
+    let budgets = world.budgets.in_namespace(&object.namespace().unwrap_or_default());
+    budgets.iter().filter(|b| concerned(b)).map(|b| Key::of(&**b)).collect()
 }
 
 async fn reconcile(world: Arc<World>, key: Key) -> anyhow::Result<Next> {
@@ -68,11 +55,8 @@ async fn reconcile(world: Arc<World>, key: Key) -> anyhow::Result<Next> {
         // A fresh read may hold an eviction we have not seen: it must not be written over.
         let patch = json!({"metadata": {"resourceVersion": budget.resource_version()}, "status": status});
         let api = world.api::<PodDisruptionBudget>(&key.namespace);
-        match api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-            Ok(written) => world.budgets.caught_up(&written).await,
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            Err(error) => return Err(error).context("write the status of a disruption budget"),
-        }
+        let written = controller::patch_status(&api, &world.budgets, &key.name, &patch).await;
+        written.context("write the status of a disruption budget")?;
     }
     Ok(again.map_or(Next::Wait, Next::After))
 }

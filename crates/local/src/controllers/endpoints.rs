@@ -8,53 +8,41 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use anyhow::Context;
-use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
+use k8s_openapi::api::core::v1::{Endpoints, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, PostParams};
 use tokio::task::JoinSet;
 
-use crate::queue::{Next, Queue};
+use crate::controllers::controller::Controller;
+use crate::controllers::ignore;
+use crate::queue::Next;
 use crate::watched::{Change, Key};
 use crate::world::World;
 
 const WORKERS: usize = 8;
 
 pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
-    let queue: Arc<Queue<Key>> = Queue::new();
-    let to = Arc::clone(&queue);
-    world.services.on_change(move |change| to.add(Key::of(&**change.object())));
-    let (to, of) = (Arc::clone(&queue), Arc::downgrade(world));
-    world.pods.on_change(move |change| {
-        let Some(world) = of.upgrade() else { return };
-        if let Change::Applied { old: Some(old), new } = change
-            && backends::same_to_services(old, new)
-        {
-            return;
-        }
-        let states: Vec<&Pod> = match change {
-            Change::Applied { old, new } => old.as_deref().into_iter().chain([&**new]).collect(),
-            Change::Deleted(pod) => vec![pod],
-        };
-        let namespace = change.object().namespace().unwrap_or_default();
-        for service in world.services.in_namespace(&namespace) {
-            if states.iter().any(|pod| backends::selects(&service, pod)) {
-                to.add(Key::of(&*service));
+    Controller::new("endpoints", world)
+        .reconciles(&world.services)
+        .watches(&world.pods, |world, change| {
+            if let Change::Applied { old: Some(old), new } = change
+                && backends::same_to_services(old, new)
+            {
+                return Vec::new();
             }
-        }
-    });
-    // What others break is put right again.
-    let to = Arc::clone(&queue);
-    world.slices.on_change(move |change| {
-        if let (Change::Deleted(slice), Some(service)) = (change, backends::service_of(change.object())) {
-            to.add(Key::new(&slice.namespace().unwrap_or_default(), &service));
-        }
-    });
-    let world = Arc::clone(world);
-    tasks.spawn(async move {
-        world.ready().await;
-        queue.serve("endpoints", WORKERS, move |key| reconcile(Arc::clone(&world), key)).await;
-    });
+            let services = world.services.in_namespace(&change.object().namespace().unwrap_or_default());
+            let selects = |service: &&Arc<Service>| change.states().any(|pod| backends::selects(service, pod));
+            services.iter().filter(selects).map(|s| Key::of(&**s)).collect()
+        })
+        // What others break is put right again.
+        .watches(&world.slices, |_, change| match change {
+            Change::Deleted(slice) => {
+                backends::service_of(slice).map(|service| Key::new(&slice.namespace().unwrap_or_default(), &service))
+            }
+            Change::Applied { .. } => None,
+        })
+        .run(tasks, WORKERS, reconcile);
 }
 
 async fn reconcile(world: Arc<World>, key: Key) -> anyhow::Result<Next> {
@@ -64,7 +52,7 @@ async fn reconcile(world: Arc<World>, key: Key) -> anyhow::Result<Next> {
         let ours = |e: &Arc<Endpoints>| e.labels().get(backends::MANAGED_BY).is_some_and(|m| m == backends::MANAGER);
         if world.endpoints.get(&key).as_ref().is_some_and(ours) {
             let api = world.api::<Endpoints>(&key.namespace);
-            unless_gone(api.delete(&key.name, &DeleteParams::default()).await).context("delete endpoints")?;
+            ignore::not_found(api.delete(&key.name, &DeleteParams::default()).await).context("delete endpoints")?;
         }
         return Ok(Next::Wait);
     };
@@ -123,26 +111,18 @@ async fn write_slices(world: &World, service: &Service, groups: &[backends::Grou
     }
     let ours = world.slices.controlled_by(&service.uid().unwrap_or_default());
     for slice in ours.iter().filter(|s| !names.contains(&s.name_any())) {
-        unless_gone(api.delete(&slice.name_any(), &DeleteParams::default()).await).context("delete endpoint slice")?;
+        ignore::not_found(api.delete(&slice.name_any(), &DeleteParams::default()).await)
+            .context("delete endpoint slice")?;
     }
     Ok(())
 }
 
 fn unless_refused<T>(outcome: kube::Result<T>) -> kube::Result<Option<T>> {
-    match outcome {
-        Ok(written) => Ok(Some(written)),
-        Err(kube::Error::Api(status)) if status.is_invalid() || status.is_not_found() || status.is_forbidden() => {
+    ignore::unless(outcome, |status| {
+        let refused = status.is_invalid() || status.is_not_found() || status.is_forbidden();
+        if refused {
             tracing::debug!("endpoints refused: {}", status.message);
-            Ok(None)
         }
-        Err(error) => Err(error),
-    }
-}
-
-fn unless_gone<T>(outcome: kube::Result<T>) -> kube::Result<()> {
-    match outcome {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        Err(error) => Err(error),
-    }
+        refused
+    })
 }

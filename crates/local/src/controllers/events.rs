@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use kube::api::{Api, DeleteParams, ListParams};
 use tokio::task::JoinSet;
 
+use crate::controllers::ignore;
 use crate::world::World;
 
 const SWEEP: Duration = Duration::from_secs(300);
@@ -45,11 +46,7 @@ async fn sweep(world: &World, ttl: Duration) -> kube::Result<()> {
         let list = all.list(&page).await?;
         for event in list.items.iter().filter(|e| is_old(e, ttl, Timestamp::now())) {
             let api = world.api::<Event>(&event.namespace().unwrap_or_default());
-            match api.delete(&event.name_any(), &DeleteParams::default()).await {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                Err(error) => return Err(error),
-            }
+            ignore::not_found(api.delete(&event.name_any(), &DeleteParams::default()).await)?;
         }
         match list.metadata.continue_.filter(|c| !c.is_empty()) {
             Some(token) => page = page.continue_token(&token),

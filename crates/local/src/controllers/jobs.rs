@@ -14,8 +14,8 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::controllers::affairs::Speaker;
-use crate::controllers::members;
-use crate::controllers::shell::Shell;
+use crate::controllers::controller::Controller;
+use crate::controllers::{ignore, members};
 use crate::queue::Next;
 use crate::watched::Key;
 use crate::world::World;
@@ -23,9 +23,12 @@ use crate::world::World;
 const WORKERS: usize = 4;
 
 pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
-    let (owners, members) = (&world.jobs, &world.pods);
-    Shell { name: "jobs", speaks_as: "job-controller", owners, members, at_once: WORKERS }
-        .start(world, tasks, reconcile);
+    let speaker = Speaker::new(world.client.clone(), "job-controller");
+    Controller::new("jobs", world).reconciles(&world.jobs).owns::<Job, _>(&world.pods).run(
+        tasks,
+        WORKERS,
+        move |world, key| reconcile(world, speaker.clone(), key),
+    );
     let world = Arc::clone(world);
     tasks.spawn(async move {
         world.ready().await;
@@ -47,11 +50,9 @@ async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Res
     if job.status.as_ref() != Some(&plan.status) {
         let mut wanted = (*job).clone();
         wanted.status = Some(plan.status);
-        match api.replace_status(&key.name, &PostParams::default(), &wanted).await {
-            Ok(written) => world.jobs.caught_up(&written).await,
-            Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Next::Wait),
-            Err(error) => return Err(error).context("write status"),
-        }
+        let written = api.replace_status(&key.name, &PostParams::default(), &wanted).await;
+        let Some(written) = ignore::not_found(written).context("write status")? else { return Ok(Next::Wait) };
+        world.jobs.caught_up(&written).await;
     }
     for pod in &plan.release {
         release(&world, pod).await.context("release a pod")?;
@@ -60,11 +61,8 @@ async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Res
     let fresh = plan.create.iter().map(|at| plan::pod(&job, *at)).collect();
     members::create_pods(&world, &speaker, &*job, fresh).await.context("create pods")?;
     if plan.remove {
-        match api.delete(&key.name, &DeleteParams::background()).await {
-            Ok(_) => {}
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            Err(error) => return Err(error).context("delete the finished job"),
-        }
+        let deleted = api.delete(&key.name, &DeleteParams::background()).await;
+        ignore::not_found(deleted).context("delete the finished job")?;
     }
     Ok(plan.wake.map_or(Next::Wait, Next::After))
 }
@@ -74,14 +72,11 @@ async fn release(world: &World, pod: &Pod) -> kube::Result<()> {
     let left: Vec<&String> = pod.finalizers().iter().filter(|f| *f != plan::TRACKING).collect();
     let patch = json!({"metadata": {"uid": pod.uid(), "finalizers": left}});
     let api = world.api::<Pod>(&pod.namespace().unwrap_or_default());
-    match api.patch(&pod.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await {
-        Ok(written) => {
-            world.pods.caught_up(&written).await;
-            Ok(())
-        }
-        Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
-        Err(error) => Err(error),
+    let written = api.patch(&pod.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await;
+    if let Some(written) = ignore::gone_or_replaced(written)? {
+        world.pods.caught_up(&written).await;
     }
+    Ok(())
 }
 
 /// Pods whose job is gone must not wait for it for ever.

@@ -11,6 +11,7 @@ use kube::core::{Selector, SelectorExt};
 use kube::{Resource, ResourceExt};
 
 use crate::controllers::affairs::Speaker;
+use crate::controllers::ignore;
 use crate::controllers::scheduler::ended;
 use crate::watched::Key;
 use crate::world::World;
@@ -150,13 +151,9 @@ where
         })
         .buffer_unordered(AT_ONCE);
     while let Some((pod, outcome)) = writes.next().await {
-        match outcome {
-            Ok(_) => {
-                speaker.normal(owner, "SuccessfulDelete", "Delete", format!("Deleted pod: {}", pod.name_any()));
-                world.pods.gone(&Key::of(&*pod), &pod.uid().unwrap_or_default()).await;
-            }
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {}
-            Err(error) => return Err(error.into()),
+        if ignore::gone_or_replaced(outcome)?.is_some() {
+            speaker.normal(owner, "SuccessfulDelete", "Delete", format!("Deleted pod: {}", pod.name_any()));
+            world.pods.gone(&Key::of(&*pod), &pod.uid().unwrap_or_default()).await;
         }
     }
     Ok(())

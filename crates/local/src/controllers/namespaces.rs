@@ -10,6 +10,7 @@ use kube::api::{Api, DeleteParams, DynamicObject, ListParams, PostParams};
 use kube::{Client, ResourceExt};
 use tokio::task::JoinSet;
 
+use crate::controllers::ignore;
 use crate::controllers::inventory::{Event, Inventory, Kind, Meta};
 use crate::queue::{Next, Queue};
 use crate::watched::Key;
@@ -69,11 +70,9 @@ async fn empty(world: Arc<World>, inventory: Arc<Inventory>, name: String) -> an
     }
     let finalizers = namespace.spec.get_or_insert_default().finalizers.get_or_insert_default();
     finalizers.retain(|f| f != FINALIZER);
-    match api.replace_subresource("finalize", &name, &PostParams::default(), &namespace).await {
-        Ok(_) => Ok(Next::Wait),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Next::Wait),
-        Err(error) => Err(error).context("finalize"),
-    }
+    let written = api.replace_subresource("finalize", &name, &PostParams::default(), &namespace).await;
+    ignore::not_found(written).context("finalize")?;
+    Ok(Next::Wait)
 }
 
 /// Deletes the objects of one kind in a namespace; whether there were any.
@@ -94,11 +93,7 @@ async fn clear(client: &Client, kind: &Kind, namespace: &str) -> kube::Result<bo
         api.delete_collection(&how, &ListParams::default()).await?;
     } else {
         for object in found.iter().filter(|o| o.metadata.deletion_timestamp.is_none()) {
-            match api.delete(&object.name_any(), &how).await {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
-                Err(error) => return Err(error),
-            }
+            ignore::not_found(api.delete(&object.name_any(), &how).await)?;
         }
     }
     Ok(true)

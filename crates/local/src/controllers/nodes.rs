@@ -17,7 +17,9 @@ use tokio::time::Instant;
 
 use self::health::Stay;
 use crate::controllers::affairs::Speaker;
-use crate::queue::{Next, Queue};
+use crate::controllers::controller::Controller;
+use crate::controllers::ignore;
+use crate::queue::Next;
 use crate::watched::{Change, Key};
 use crate::world::{NODE_LEASES, World};
 
@@ -44,35 +46,24 @@ impl Heard {
 }
 
 pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
-    let queue: Arc<Queue<String>> = Queue::new();
     let heard = Arc::new(Heard::default());
-    let (to, ear) = (Arc::clone(&queue), Arc::clone(&heard));
-    world.leases.on_change(move |change| {
-        if let Change::Applied { new, .. } = change
-            && new.namespace().as_deref() == Some(NODE_LEASES)
-        {
-            ear.now(&new.name_any());
-            to.add(new.name_any());
-        }
-    });
-    let to = Arc::clone(&queue);
-    world.nodes.on_change(move |change| to.add(change.object().name_any()));
-    let to = Arc::clone(&queue);
-    world.pods.on_change(move |change| {
-        if let Some(node) = change.object().spec.as_ref().and_then(|s| s.node_name.clone()) {
-            let moved = !matches!(change, Change::Applied { old: Some(old), new } if old.spec == new.spec);
-            if moved {
-                to.add(node);
-            }
-        }
-    });
-    let world = Arc::clone(world);
+    let ear = Arc::clone(&heard);
     let speaker = Speaker::new(world.client.clone(), "node-controller");
-    let keeper = Arc::new(Keeper { world, speaker, heard });
-    tasks.spawn(async move {
-        keeper.world.ready().await;
-        queue.serve("nodes", 4, move |name| Arc::clone(&keeper).look(name)).await;
-    });
+    let keeper = Arc::new(Keeper { world: Arc::clone(world), speaker, heard });
+    Controller::new("nodes", world)
+        .watches(&world.leases, move |_, change| match change {
+            Change::Applied { new, .. } if new.namespace().as_deref() == Some(NODE_LEASES) => {
+                ear.now(&new.name_any());
+                Some(new.name_any())
+            }
+            _ => None,
+        })
+        .watches(&world.nodes, |_, change| [change.object().name_any()])
+        .watches(&world.pods, |_, change| {
+            let moved = !matches!(change, Change::Applied { old: Some(old), new } if old.spec == new.spec);
+            change.object().spec.as_ref().and_then(|s| s.node_name.clone()).filter(|_| moved)
+        })
+        .run(tasks, 4, move |_, name| Arc::clone(&keeper).look(name));
 }
 
 struct Keeper {
@@ -159,10 +150,7 @@ impl Keeper {
         let mut how =
             DeleteParams::background().preconditions(Preconditions { uid: pod.uid(), resource_version: None });
         how.grace_period_seconds = grace;
-        match api.delete(&pod.name_any(), &how).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
-            Err(error) => Err(error).context("delete pod"),
-        }
+        ignore::gone_or_replaced(api.delete(&pod.name_any(), &how).await).context("delete pod")?;
+        Ok(())
     }
 }

@@ -11,8 +11,8 @@ use kube::ResourceExt;
 use tokio::task::JoinSet;
 
 use crate::controllers::affairs::Speaker;
+use crate::controllers::controller::{self, Controller};
 use crate::controllers::members;
-use crate::controllers::shell::{self, Shell};
 use crate::queue::Next;
 use crate::watched::Key;
 use crate::world::World;
@@ -63,9 +63,12 @@ fn plan(set: &ReplicaSet, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
 }
 
 pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
-    let (owners, members) = (&world.replica_sets, &world.pods);
-    Shell { name: "replica sets", speaks_as: "replicaset-controller", owners, members, at_once: WORKERS }
-        .start(world, tasks, reconcile);
+    let speaker = Speaker::new(world.client.clone(), "replicaset-controller");
+    Controller::new("replica sets", world).reconciles(&world.replica_sets).owns::<ReplicaSet, _>(&world.pods).run(
+        tasks,
+        WORKERS,
+        move |world, key| reconcile(world, speaker.clone(), key),
+    );
 }
 
 async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Result<Next> {
@@ -83,7 +86,9 @@ async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Res
     }
     .await;
     if set.status.as_ref() != Some(&plan.status) {
-        shell::write_status(&world, &world.replica_sets, &key, &plan.status, &COUNTS).await?;
+        controller::write_status(&world, &world.replica_sets, &key, &plan.status, &COUNTS)
+            .await
+            .context("write status")?;
     }
     acted?;
     // What was created or deleted comes back as events.

@@ -9,7 +9,9 @@ use kube::api::{ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::queue::{Next, Queue};
+use crate::controllers::controller::Controller;
+use crate::controllers::ignore;
+use crate::queue::Next;
 use crate::watched::Key;
 use crate::world::{ROOT_CA, World};
 
@@ -42,22 +44,12 @@ fn lacks(namespace: Option<&Namespace>, account: bool, root_ca: Option<&ConfigMa
 }
 
 pub(crate) fn start(world: &Arc<World>, ca_pem: String, tasks: &mut JoinSet<()>) {
-    let queue: Arc<Queue<String>> = Queue::new();
-    let to = Arc::clone(&queue);
-    world.namespaces.on_change(move |change| to.add(change.object().name_any()));
-    let to = Arc::clone(&queue);
-    world.service_accounts.on_change(move |change| to.add(change.object().namespace().unwrap_or_default()));
-    let to = Arc::clone(&queue);
-    world.root_cas.on_change(move |change| to.add(change.object().namespace().unwrap_or_default()));
-    let world = Arc::clone(world);
     let ca_pem: Arc<str> = ca_pem.into();
-    tasks.spawn(async move {
-        world.namespaces.ready().await;
-        world.service_accounts.ready().await;
-        world.root_cas.ready().await;
-        let work = move |namespace| provide(Arc::clone(&world), Arc::clone(&ca_pem), namespace);
-        queue.serve("service accounts", 4, work).await;
-    });
+    Controller::new("service accounts", world)
+        .watches(&world.namespaces, |_, change| [change.object().name_any()])
+        .watches(&world.service_accounts, |_, change| [change.object().namespace().unwrap_or_default()])
+        .watches(&world.root_cas, |_, change| [change.object().namespace().unwrap_or_default()])
+        .run(tasks, 4, move |world, namespace| provide(world, Arc::clone(&ca_pem), namespace));
 }
 
 async fn provide(world: Arc<World>, ca_pem: Arc<str>, name: String) -> anyhow::Result<Next> {
@@ -90,11 +82,7 @@ async fn provide(world: Arc<World>, ca_pem: Arc<str>, name: String) -> anyhow::R
                 api.patch(ROOT_CA, &PatchParams::default(), &Patch::Merge(&patch)).await.map(|_| ())
             }
         };
-        match outcome {
-            Ok(()) => {}
-            Err(kube::Error::Api(status)) if status.is_already_exists() || status.is_not_found() => {}
-            Err(error) => return Err(error.into()),
-        }
+        ignore::unless(outcome, |status| status.is_already_exists() || status.is_not_found())?;
     }
     Ok(Next::Wait)
 }

@@ -16,8 +16,8 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::controllers::affairs::Speaker;
-use crate::controllers::shell::{self, Shell};
-use crate::controllers::{members, revision};
+use crate::controllers::controller::{self, Controller};
+use crate::controllers::{ignore, members, revision};
 use crate::queue::Next;
 use crate::watched::Key;
 use crate::world::World;
@@ -27,9 +27,12 @@ const WORKERS: usize = 8;
 const COUNTS: [&str; 3] = ["readyReplicas", "currentReplicas", "updatedReplicas"];
 
 pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
-    let (owners, members) = (&world.stateful_sets, &world.pods);
-    Shell { name: "stateful sets", speaks_as: "statefulset-controller", owners, members, at_once: WORKERS }
-        .start(world, tasks, reconcile);
+    let speaker = Speaker::new(world.client.clone(), "statefulset-controller");
+    Controller::new("stateful sets", world).reconciles(&world.stateful_sets).owns::<StatefulSet, _>(&world.pods).run(
+        tasks,
+        WORKERS,
+        move |world, key| reconcile(world, speaker.clone(), key),
+    );
 }
 
 async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Result<Next> {
@@ -51,7 +54,9 @@ async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Res
     }
     .await;
     if set.status.as_ref() != Some(&plan.status) {
-        shell::write_status(&world, &world.stateful_sets, &key, &plan.status, &COUNTS).await?;
+        controller::write_status(&world, &world.stateful_sets, &key, &plan.status, &COUNTS)
+            .await
+            .context("write status")?;
     }
     acted?;
     Ok(if plan.wake { Next::After(Duration::from_secs(1)) } else { Next::Wait })
@@ -62,11 +67,8 @@ async fn make_claim(world: &World, claim: &PersistentVolumeClaim) -> kube::Resul
     if world.claims.get(&key).is_some() {
         return Ok(());
     }
-    match world.api::<PersistentVolumeClaim>(&key.namespace).create(&PostParams::default(), claim).await {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-        Err(error) => Err(error),
-    }
+    let api = world.api::<PersistentVolumeClaim>(&key.namespace);
+    ignore::already_exists(api.create(&PostParams::default(), claim).await).map(drop)
 }
 
 /// Keeps the template of each revision, for `kubectl rollout history` and `undo`.
@@ -92,12 +94,9 @@ async fn record_revision(world: &World, set: &StatefulSet, name: &str) -> kube::
         data: RawExtension(json!({"spec": {"template": template}})),
         revision: Some(before.iter().filter_map(|r| r.revision).max().unwrap_or(0) + 1),
     };
-    match world.api::<ControllerRevision>(&namespace).create(&PostParams::default(), &record).await {
-        Ok(written) => {
-            world.revisions.caught_up(&written).await;
-            Ok(())
-        }
-        Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-        Err(error) => Err(error),
+    let api = world.api::<ControllerRevision>(&namespace);
+    if let Some(written) = ignore::already_exists(api.create(&PostParams::default(), &record).await)? {
+        world.revisions.caught_up(&written).await;
     }
+    Ok(())
 }

@@ -16,8 +16,10 @@ use tokio::task::JoinSet;
 
 use self::fit::Binding;
 use crate::controllers::affairs::Speaker;
+use crate::controllers::controller::{self, Controller};
+use crate::controllers::ignore;
 use crate::controllers::scheduler::ended;
-use crate::queue::{Next, Queue};
+use crate::queue::Next;
 use crate::watched::{Change, Key};
 use crate::world::World;
 
@@ -28,65 +30,54 @@ const CLAIM_IN_USE: &str = "kubernetes.io/pvc-protection";
 const VOLUME_IN_USE: &str = "kubernetes.io/pv-protection";
 
 pub(crate) fn start(world: &Arc<World>, directory: PathBuf, tasks: &mut JoinSet<()>) {
-    let claims: Arc<Queue<Key>> = Queue::new();
-    let volumes: Arc<Queue<Key>> = Queue::new();
-    let (to, and) = (Arc::clone(&claims), Arc::clone(&volumes));
-    world.claims.on_change(move |change| {
-        to.add(Key::of(&**change.object()));
-        let volume = change.object().spec.as_ref().and_then(|s| s.volume_name.as_deref());
-        volume.into_iter().for_each(|name| and.add(Key::new("", name)));
-    });
-    let (to, and, of) = (Arc::clone(&volumes), Arc::clone(&claims), Arc::downgrade(world));
-    world.volumes.on_change(move |change| {
-        to.add(Key::of(&**change.object()));
-        let Some(world) = of.upgrade() else { return };
-        // A new volume may fit a claim that waits.
-        world.claims.all().iter().filter(|c| !fit::is_bound(c)).for_each(|c| and.add(Key::of(&**c)));
-    });
-    let (to, of) = (Arc::clone(&claims), Arc::downgrade(world));
-    world.storage_classes.on_change(move |_| {
-        let Some(world) = of.upgrade() else { return };
-        world.claims.all().iter().filter(|c| !fit::is_bound(c)).for_each(|c| to.add(Key::of(&**c)));
-    });
-    let to = Arc::clone(&claims);
-    world.pods.on_change(move |change| {
-        let over = match change {
-            Change::Applied { new, .. } => ended(new),
-            Change::Deleted(_) => true,
-        };
-        if over {
-            let pod = change.object();
-            fit::claims_of(pod).iter().for_each(|c| to.add(Key::new(&pod.namespace().unwrap_or_default(), c)));
-        }
-    });
-    let pods: Arc<Queue<Key>> = Queue::new();
-    let to = Arc::clone(&pods);
-    world.pods.on_change(move |change| {
-        if let Change::Applied { old: None, new } = change
-            && !fit::own_claims(new).is_empty()
-        {
-            to.add(Key::of(&**new));
-        }
-    });
     let speaker = Speaker::new(world.client.clone(), "persistentvolume-controller");
     let keeper = Arc::new(Keeper { world: Arc::clone(world), speaker, directory });
     let of = Arc::clone(&keeper);
-    tasks.spawn(async move {
-        of.world.ready().await;
-        pods.serve("ephemeral volumes", 4, move |key| Arc::clone(&of).own_claims(key)).await;
-    });
+    Controller::new("ephemeral volumes", world)
+        .watches(&world.pods, |_, change| match change {
+            Change::Applied { old: None, new } if !fit::own_claims(new).is_empty() => Some(Key::of(&**new)),
+            _ => None,
+        })
+        .run(tasks, 4, move |_, key| Arc::clone(&of).own_claims(key));
     let of = Arc::clone(&keeper);
-    tasks.spawn(async move {
-        of.world.ready().await;
-        if let Err(error) = of.provide_class().await {
-            tracing::warn!("storage class {CLASS}: {error:#}");
-        }
-        claims.serve("claims", 4, move |key| Arc::clone(&of).claim(key)).await;
-    });
+    Controller::new("claims", world)
+        .reconciles(&world.claims)
+        // A new volume may fit a claim that waits.
+        .watches(&world.volumes, |world, _| unbound_claims(world))
+        .watches(&world.storage_classes, |world, _| unbound_claims(world))
+        .watches(&world.pods, |_, change| claims_let_go(change))
+        .run(tasks, 4, move |_, key| Arc::clone(&of).claim(key));
+    let of = Arc::clone(&keeper);
+    Controller::new("volumes", world)
+        .reconciles(&world.volumes)
+        .watches(&world.claims, |_, change| {
+            let volume = change.object().spec.as_ref().and_then(|s| s.volume_name.as_deref());
+            volume.map(|name| Key::new("", name))
+        })
+        .run(tasks, 4, move |_, key| Arc::clone(&of).volume(key));
     tasks.spawn(async move {
         keeper.world.ready().await;
-        volumes.serve("volumes", 4, move |key| Arc::clone(&keeper).volume(key)).await;
+        if let Err(error) = keeper.provide_class().await {
+            tracing::warn!("storage class {CLASS}: {error:#}");
+        }
     });
+}
+
+fn unbound_claims(world: &World) -> Vec<Key> {
+    world.claims.all().iter().filter(|c| !fit::is_bound(c)).map(|c| Key::of(&**c)).collect()
+}
+
+/// The claims of a pod that is over.
+fn claims_let_go(change: &Change<Pod>) -> Vec<Key> {
+    let over = match change {
+        Change::Applied { new, .. } => ended(new),
+        Change::Deleted(_) => true,
+    };
+    if !over {
+        return Vec::new();
+    }
+    let pod = change.object();
+    fit::claims_of(pod).iter().map(|claim| Key::new(&pod.namespace().unwrap_or_default(), claim)).collect()
 }
 
 struct Keeper {
@@ -114,11 +105,8 @@ impl Keeper {
             volume_binding_mode: Some("Immediate".to_owned()),
             ..StorageClass::default()
         };
-        match self.world.cluster_api::<StorageClass>().create(&PostParams::default(), &class).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_already_exists() => Ok(()),
-            Err(error) => Err(error),
-        }
+        let api = self.world.cluster_api::<StorageClass>();
+        ignore::already_exists(api.create(&PostParams::default(), &class).await).map(drop)
     }
 
     /// Makes the claims that a pod has of its own (`ephemeral` volumes); they go with it.
@@ -127,11 +115,8 @@ impl Keeper {
         let Some(pod) = pod else { return Ok(Next::Wait) };
         let api = self.world.api::<PersistentVolumeClaim>(&key.namespace);
         for claim in fit::own_claims(&pod) {
-            match api.create(&PostParams::default(), &claim).await {
-                Ok(_) => {}
-                Err(kube::Error::Api(status)) if status.is_already_exists() => {}
-                Err(error) => return Err(error).context("create the claim of an ephemeral volume"),
-            }
+            let created = api.create(&PostParams::default(), &claim).await;
+            ignore::already_exists(created).context("create the claim of an ephemeral volume")?;
         }
         Ok(Next::Wait)
     }
@@ -167,15 +152,12 @@ impl Keeper {
         make_directory(&path).with_context(|| format!("make {}", path.display()))?;
         let volume = fit::volume(claim, class, &name, &path.to_string_lossy(), PROVISIONER);
         let api = self.world.cluster_api::<PersistentVolume>();
-        let made = match api.create(&PostParams::default(), &volume).await {
-            Ok(made) => {
-                let note = format!("Successfully provisioned volume {name}");
-                self.speaker.normal(claim, "ProvisioningSucceeded", "Provisioning", note);
-                made
-            }
-            Err(kube::Error::Api(status)) if status.is_already_exists() => api.get(&name).await?,
-            Err(error) => return Err(error).context("create volume"),
+        let created = api.create(&PostParams::default(), &volume).await;
+        let Some(made) = ignore::already_exists(created).context("create volume")? else {
+            return Ok(api.get(&name).await?);
         };
+        let note = format!("Successfully provisioned volume {name}");
+        self.speaker.normal(claim, "ProvisioningSucceeded", "Provisioning", note);
         Ok(made)
     }
 
@@ -212,12 +194,8 @@ impl Keeper {
     async fn claim_status(&self, claim: &PersistentVolumeClaim, status: &serde_json::Value) -> anyhow::Result<()> {
         let api = self.world.api::<PersistentVolumeClaim>(&claim.namespace().unwrap_or_default());
         let patch = json!({"status": status});
-        match api.patch_status(&claim.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await {
-            Ok(written) => self.world.claims.caught_up(&written).await,
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            Err(error) => return Err(error).context("write the claim's status"),
-        }
-        Ok(())
+        let written = controller::patch_status(&api, &self.world.claims, &claim.name_any(), &patch).await;
+        written.context("write the claim's status")
     }
 
     /// Lets a claim go once no pod uses it.
@@ -233,7 +211,8 @@ impl Keeper {
         let left: Vec<&String> = claim.finalizers().iter().filter(|f| *f != CLAIM_IN_USE).collect();
         let patch = json!({"metadata": {"resourceVersion": claim.resource_version(), "finalizers": left}});
         let api = self.world.api::<PersistentVolumeClaim>(&namespace);
-        unless_gone(api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await).context("release the claim")
+        let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
+        ignore::not_found(patched).map(drop).context("release the claim")
     }
 
     async fn volume(self: Arc<Self>, key: Key) -> anyhow::Result<Next> {
@@ -245,7 +224,7 @@ impl Keeper {
         let Some(reference) = claimed else {
             if volume.metadata.deletion_timestamp.is_none() && phase != "Available" {
                 let patch = json!({"status": {"phase": "Available"}});
-                unless_gone(api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await)?;
+                ignore::not_found(api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await)?;
             }
             return self.let_go(&volume).await;
         };
@@ -263,7 +242,7 @@ impl Keeper {
         }
         if phase != "Released" {
             let patch = json!({"status": {"phase": "Released"}});
-            unless_gone(api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await)?;
+            ignore::not_found(api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await)?;
         }
         let ours = volume.annotations().get(fit::PROVISIONED_BY).is_some_and(|p| p == PROVISIONER);
         if ours && spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete") {
@@ -275,7 +254,7 @@ impl Keeper {
                 Err(error) => return Err(error).with_context(|| format!("delete {}", path.display())),
             }
             if volume.metadata.deletion_timestamp.is_none() {
-                unless_gone(api.delete(&key.name, &DeleteParams::default()).await)?;
+                ignore::not_found(api.delete(&key.name, &DeleteParams::default()).await)?;
             }
         }
         self.let_go(&volume).await
@@ -287,7 +266,7 @@ impl Keeper {
             let left: Vec<&String> = volume.finalizers().iter().filter(|f| *f != VOLUME_IN_USE).collect();
             let patch = json!({"metadata": {"resourceVersion": volume.resource_version(), "finalizers": left}});
             let api = self.world.cluster_api::<PersistentVolume>();
-            unless_gone(api.patch(&volume.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await)?;
+            ignore::not_found(api.patch(&volume.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await)?;
         }
         Ok(Next::Wait)
     }
@@ -298,12 +277,4 @@ fn make_directory(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::create_dir_all(path)?;
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777))
-}
-
-fn unless_gone<T>(outcome: kube::Result<T>) -> anyhow::Result<()> {
-    match outcome {
-        Ok(_) => Ok(()),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
-        Err(error) => Err(error.into()),
-    }
 }

@@ -1,0 +1,130 @@
+//! What every controller is built from: the changes that wake it, a work queue, and the writing of a status. What has to be done,
+//! each decides itself.
+
+use std::fmt::Debug;
+use std::future::Future;
+use std::hash::Hash;
+use std::sync::Arc;
+
+use k8s_openapi::NamespaceResourceScope;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Resource, ResourceExt};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::controllers::ignore;
+use crate::queue::{Next, Queue};
+use crate::watched::{Change, Key, Watched};
+use crate::world::World;
+
+/// What the memory can hold.
+pub(crate) trait Kind:
+    Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
+{
+}
+
+impl<K> Kind for K where K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static {}
+
+/// A controller that is being put together; [`Controller::run`] starts it.
+pub(crate) struct Controller<T> {
+    /// For the log.
+    name: &'static str,
+    world: Arc<World>,
+    queue: Arc<Queue<T>>,
+}
+
+impl<T: Clone + Eq + Hash + Debug + Send + Sync + 'static> Controller<T> {
+    pub(crate) fn new(name: &'static str, world: &Arc<World>) -> Self {
+        Controller { name, world: Arc::clone(world), queue: Queue::new() }
+    }
+
+    /// Reconciles the keys that `keys` names for a change.
+    pub(crate) fn watches<K, I>(
+        self,
+        kind: &Watched<K>,
+        keys: impl Fn(&World, &Change<K>) -> I + Send + Sync + 'static,
+    ) -> Self
+    where
+        K: Kind,
+        I: IntoIterator<Item = T>,
+    {
+        // The world holds the listener, so the listener must not hold the world.
+        let (queue, world) = (Arc::clone(&self.queue), Arc::downgrade(&self.world));
+        kind.on_change(move |change| {
+            let Some(world) = world.upgrade() else { return };
+            keys(&world, change).into_iter().for_each(|key| queue.add(key));
+        });
+        self
+    }
+
+    /// Calls `reconcile` for `workers` keys at a time, once the whole cluster has been seen.
+    pub(crate) fn run<F, Fut>(self, tasks: &mut JoinSet<()>, workers: usize, reconcile: F)
+    where
+        F: Fn(Arc<World>, T) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = anyhow::Result<Next>> + Send + 'static,
+    {
+        let Controller { name, world, queue } = self;
+        tasks.spawn(async move {
+            world.ready().await;
+            queue.serve(name, workers, move |key| reconcile(Arc::clone(&world), key)).await;
+        });
+    }
+}
+
+impl Controller<Key> {
+    /// Reconciles every object of a kind that changes.
+    pub(crate) fn reconciles<K: Kind>(self, kind: &Watched<K>) -> Self {
+        self.watches(kind, |_, change| [Key::of(&**change.object())])
+    }
+
+    /// Reconciles the owners (of kind `O`) of an object that changes; one that went over to another owner counts for both.
+    pub(crate) fn owns<O: Kind, M: Kind>(self, members: &Watched<M>) -> Self {
+        let kind = O::kind(&());
+        self.watches(members, move |_, change| {
+            let owners = |member: &M| -> Vec<Key> {
+                let namespace = member.namespace().unwrap_or_default();
+                let owners = member.owner_references().iter().filter(|o| o.kind == kind);
+                owners.map(|owner| Key::new(&namespace, &owner.name)).collect()
+            };
+            change.states().flat_map(owners).collect::<Vec<_>>()
+        })
+    }
+}
+
+/// Writes the status of a set and waits until the memory has it.
+///
+/// `counts` are fields that serde leaves out when they are zero; a merge patch has to take them away by name.
+pub(crate) async fn write_status<K>(
+    world: &World,
+    kept: &Watched<K>,
+    key: &Key,
+    status: &impl Serialize,
+    counts: &[&str],
+) -> kube::Result<()>
+where
+    K: Kind + Resource<Scope = NamespaceResourceScope>,
+{
+    let mut patch = json!({"status": status});
+    for field in counts {
+        if patch["status"].get(field).is_none() {
+            patch["status"][field] = Value::Null;
+        }
+    }
+    patch_status(&world.api(&key.namespace), kept, &key.name, &patch).await
+}
+
+/// Merges `patch` into a status and waits until the memory has it. An object that is gone needs none.
+pub(crate) async fn patch_status<K: Kind>(
+    api: &Api<K>,
+    kept: &Watched<K>,
+    name: &str,
+    patch: &Value,
+) -> kube::Result<()> {
+    let written = api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    if let Some(written) = ignore::not_found(written)? {
+        kept.caught_up(&written).await;
+    }
+    Ok(())
+}
