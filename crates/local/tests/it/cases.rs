@@ -439,7 +439,7 @@ async fn a_job_fails_when_its_pods_do(case: Case) {
     let mut pod = template(json!({}));
     pod["metadata"]["annotations"] = json!({"puppet/phase": "Failed"});
     pod["spec"]["restartPolicy"] = json!("Never");
-    let spec = json!({"backoffLimit": 0, "ttlSecondsAfterFinished": 1, "template": pod});
+    let spec = json!({"backoffLimit": 0, "ttlSecondsAfterFinished": 2, "template": pod});
     case.create::<Job>(json!({"metadata": {"name": "job"}, "spec": spec})).await;
     let failed = std::sync::atomic::AtomicBool::new(false);
     case.until("failed, then gone", || async {
