@@ -4,13 +4,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
+use firesteel_tls::Presented;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::client::danger::ServerCertVerifier as _;
+use rustls::pki_types::{CertificateDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -40,78 +41,39 @@ pub(crate) fn webhook_tls(authority: &str) -> Result<ClientConfig, rustls::Error
         roots.add(certificate.clone())?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+    let usual = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider)
         .build()
         .map_err(|_| rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer))?;
-    Ok(ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()?
-        .dangerous()
-        .with_custom_certificate_verifier(Arc::new(Bundle { usual, given }))
-        .with_no_client_auth())
+    Ok(firesteel_tls::checked_by(move |shown| check(shown, &usual, &given))?.with_no_client_auth())
 }
 
 /// Checks a webhook against its bundle. A server may show a certificate of the bundle itself (self-signed, as people make
 /// them with one line of openssl); then only its name and its time are left to check.
-#[derive(Debug)]
-struct Bundle {
-    usual: Arc<WebPkiServerVerifier>,
-    given: Vec<CertificateDer<'static>>,
-}
-
-impl ServerCertVerifier for Bundle {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        if !self.given.iter().any(|c| c.as_ref() == end_entity.as_ref()) {
-            return self
-                .usual
-                .verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
-                // Such as an authority that serves with its own certificate: known to nobody all the same.
-                .map_err(|error| match error {
-                    rustls::Error::InvalidCertificate(rustls::CertificateError::Other(_)) => {
-                        rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)
-                    }
-                    other => other,
-                });
-        }
-        let bad = || rustls::Error::InvalidCertificate(rustls::CertificateError::BadEncoding);
-        let (_, parsed) = x509_parser::parse_x509_certificate(end_entity).map_err(|_| bad())?;
-        let seconds = i64::try_from(now.as_secs()).map_err(|_| bad())?;
-        let time = x509_parser::time::ASN1Time::from_timestamp(seconds).map_err(|_| bad())?;
-        if !parsed.validity().is_valid_at(time) {
-            return Err(rustls::Error::InvalidCertificate(rustls::CertificateError::Expired));
-        }
-        let certificate = rustls::server::ParsedCertificate::try_from(end_entity)?;
-        rustls::client::verify_server_name(&certificate, server_name)?;
-        Ok(ServerCertVerified::assertion())
+fn check(
+    shown: &Presented<'_>,
+    usual: &WebPkiServerVerifier,
+    given: &[CertificateDer<'static>],
+) -> Result<(), rustls::Error> {
+    let &Presented { certificate, intermediates, server_name, ocsp_response, now } = shown;
+    if !given.iter().any(|c| c.as_ref() == certificate.as_ref()) {
+        let verified = usual.verify_server_cert(certificate, intermediates, server_name, ocsp_response, now);
+        // Such as an authority that serves with its own certificate: known to nobody all the same.
+        return verified.map(|_| ()).map_err(|error| match error {
+            rustls::Error::InvalidCertificate(rustls::CertificateError::Other(_)) => {
+                rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)
+            }
+            other => other,
+        });
     }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.usual.verify_tls12_signature(message, cert, dss)
+    let bad = || rustls::Error::InvalidCertificate(rustls::CertificateError::BadEncoding);
+    let (_, parsed) = x509_parser::parse_x509_certificate(certificate).map_err(|_| bad())?;
+    let seconds = i64::try_from(now.as_secs()).map_err(|_| bad())?;
+    let time = x509_parser::time::ASN1Time::from_timestamp(seconds).map_err(|_| bad())?;
+    if !parsed.validity().is_valid_at(time) {
+        return Err(rustls::Error::InvalidCertificate(rustls::CertificateError::Expired));
     }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        cert: &CertificateDer<'_>,
-        dss: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.usual.verify_tls13_signature(message, cert, dss)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.usual.supported_verify_schemes()
-    }
+    let certificate = rustls::server::ParsedCertificate::try_from(certificate)?;
+    rustls::client::verify_server_name(&certificate, server_name)
 }
 
 /// Sends one request over a connection of its own; upgrades are possible.

@@ -1,8 +1,10 @@
-//! TLS towards servers whose certificates are not checked: an API server asks a kubelet so, which has signed its own, and a
-//! kubelet the containers it probes. Only these two may: whoever sends a secret has to know to whom.
+//! TLS clients that judge a server's certificate themselves: an API server does so with webhooks, and takes any certificate of a
+//! kubelet, which has signed its own, as a kubelet takes any of the containers it probes. Only these two may: whoever sends a
+//! secret has to know to whom.
 //!
 //! Signatures of the handshake are checked all the same, so that a broken server is not taken for a healthy one.
 
+use std::fmt;
 use std::sync::Arc;
 
 use rustls::client::WantsClientCert;
@@ -11,25 +13,50 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, SignatureScheme};
 
-/// A client that takes any certificate. What is left to say is who it is itself.
-pub fn unchecked() -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
-    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(AnyCertificate(provider))))
+/// What a server shows of itself, and what there is to check it against.
+pub struct Presented<'a> {
+    pub certificate: &'a CertificateDer<'a>,
+    pub intermediates: &'a [CertificateDer<'a>],
+    pub server_name: &'a ServerName<'a>,
+    pub ocsp_response: &'a [u8],
+    pub now: UnixTime,
 }
 
-#[derive(Debug)]
-struct AnyCertificate(Arc<CryptoProvider>);
+/// A client that takes any certificate. What is left to say is who it is itself.
+pub fn unchecked() -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
+    checked_by(|_| Ok(()))
+}
 
-impl ServerCertVerifier for AnyCertificate {
+/// A client that takes the certificates that pass `check`. What is left to say is who it is itself.
+pub fn checked_by(
+    check: impl Fn(&Presented<'_>) -> Result<(), Error> + Send + Sync + 'static,
+) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    Ok(builder.dangerous().with_custom_certificate_verifier(Arc::new(Verifier { check, provider })))
+}
+
+struct Verifier<F> {
+    check: F,
+    provider: Arc<CryptoProvider>,
+}
+
+impl<F> fmt::Debug for Verifier<F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Verifier").finish_non_exhaustive()
+    }
+}
+
+impl<F: Fn(&Presented<'_>) -> Result<(), Error> + Send + Sync> ServerCertVerifier for Verifier<F> {
     fn verify_server_cert(
         &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
+        certificate: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
+        (self.check)(&Presented { certificate, intermediates, server_name, ocsp_response, now })?;
         Ok(ServerCertVerified::assertion())
     }
 
@@ -39,7 +66,7 @@ impl ServerCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        rustls::crypto::verify_tls12_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
     }
 
     fn verify_tls13_signature(
@@ -48,10 +75,10 @@ impl ServerCertVerifier for AnyCertificate {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.0.signature_verification_algorithms)
+        rustls::crypto::verify_tls13_signature(message, cert, dss, &self.provider.signature_verification_algorithms)
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
+        self.provider.signature_verification_algorithms.supported_schemes()
     }
 }
