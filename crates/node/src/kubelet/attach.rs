@@ -1,31 +1,17 @@
 //! `/attach/{namespace}/{pod}/{container}`: the standard streams of a container's own process, from now on.
 
-use std::sync::Arc;
-
-use axum::extract::{Path, Request, State};
 use axum::response::Response;
 use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
-use super::Api;
-use super::session::{self, Input, Output, Session, Wish};
+use super::session::{self, Input, Output, Session, Target};
 use crate::frames;
 use crate::launch::{ATTACHED, Command, PodDir};
 use crate::shim::short_path;
 
-pub(super) async fn serve(
-    State(api): State<Arc<Api>>,
-    Path((namespace, pod, container)): Path<(String, String, String)>,
-    request: Request,
-) -> Response {
-    let dir = match api.find_running(&namespace, &pod, &container) {
-        Ok(found) => found,
-        Err(response) => return *response,
-    };
-    let (parts, _) = request.into_parts();
-    let wish = Wish::parse(parts.uri.query().unwrap_or_default());
-    session::serve(parts, wish, move |session| async move {
+pub(super) async fn serve(target: Target) -> Response {
+    session::serve(target, |session, dir, container| async move {
         attach(session, &dir, &container).await.map_err(|e| format!("error attaching to container: {e}"))
     })
     .await

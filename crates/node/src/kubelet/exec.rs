@@ -3,7 +3,7 @@
 use std::process::Stdio;
 use std::sync::Arc;
 
-use axum::extract::{Path, Request, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use bytes::Bytes;
@@ -11,26 +11,16 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin};
 use tokio::sync::mpsc;
 
-use super::session::{self, Input, Outcome, Output, Session, Wish};
+use super::session::{self, Input, Outcome, Output, Session, Target};
 use super::{Api, refuse};
 use crate::frames;
 
-pub(super) async fn serve(
-    State(api): State<Arc<Api>>,
-    Path((namespace, pod, container)): Path<(String, String, String)>,
-    request: Request,
-) -> Response {
-    let dir = match api.find_running(&namespace, &pod, &container) {
-        Ok(found) => found,
-        Err(response) => return *response,
-    };
-    let (parts, _) = request.into_parts();
-    let wish = Wish::parse(parts.uri.query().unwrap_or_default());
-    if wish.command.is_empty() {
+pub(super) async fn serve(State(api): State<Arc<Api>>, target: Target) -> Response {
+    if target.wish.command.is_empty() {
         return refuse(StatusCode::BAD_REQUEST, "you must specify at least one command for the container");
     }
-    let (shim, asked) = (api.shared.options.shim.clone(), wish.clone());
-    session::serve(parts, wish, move |session| async move {
+    let (shim, asked) = (api.shared.options.shim.clone(), target.wish.clone());
+    session::serve(target, move |session, dir, container| async move {
         let stdin = if asked.stdin || asked.tty { Stdio::piped() } else { Stdio::null() };
         match crate::agent::exec::spawn(&shim, dir.path(), &container, &asked.command, stdin, asked.tty) {
             Ok(child) => relay(session, child, asked.tty).await,

@@ -3,18 +3,20 @@
 //! Carriers are WebSockets with one channel per stream (`v5.channel.k8s.io` and `v4`) and SPDY/3.1 with one stream each,
 //! which is what API servers speak to kubelets. What is talked about is the business of [`super::exec`] and [`super::attach`].
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use axum::extract::FromRequestParts as _;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
+use axum::extract::{FromRequest, FromRequestParts as _, Path, Request};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc;
 
-use super::{refuse, spdy};
+use super::{Api, refuse, spdy};
+use crate::launch::PodDir;
 
 /// What the client sends. The channel closes when the client is gone.
 #[derive(Debug, PartialEq, Eq)]
@@ -74,6 +76,27 @@ impl Wish {
     }
 }
 
+/// What a request to `exec` or `attach` is about: a container that runs here, and what is to be done with its streams.
+pub(super) struct Target {
+    pub(super) dir: PodDir,
+    pub(super) container: String,
+    pub(super) wish: Wish,
+    parts: Parts,
+}
+
+impl FromRequest<Arc<Api>> for Target {
+    type Rejection = Response;
+
+    async fn from_request(request: Request, api: &Arc<Api>) -> Result<Self, Response> {
+        let (mut parts, _) = request.into_parts();
+        let path = Path::<(String, String, String)>::from_request_parts(&mut parts, api).await;
+        let Path((namespace, pod, container)) = path.map_err(IntoResponse::into_response)?;
+        let dir = api.find_running(&namespace, &pod, &container).map_err(|response| *response)?;
+        let wish = Wish::parse(parts.uri.query().unwrap_or_default());
+        Ok(Target { dir, container, wish, parts })
+    }
+}
+
 /// Undoes percent-encoding, and `+` for a space.
 pub(super) fn decode(text: &str) -> String {
     let bytes = text.as_bytes();
@@ -110,11 +133,13 @@ pub(super) fn wants(parts: &Parts, protocol: &str) -> bool {
 }
 
 /// Answers a request with a switch of protocols and holds the conversation.
-pub(super) async fn serve<F, W>(mut parts: Parts, wish: Wish, work: W) -> Response
+pub(super) async fn serve<F, W>(target: Target, work: W) -> Response
 where
-    W: FnOnce(Session) -> F + Send + 'static,
+    W: FnOnce(Session, PodDir, String) -> F + Send + 'static,
     F: Future<Output = Outcome> + Send + 'static,
 {
+    let Target { dir, container, wish, mut parts } = target;
+    let work = move |session| work(session, dir, container);
     if wants(&parts, "websocket") {
         return match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
             Ok(upgrade) => upgrade
