@@ -9,7 +9,7 @@ pub(crate) type Amounts = BTreeMap<String, i128>;
 
 /// Thousandths of a quantity, rounded up. What is no quantity counts as zero: the API server refuses it anyway.
 pub(crate) fn milli(quantity: &Quantity) -> i128 {
-    quantity.0.parse::<firesteel_quantity::Quantity>().map_or(0, firesteel_quantity::Quantity::milli)
+    firesteel_quantity::Quantity::try_from(quantity).map_or(0, firesteel_quantity::Quantity::milli)
 }
 
 /// The amounts of a resource list.

@@ -10,7 +10,6 @@ use crate::hosts;
 use crate::launch::{Launch, Mount, PodDir, Root, User};
 use crate::names::DRIVER_MASTER_ENV;
 use crate::objects::Objects;
-use crate::quantity;
 use crate::runtime::Image;
 use crate::security;
 use crate::volumes;
@@ -99,8 +98,8 @@ pub(crate) fn launch(
         read_only_root: context.and_then(|s| s.read_only_root_filesystem) == Some(true),
         privileged: context.and_then(|s| s.privileged) == Some(true),
         capabilities: security::capabilities(container),
-        memory_limit: limit("memory").and_then(quantity::whole).filter(|b| *b > 0),
-        cpu_limit: limit("cpu").and_then(quantity::milli).filter(|m| *m > 0),
+        memory_limit: limit("memory").and_then(firesteel_quantity::whole).filter(|b| *b > 0),
+        cpu_limit: limit("cpu").and_then(firesteel_quantity::milli).filter(|m| *m > 0),
         termination_message_path: container
             .termination_message_path
             .clone()

@@ -9,7 +9,6 @@ use k8s_openapi::api::core::v1::{Container, EnvVarSource, ObjectFieldSelector, P
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::objects::{Holder, Objects};
-use crate::quantity;
 
 /// What is known about a pod beside its object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -183,7 +182,7 @@ pub(crate) fn resource_value(
     let quantity = declared.unwrap_or(&node);
     let one = Quantity("1".to_owned());
     let divisor = selector.divisor.as_ref().filter(|d| !d.0.is_empty() && d.0 != "0").unwrap_or(&one);
-    let read = |q: &Quantity| if in_milli { quantity::milli(q) } else { quantity::whole(q) };
+    let read = |q: &Quantity| if in_milli { firesteel_quantity::milli(q) } else { firesteel_quantity::whole(q) };
     match (read(quantity), read(divisor)) {
         (Some(value), Some(divisor)) if divisor > 0 => Ok(value.div_ceil(divisor).to_string()),
         _ => Err(EnvError::Resource(selector.resource.clone())),

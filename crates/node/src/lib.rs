@@ -17,7 +17,6 @@ mod lifecycle;
 mod names;
 mod objects;
 mod private;
-mod quantity;
 pub mod runtime;
 mod security;
 pub mod shim;

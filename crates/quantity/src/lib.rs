@@ -8,6 +8,8 @@ use std::cmp::Ordering;
 use std::fmt;
 use std::str::FromStr;
 
+use k8s_openapi::apimachinery::pkg::api::resource;
+
 const NANO: i128 = 1_000_000_000;
 /// The API server's largest value.
 const MAX_UNITS: i128 = i64::MAX as i128;
@@ -118,6 +120,24 @@ impl FromStr for Quantity {
     fn from_str(text: &str) -> Result<Self, QuantityError> {
         parse(text).map_err(|fault| QuantityError { text: text.to_owned(), fault })
     }
+}
+
+impl TryFrom<&resource::Quantity> for Quantity {
+    type Error = QuantityError;
+
+    fn try_from(field: &resource::Quantity) -> Result<Self, QuantityError> {
+        field.0.parse()
+    }
+}
+
+/// The value of an object's field in thousandths (`500m` → 500, `2` → 2000), rounded up; `None` if it is no amount.
+pub fn milli(field: &resource::Quantity) -> Option<u64> {
+    u64::try_from(Quantity::try_from(field).ok()?.milli()).ok()
+}
+
+/// The value of an object's field as a whole number (`1Gi` → 1073741824), rounded up; `None` if it is no amount.
+pub fn whole(field: &resource::Quantity) -> Option<u64> {
+    u64::try_from(Quantity::try_from(field).ok()?.whole()).ok()
 }
 
 fn parse(text: &str) -> Result<Quantity, Fault> {
@@ -321,6 +341,13 @@ mod tests {
         assert_eq!((q("100m").whole(), q("-1500m").whole(), q("1Gi").whole()), (1, -1, 1 << 30));
         assert_eq!((q("1.5Gi").in_units_of(1 << 20), q("1").in_units_of(1 << 20)), (1536, 1));
         assert!(q("2").is_whole() && !q("1.5").is_whole() && q("-1").is_negative());
+    }
+
+    #[test]
+    fn only_amounts_are_amounts() {
+        let field = |text: &str| resource::Quantity(text.to_owned());
+        assert_eq!((milli(&field("500m")), whole(&field("1408Mi"))), (Some(500), Some(1408 << 20)));
+        assert_eq!((milli(&field("x")), whole(&field("-1"))), (None, None));
     }
 
     #[test]

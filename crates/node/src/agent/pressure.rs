@@ -18,7 +18,6 @@ use super::node::{self, Description, Readiness};
 use super::{PodEntry, Shared, apart, link, lock};
 use crate::launch::{ContainerState, PodDir};
 use crate::lifecycle::Order;
-use crate::quantity;
 use crate::shim::memory;
 
 const EVERY: Duration = Duration::from_secs(5);
@@ -64,7 +63,8 @@ fn overstep(pod: &Pod, written: &Written) -> Option<String> {
     for volume in spec.volumes.iter().flatten() {
         let limit = volume.empty_dir.as_ref().and_then(|e| e.size_limit.as_ref());
         if let Some(limit) = limit
-            && quantity::whole(limit).is_some_and(|most| most > 0 && written.volumes.get(&volume.name) > Some(&most))
+            && firesteel_quantity::whole(limit)
+                .is_some_and(|most| most > 0 && written.volumes.get(&volume.name) > Some(&most))
         {
             return Some(format!("Usage of EmptyDir volume \"{}\" exceeds the limit \"{}\". ", volume.name, limit.0));
         }
@@ -77,7 +77,7 @@ fn overstep(pod: &Pod, written: &Written) -> Option<String> {
             total = None;
             continue;
         };
-        let most = quantity::whole(limit).unwrap_or(u64::MAX);
+        let most = firesteel_quantity::whole(limit).unwrap_or(u64::MAX);
         if written.containers.get(&container.name) > Some(&most) {
             return Some(format!(
                 "Container {} exceeded its local ephemeral storage limit \"{}\". ",
@@ -201,7 +201,7 @@ fn evict_one(
 fn requested(pod: &Pod, resource: &str) -> u64 {
     let containers = pod.spec.iter().flat_map(|s| s.containers.iter());
     let requests = containers.filter_map(|c| c.resources.as_ref()?.requests.as_ref()?.get(resource));
-    requests.filter_map(quantity::whole).sum()
+    requests.filter_map(firesteel_quantity::whole).sum()
 }
 
 fn memory_of(dir: &PodDir) -> u64 {
