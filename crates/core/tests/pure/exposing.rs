@@ -1,47 +1,22 @@
 //! What stands around a driver never decides what becomes of the driver; what was asked of a cluster is not asked over and
 //! over; a cluster that fails at a submission is given some time, and then counts as one that refuses.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use firesteel_api::{SparkApplicationSpec, SparkApplicationStatus};
-use firesteel_core::conf::Subject;
+use firesteel_api::SparkApplicationStatus;
 use firesteel_core::driver_pod::DriverPod;
 use firesteel_core::lifecycle::{
-    App, Around, Created, Decision, EXPOSURE_BUDGET, Effect, ExposureOutcome, Limits, Observation, Seen, Sent,
-    Submission, Work, step, still_exposed, submitted,
+    Around, Created, Decision, EXPOSURE_BUDGET, Effect, ExposureOutcome, Limits, Observation, Seen, Sent, Submission,
+    Work, step, still_exposed, submitted,
 };
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 
-const UID: &str = "7d0a4f52-0000-4000-8000-000000000001";
+use crate::lifecycle::{Pi, UID, at, driver_metadata, submitted_once};
 
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_800_000_000 + second).unwrap()
-}
-
-struct World {
-    spec: SparkApplicationSpec,
-    status: SparkApplicationStatus,
-}
-
-impl World {
-    fn new(spec: Value, state: &str) -> Self {
-        let status = json!({
-            "applicationState": {"state": state}, "submissionID": "s", "attempt": 1, "specHash": "h",
-            "observedGeneration": 1, "lastSubmissionAttemptTime": at(0), "executionAttempts": 1,
-        });
-        World { spec: serde_json::from_value(spec).unwrap(), status: serde_json::from_value(status).unwrap() }
-    }
-
-    fn with<T>(&self, f: impl FnOnce(&App<'_>) -> T) -> T {
-        let labels = BTreeMap::new();
-        let subject = Subject { name: "pi", namespace: "n", uid: UID, labels: &labels, spec: &self.spec };
-        f(&App { subject, spec_hash: "h", generation: 1, deleting: false, status: &self.status, problem: None })
-    }
-
+impl Pi {
     /// Looks, and writes the status.
-    fn step(&mut self, seen: &Observation) -> Decision {
+    fn look(&mut self, seen: &Observation) -> Decision {
         let decision = self.with(|app| step(app, seen, &Limits::default()));
         self.status = decision.status.clone();
         decision
@@ -62,11 +37,7 @@ fn driver(phase: &str, code: Option<i32>) -> DriverPod {
         json!([{"name": "spark-kubernetes-driver", "image": "", "imageID": "", "ready": false, "restartCount": 0,
             "state": {"terminated": {"exitCode": code}}}])
     });
-    let pod = json!({
-        "metadata": {"name": "pi-driver", "uid": "u", "labels": {"sparkoperator.k8s.io/submission-id": "s"},
-            "ownerReferences": [{"apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication", "name": "pi", "uid": UID}]},
-        "status": {"phase": phase, "containerStatuses": ended},
-    });
+    let pod = json!({"metadata": driver_metadata(), "status": {"phase": phase, "containerStatuses": ended}});
     let pod: Pod = serde_json::from_value(pod).unwrap();
     DriverPod::read(&pod, "pi", UID)
 }
@@ -87,9 +58,9 @@ fn made(failures: u32, last: i64, failed: &[&str]) -> Option<Around> {
 
 #[test]
 fn a_driver_runs_without_what_should_stand_around_it_and_that_is_tried_again_for_a_while() {
-    let mut world = World::new(json!({}), "RUNNING");
+    let mut world = Pi::new(json!({}), submitted_once("RUNNING"));
     let words = "Ingress pi-ui-ingress: failed calling webhook";
-    let told = world.step(&running(10, made(1, 10, &[words])));
+    let told = world.look(&running(10, made(1, 10, &[words])));
     assert_eq!(world.state(), "RUNNING");
     let (status, reason, message) = world.condition("Exposed").unwrap();
     assert_eq!((status.as_str(), reason.as_str()), ("False", "Retrying"));
@@ -97,52 +68,52 @@ fn a_driver_runs_without_what_should_stand_around_it_and_that_is_tried_again_for
     assert!(told.events.iter().any(|e| e.warning && e.reason == "SparkDriverNotExposed"), "{:?}", told.events);
     assert_eq!(world.status.driver_info.web_ui_service_name.as_deref(), Some("pi-ui-svc"), "what is there is shown");
     assert_eq!((told.wake, told.effects.len()), (Some(at(12)), 0));
-    let next = world.step(&running(12, made(1, 10, &[words])));
+    let next = world.look(&running(12, made(1, 10, &[words])));
     assert_eq!((next.effects, next.events.len()), (vec![Effect::Expose], 0));
     // Waits grow up to a minute.
-    let late = world.step(&running(400, made(9, 400, &[words])));
+    let late = world.look(&running(400, made(9, 400, &[words])));
     assert_eq!((late.wake, late.effects.len()), (Some(at(460)), 0));
     // It works after all.
-    let works = world.step(&running(470, made(0, 470, &[])));
+    let works = world.look(&running(470, made(0, 470, &[])));
     assert!(works.effects.is_empty());
     assert_eq!(world.condition("Exposed").unwrap().0, "True");
 }
 
 #[test]
 fn tries_to_expose_a_driver_end_with_their_budget_also_under_another_operator() {
-    let mut world = World::new(json!({}), "RUNNING");
-    world.step(&running(10, made(1, 10, &["no"])));
+    let mut world = Pi::new(json!({}), submitted_once("RUNNING"));
+    world.look(&running(10, made(1, 10, &["no"])));
     // Another operator knows nothing of the tries, but the condition does.
-    let next = world.step(&running(100, None));
+    let next = world.look(&running(100, None));
     assert_eq!(next.effects, [Effect::Expose]);
     let over = 10 + EXPOSURE_BUDGET.as_secs();
     let fresh = Around { first: at(over), ..made(1, over, &["no"]).unwrap() };
-    let given_up = world.step(&running(over, Some(fresh.clone())));
+    let given_up = world.look(&running(over, Some(fresh.clone())));
     assert!(given_up.effects.is_empty());
     assert_eq!(given_up.events.len(), 1);
     let (status, reason, message) = world.condition("Exposed").unwrap();
     assert_eq!((status.as_str(), reason.as_str(), world.state()), ("False", "GivenUp", "RUNNING"));
     assert!(message.starts_with("given up after 30 minutes: "), "{message}");
     for seen in [Some(fresh), None] {
-        let quiet = world.step(&running(over + 500, seen));
+        let quiet = world.look(&running(over + 500, seen));
         assert!(quiet.effects.is_empty() && quiet.events.is_empty(), "{quiet:?}");
     }
 }
 
 #[test]
 fn what_is_refused_is_told_and_not_tried_again() {
-    let mut world = World::new(json!({}), "RUNNING");
+    let mut world = Pi::new(json!({}), submitted_once("RUNNING"));
     let mut around = made(0, 10, &[]).unwrap();
     around.outcome.as_mut().unwrap().refused = vec!["a Service named pi-ui-svc exists already".to_owned()];
-    let told = world.step(&running(10, Some(around)));
+    let told = world.look(&running(10, Some(around)));
     assert_eq!((told.effects.len(), told.events.len()), (0, 1));
     assert_eq!(world.condition("Exposed").unwrap().1, "Refused");
-    assert!(world.step(&running(500, None)).effects.is_empty());
+    assert!(world.look(&running(500, None)).effects.is_empty());
 }
 
 #[test]
 fn what_takes_long_is_told_when_it_is_there() {
-    let mut world = World::new(json!({}), "PENDING_RERUN");
+    let mut world = Pi::new(json!({}), submitted_once("PENDING_RERUN"));
     let under_way = Around { under_way: true, outcome: None, ..made(0, 0, &[]).unwrap() };
     let id = firesteel_core::identity::submission_id(UID, 2);
     let work = Work::Make { submission_id: id };
@@ -153,20 +124,20 @@ fn what_takes_long_is_told_when_it_is_there() {
     let mut pod = driver("Running", None);
     pod.submission_id.clone_from(&world.status.submission_id);
     let seen = Observation { around: Some(around(work, 0, 5, &[])), ..Observation::of(Seen::Present(pod), at(5)) };
-    world.step(&seen);
+    world.look(&seen);
     assert_eq!(world.condition("Exposed").unwrap().1, "Applied");
     assert_eq!(world.status.driver_info.web_ui_service_name.as_deref(), Some("pi-ui-svc"));
 }
 
 #[test]
 fn an_end_does_not_wait_for_what_stands_around_the_driver_and_the_rest_is_removed_later() {
-    let mut world = World::new(json!({}), "RUNNING");
-    world.step(&running(10, made(0, 10, &[])));
+    let mut world = Pi::new(json!({}), submitted_once("RUNNING"));
+    world.look(&running(10, made(0, 10, &[])));
     let ended = Observation {
         around: made(0, 10, &[]),
         ..Observation::of(Seen::Present(driver("Succeeded", Some(0))), at(20))
     };
-    let decision = world.step(&ended);
+    let decision = world.look(&ended);
     assert_eq!(world.state(), "COMPLETED");
     assert!(matches!(decision.effects[..], [Effect::DeleteExposure(_)]), "{:?}", decision.effects);
     assert_eq!(world.condition("Exposed"), None);
@@ -180,24 +151,24 @@ fn an_end_does_not_wait_for_what_stands_around_the_driver_and_the_rest_is_remove
         around,
         ..Observation::of(Seen::Absent { last: None }, at(now))
     };
-    let early = world.step(&rest(21, Some(left.clone())));
+    let early = world.look(&rest(21, Some(left.clone())));
     assert_eq!((early.effects.len(), early.wake), (0, Some(at(22))));
     for seen in [Some(left), None] {
-        let mut other = World { spec: world.spec.clone(), status: world.status.clone() };
-        let next = other.step(&rest(30, seen));
+        let mut other = Pi { spec: world.spec.clone(), status: world.status.clone() };
+        let next = other.look(&rest(30, seen));
         assert!(matches!(next.effects[..], [Effect::DeleteExposure(_)]), "{next:?}");
     }
-    let gone = world.step(&rest(40, Some(around(Work::Remove, 0, 40, &[]))));
+    let gone = world.look(&rest(40, Some(around(Work::Remove, 0, 40, &[]))));
     assert_eq!((gone.effects.len(), world.condition("Exposed")), (0, None));
 }
 
 #[test]
 fn a_cluster_that_fails_at_a_submission_is_given_two_minutes_and_then_counts_as_one_that_refuses() {
     let policy = json!({"type": "OnFailure", "onSubmissionFailureRetries": 1, "onSubmissionFailureRetryInterval": 10});
-    let mut world = World::new(json!({"restartPolicy": policy}), "");
+    let mut world = Pi::new(json!({"restartPolicy": policy}), submitted_once(""));
     world.status = SparkApplicationStatus::default();
     let why = "pod pi-driver: Internal error occurred: failed calling webhook \"w.example\": context deadline exceeded";
-    let hinder = |world: &mut World, now: i64, times: u32| {
+    let hinder = |world: &mut Pi, now: i64, times: u32| {
         let outcome = Submission::Hindered { why: why.to_owned(), since: at(0), times };
         let decision = world.with(|app| submitted(app, 1, &outcome, at(now)));
         world.status = decision.status.clone();
@@ -214,9 +185,9 @@ fn a_cluster_that_fails_at_a_submission_is_given_two_minutes_and_then_counts_as_
     let sent = Sent { effect: Effect::Submit { attempt: 1 }, first: at(0), last: at(60), times: 4 };
     let seen =
         |now: i64| Observation { sent: vec![sent.clone()], ..Observation::of(Seen::Absent { last: None }, at(now)) };
-    let early = world.step(&seen(61));
+    let early = world.look(&seen(61));
     assert_eq!((early.effects.len(), early.wake), (0, Some(at(90))));
-    assert_eq!(world.step(&seen(90)).effects, [Effect::Submit { attempt: 1 }]);
+    assert_eq!(world.look(&seen(90)).effects, [Effect::Submit { attempt: 1 }]);
     let spent = hinder(&mut world, 120, 6);
     assert_eq!(world.state(), "SUBMISSION_FAILED");
     assert_eq!(world.status.submission_failures, Some(1));
@@ -234,7 +205,7 @@ fn a_cluster_that_fails_at_a_submission_is_given_two_minutes_and_then_counts_as_
 
 #[test]
 fn an_operator_that_was_away_does_not_count_the_time_as_tries() {
-    let mut world = World::new(json!({}), "");
+    let mut world = Pi::new(json!({}), submitted_once(""));
     world.status = SparkApplicationStatus::default();
     for (now, since) in [(0, 0), (3600, 3600)] {
         let outcome = Submission::Hindered { why: "no".to_owned(), since: at(since), times: 1 };
@@ -245,7 +216,7 @@ fn an_operator_that_was_away_does_not_count_the_time_as_tries() {
 
 #[test]
 fn deletes_are_sent_once_and_then_watched() {
-    let mut world = World::new(json!({"suspend": true}), "SUSPENDING");
+    let mut world = Pi::new(json!({"suspend": true}), submitted_once("SUSPENDING"));
     let mut pod = driver("Running", None);
     pod.deleting = true;
     let all: BTreeSet<String> = BTreeSet::from(["s".to_owned()]);
@@ -256,18 +227,18 @@ fn deletes_are_sent_once_and_then_watched() {
         around: Some(around(Work::Remove, 0, 0, &[])),
         ..Observation::of(Seen::Present(pod.clone()), at(now))
     };
-    let first = world.step(&look(0, &all, &[])).effects;
+    let first = world.look(&look(0, &all, &[])).effects;
     assert_eq!(first, [Effect::DeleteObjects { keep: None }, Effect::DeleteExecutors { keep: None }]);
     let sent: Vec<Sent> =
         first.into_iter().map(|effect| Sent { effect, first: at(0), last: at(0), times: 1 }).collect();
     // Pods terminate for as long as they like: nobody asks again.
     for now in (2..300).step_by(2) {
-        let looked = world.step(&look(now, &BTreeSet::new(), &sent));
+        let looked = world.look(&look(now, &BTreeSet::new(), &sent));
         assert!(looked.effects.is_empty(), "at {now} s: {:?}", looked.effects);
         assert!(looked.wake.is_some());
     }
     // An executor that came after that is asked too.
-    assert_eq!(world.step(&look(20, &all, &sent)).effects, [Effect::DeleteExecutors { keep: None }]);
+    assert_eq!(world.look(&look(20, &all, &sent)).effects, [Effect::DeleteExecutors { keep: None }]);
     // Of objects nobody has news.
-    assert_eq!(world.step(&look(300, &BTreeSet::new(), &sent)).effects, [Effect::DeleteObjects { keep: None }]);
+    assert_eq!(world.look(&look(300, &BTreeSet::new(), &sent)).effects, [Effect::DeleteObjects { keep: None }]);
 }

@@ -5,6 +5,7 @@
 mod allocation;
 mod deaths;
 mod exposing;
+mod lifecycle;
 mod model;
 mod node;
 mod pods;

@@ -3,11 +3,10 @@
 //! The world here is as small as it can be and still go wrong: one driver pod, a cache that may lag, a cluster that may
 //! refuse, an operator that may die before it writes the status.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use firesteel_api::{SparkApplicationSpec, SparkApplicationStatus};
-use firesteel_core::conf::Subject;
-use firesteel_core::driver_pod::{DriverPod, Ended, Owner, PodPhase};
+use firesteel_core::driver_pod::{DriverPod, Ended, PodPhase};
 use firesteel_core::identity;
 use firesteel_core::lifecycle::{
     App, Created, Decision, Effect, Limits, Observation, Seen, Submission, step, submitted,
@@ -16,6 +15,8 @@ use firesteel_core::phase::Phase;
 use firesteel_core::recall::recall;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;
+
+use crate::lifecycle::{UID, at, driver, with_app};
 
 /// Fields of a status that the existing operator's definitions do not have.
 const PRUNED: [&str; 8] = [
@@ -28,8 +29,6 @@ const PRUNED: [&str; 8] = [
     "stateTimes",
     "submissionFailures",
 ];
-
-const UID: &str = "7d0a4f52-0000-4000-8000-000000000001";
 
 #[derive(Debug, Clone)]
 enum Op {
@@ -136,7 +135,7 @@ impl World {
             hindered: None,
             crash: false,
             lag: 0,
-            now: Timestamp::from_second(1_800_000_000).unwrap(),
+            now: at(0),
             pods_made: 0,
             gone: false,
             attempts: BTreeSet::new(),
@@ -161,17 +160,9 @@ impl World {
     }
 
     fn with_app<T>(&self, f: impl FnOnce(&App<'_>) -> T) -> T {
-        let labels = BTreeMap::new();
-        let subject = Subject { name: "pi", namespace: "n", uid: UID, labels: &labels, spec: &self.spec };
-        let spec_hash = self.hash();
-        f(&App {
-            subject,
-            spec_hash: &spec_hash,
-            generation: self.generation,
-            deleting: false,
-            status: &self.read,
-            problem: self.broken.then_some("spec: no"),
-        })
+        let (spec_hash, generation) = (&*self.hash(), self.generation);
+        let problem = self.broken.then_some("spec: no");
+        with_app(&self.spec, &self.read, |app| f(&App { spec_hash, generation, problem, ..*app }))
     }
 
     /// Only the arguments change here.
@@ -297,23 +288,13 @@ impl World {
                 self.refusals_in_a_row = 0;
                 self.pods_made += 1;
                 self.pod = Some(DriverPod {
-                    name: "pi-driver".to_owned(),
                     uid: format!("pod-{}", self.pods_made),
                     submission_id: Some(id),
                     spec_hash: Some(hash),
                     generation: Some(self.generation),
                     app_id: Some(format!("spark-{attempt}")),
-                    owner: Owner::Application,
-                    phase: PodPhase::Pending,
-                    deleting: false,
-                    gone_by: None,
-                    forced: false,
-                    node: None,
-                    unready: false,
-                    ended: None,
-                    failure: None,
-                    waiting: None,
                     created: Some(self.now),
+                    ..driver(PodPhase::Pending)
                 });
             }
         }

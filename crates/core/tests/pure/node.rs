@@ -1,34 +1,23 @@
 //! Drivers on nodes that do not answer: what is said of them, and when they count as lost.
 
-use std::collections::BTreeMap;
-
 use firesteel_api::SparkApplicationStatus;
-use firesteel_core::conf::Subject;
 use firesteel_core::driver_node::DriverNode;
 use firesteel_core::driver_pod::DriverPod;
-use firesteel_core::lifecycle::{App, Around, Decision, Effect, Limits, Observation, Seen, Work, step};
+use firesteel_core::lifecycle::{Around, Decision, Effect, Limits, Observation, Seen, Work, step};
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};
 
-const UID: &str = "7d0a4f52-0000-4000-8000-000000000001";
-const SILENT: DriverNode = DriverNode::Present { ready: false, out_of_service: false };
+use crate::lifecycle::{UID, at, driver_metadata, submitted_once, with_app};
 
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_800_000_000 + second).unwrap()
-}
+const SILENT: DriverNode = DriverNode::Present { ready: false, out_of_service: false };
 
 /// A driver on a node; someone asked for its deletion, and it should be gone at 30 s.
 fn terminating() -> Value {
-    json!({
-        "metadata": {
-            "name": "pi-driver", "uid": "u", "deletionTimestamp": at(30), "deletionGracePeriodSeconds": 30,
-            "labels": {"sparkoperator.k8s.io/submission-id": "s"},
-            "ownerReferences": [{"apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication", "name": "pi", "uid": UID}],
-        },
-        "spec": {"nodeName": "n1", "containers": []},
-        "status": {"phase": "Running"},
-    })
+    let mut metadata = driver_metadata();
+    metadata["deletionTimestamp"] = json!(at(30));
+    metadata["deletionGracePeriodSeconds"] = json!(30);
+    json!({"metadata": metadata, "spec": {"nodeName": "n1", "containers": []}, "status": {"phase": "Running"}})
 }
 
 fn read(pod: &Value) -> DriverPod {
@@ -37,27 +26,20 @@ fn read(pod: &Value) -> DriverPod {
 }
 
 fn status(state: &str) -> SparkApplicationStatus {
-    let status = json!({
-        "applicationState": {"state": state}, "submissionID": "s", "attempt": 1, "specHash": "h",
-        "observedGeneration": 1, "lastSubmissionAttemptTime": at(0), "executionAttempts": 1,
-    });
-    serde_json::from_value(status).unwrap()
+    serde_json::from_value(submitted_once(state)).unwrap()
 }
 
 fn look(status: &SparkApplicationStatus, pod: &Value, node: DriverNode, now: i64, limits: &Limits) -> Decision {
     let policy = json!({"type": "OnFailure", "onFailureRetries": 1, "onFailureRetryInterval": 1});
     let suspend = status.application_state.state == "SUSPENDING";
     let spec = serde_json::from_value(json!({"restartPolicy": policy, "suspend": suspend})).unwrap();
-    let labels = BTreeMap::new();
-    let subject = Subject { name: "pi", namespace: "n", uid: UID, labels: &labels, spec: &spec };
-    let app = App { subject, spec_hash: "h", generation: 1, deleting: false, status, problem: None };
     // Nothing is to stand around it.
     let work = Work::Make { submission_id: "s".to_owned() };
     let (first, last) = (at(0), at(0));
     let around = Around { work, objects: 0, under_way: false, failures: 0, first, last, outcome: None };
     let driver = Seen::Present(read(pod));
     let seen = Observation { node: Some(node), around: Some(around), ..Observation::of(driver, at(now)) };
-    step(&app, &seen, limits)
+    with_app(&spec, status, |app| step(app, &seen, limits))
 }
 
 fn forced(decision: &Decision) -> bool {

@@ -1,41 +1,17 @@
 //! States that wait: each has a time to wake up, and delays count from what they wait after.
 
-use std::collections::BTreeMap;
-
-use firesteel_api::{SparkApplicationSpec, SparkApplicationStatus};
-use firesteel_core::conf::Subject;
-use firesteel_core::driver_pod::{DriverPod, Ended, Owner, PodPhase};
+use firesteel_core::driver_pod::{DriverPod, Ended, PodPhase};
 use firesteel_core::identity;
 use firesteel_core::lifecycle::{
     App, Decision, Effect, Limits, Observation, Seen, Submission, choose_driver, step, submitted,
 };
 use firesteel_core::phase::WORDS;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use serde_json::{Value, json};
+use serde_json::json;
 
-const UID: &str = "7d0a4f52-0000-4000-8000-000000000001";
+use crate::lifecycle::{self, Pi, UID, at};
 
-fn at(second: i64) -> Timestamp {
-    Timestamp::from_second(1_800_000_000 + second).unwrap()
-}
-
-struct World {
-    spec: SparkApplicationSpec,
-    status: SparkApplicationStatus,
-}
-
-impl World {
-    fn new(spec: Value, status: Value) -> Self {
-        World { spec: serde_json::from_value(spec).unwrap(), status: serde_json::from_value(status).unwrap() }
-    }
-
-    fn with<T>(&self, f: impl FnOnce(&App<'_>) -> T) -> T {
-        let labels = BTreeMap::new();
-        let subject = Subject { name: "pi", namespace: "n", uid: UID, labels: &labels, spec: &self.spec };
-        let status = &self.status;
-        f(&App { subject, spec_hash: "h", generation: 1, deleting: false, status, problem: None })
-    }
-
+impl Pi {
     fn decide(&self, (spec_hash, generation, problem): (&str, i64, Option<&str>), seen: &Observation) -> Decision {
         self.with(|app| step(&App { spec_hash, generation, problem, ..*app }, seen, &Limits::default()))
     }
@@ -47,25 +23,7 @@ impl World {
 }
 
 fn driver(phase: PodPhase, deleting: bool) -> DriverPod {
-    DriverPod {
-        name: "pi-driver".to_owned(),
-        uid: "u".to_owned(),
-        submission_id: Some("s".to_owned()),
-        spec_hash: Some("h".to_owned()),
-        generation: Some(1),
-        app_id: None,
-        owner: Owner::Application,
-        phase,
-        deleting,
-        gone_by: deleting.then(|| at(30)),
-        forced: false,
-        node: None,
-        unready: false,
-        ended: None,
-        failure: None,
-        waiting: None,
-        created: None,
-    }
+    DriverPod { deleting, gone_by: deleting.then(|| at(30)), ..lifecycle::driver(phase) }
 }
 
 #[test]
@@ -87,7 +45,7 @@ fn d3_every_waiting_state_has_a_wake_up() {
                 });
                 let policy =
                     json!({"type": "Always", "onFailureRetryInterval": 100, "onSubmissionFailureRetryInterval": 100});
-                let world = World::new(json!({"suspend": suspend, "restartPolicy": policy}), status);
+                let world = Pi::new(json!({"suspend": suspend, "restartPolicy": policy}), status);
                 let decision = world.step(seen.clone(), at(5), &Limits::default());
                 let goes_on = decision.confirm_drivers || decision.wake.is_some_and(|w| w < Timestamp::MAX);
                 assert!(goes_on, "nothing wakes {word:?} with suspend={suspend} and {seen:?}");
@@ -99,7 +57,7 @@ fn d3_every_waiting_state_has_a_wake_up() {
 #[test]
 fn d6_each_refused_submission_delays_the_next_from_its_own_time() {
     let policy = json!({"type": "OnFailure", "onSubmissionFailureRetries": 5, "onSubmissionFailureRetryInterval": 10});
-    let mut world = World::new(json!({"restartPolicy": policy}), json!({"applicationState": {"state": ""}}));
+    let mut world = Pi::new(json!({"restartPolicy": policy}), json!({"applicationState": {"state": ""}}));
     let mut now = 0;
     for failures in 1..=4 {
         let refused = Submission::Refused("no".to_owned());
@@ -126,7 +84,7 @@ fn a_driver_given_up_while_pending_is_deleted_before_it_can_start() {
     for policy in
         [json!({"type": "Never"}), json!({"type": "OnFailure", "onFailureRetries": 1, "onFailureRetryInterval": 60})]
     {
-        let mut world = World::new(json!({"restartPolicy": policy}), status.clone());
+        let mut world = Pi::new(json!({"restartPolicy": policy}), status.clone());
         let pending = || (Seen::Present(driver(PodPhase::Pending, false)), false);
         assert_eq!(world.step(pending(), at(20), &limits).wake, Some(at(30)));
         let given_up = world.step(pending(), at(30), &limits);
@@ -143,7 +101,7 @@ fn d5_a_cache_that_still_shows_the_last_attempt_does_not_decide_that_this_one_is
         "applicationState": {"state": "SUBMITTED"}, "submissionID": "next", "attempt": 2, "specHash": "h",
         "observedGeneration": 1, "lastSubmissionAttemptTime": at(0), "executionAttempts": 2,
     });
-    let mut world = World::new(json!({"restartPolicy": {"type": "Never"}}), status);
+    let mut world = Pi::new(json!({"restartPolicy": {"type": "Never"}}), status);
     let last = || Seen::Present(driver(PodPhase::Failed, true));
     // It is waited for, and then the API server itself is asked.
     world.status = world.step((last(), false), at(1), &Limits::default()).status;
@@ -173,7 +131,7 @@ fn submits(decision: &Decision) -> bool {
 
 #[test]
 fn a_driver_that_no_status_tells_of_goes_before_the_next_starts_whatever_its_name() {
-    let world = World::new(json!({"driver": {"podName": "new-name"}}), json!({"applicationState": {"state": ""}}));
+    let world = Pi::new(json!({"driver": {"podName": "new-name"}}), json!({"applicationState": {"state": ""}}));
     let unrecorded =
         DriverPod { submission_id: Some(identity::submission_id(UID, 1)), ..driver(PodPhase::Running, false) };
     // A cache may not show it yet: the API server itself is asked after an edit.
@@ -200,7 +158,7 @@ fn drivers_of_earlier_submissions_do_not_go_on_beside_the_current_one() {
         "applicationState": {"state": "RUNNING"}, "submissionID": id(2), "attempt": 2, "specHash": "h",
         "observedGeneration": 1, "lastSubmissionAttemptTime": at(0), "executionAttempts": 1,
     });
-    let world = World::new(json!({}), status);
+    let world = Pi::new(json!({}), status);
     let other_operators = DriverPod { submission_id: Some("random".to_owned()), ..of(0, "other") };
     let pods = vec![of(1, "first"), of(2, "second"), of(3, "third"), other_operators];
     let (current, others) = choose_driver(pods, id(2).as_deref(), "pi-driver");
@@ -211,7 +169,7 @@ fn drivers_of_earlier_submissions_do_not_go_on_beside_the_current_one() {
 
 #[test]
 fn an_edit_that_cannot_work_waits_while_the_run_goes_on() {
-    let mut world = World::new(
+    let mut world = Pi::new(
         json!({"restartPolicy": {"type": "OnFailure", "onFailureRetries": 1, "onFailureRetryInterval": 1}}),
         json!({
             "applicationState": {"state": "RUNNING"}, "submissionID": "s", "attempt": 1, "specHash": "h",
@@ -243,7 +201,7 @@ fn an_edit_that_cannot_work_waits_while_the_run_goes_on() {
     succeeded.ended =
         Some(Ended { exit_code: 0, signal: None, reason: String::new(), message: String::new(), at: None });
     let succeeded = seen(Seen::Present(succeeded), Vec::new());
-    let mut ended = World { spec: world.spec.clone(), status: world.status.clone() };
+    let mut ended = Pi { spec: world.spec.clone(), status: world.status.clone() };
     for _ in 0..3 {
         let decision = ended.decide(("broken", 2, Some("spec.x: no")), &succeeded);
         assert!(decision.status.application_state.state == "COMPLETED" && refused(&decision).is_some(), "{decision:?}");
@@ -268,7 +226,7 @@ fn an_edit_that_cannot_work_waits_while_the_run_goes_on() {
 
 #[test]
 fn an_edit_that_cannot_work_fails_an_application_that_has_ended() {
-    let world = World::new(
+    let world = Pi::new(
         json!({}),
         json!({
             "applicationState": {"state": "COMPLETED"}, "submissionID": "s", "attempt": 1, "specHash": "h",
@@ -292,7 +250,7 @@ fn how_a_driver_ended_that_no_status_told_of_does_not_count_for_the_next_one() {
             "applicationState": {"state": state}, "submissionID": id(1), "attempt": 1, "specHash": "h",
             "observedGeneration": 1, "lastSubmissionAttemptTime": at(0), "executionAttempts": 1,
         });
-        World::new(json!({"suspend": suspend}), status)
+        Pi::new(json!({"suspend": suspend}), status)
     };
     let unrecorded = DriverPod { submission_id: id(2), ..driver(PodPhase::Failed, false) };
     // It was made, failed and went: the cache may show its end when the next driver is not seen yet.
