@@ -156,7 +156,8 @@ pub(crate) fn conform(
     complaints: &mut Complaints,
     tidy: bool,
 ) -> Result<(), String> {
-    Conform { complaints, tidy }.object(schema.target(), value, &Path::Root, &Path::Root, kind)
+    let place = Place { path: Path::Root, shown: Path::Root, owner: kind };
+    Conform { complaints, tidy }.object(schema.target(), value, &place)
 }
 
 /// Fills in what Go prints although nobody set it: fields that are structs or plain values, and the few defaults that
@@ -208,35 +209,38 @@ pub(crate) fn zero(schema: &Schema) -> Value {
     Value::Object(map)
 }
 
+/// Where a value stands.
+#[derive(Clone, Copy)]
+struct Place<'a> {
+    /// Every step.
+    path: Path<'a>,
+    /// The steps Go's decoder shows: no indices, no keys of maps.
+    shown: Path<'a>,
+    /// The type whose field it is.
+    owner: &'a str,
+}
+
 struct Conform<'a> {
     complaints: &'a mut Complaints,
     tidy: bool,
 }
 
 impl Conform<'_> {
-    /// `path` names every step, `place` only those Go's decoder shows: no indices, no keys of maps.
-    fn object(
-        &mut self,
-        schema: &Schema,
-        value: &mut Value,
-        path: &Path<'_>,
-        place: &Path<'_>,
-        owner: &str,
-    ) -> Result<(), String> {
+    fn object(&mut self, schema: &Schema, value: &mut Value, place: &Place<'_>) -> Result<(), String> {
         let Value::Object(map) = value else { return Ok(()) };
         if schema.ty != Type::Object || schema.is_free_form() {
             return Ok(());
         }
         let mut unknown = Vec::new();
         for (name, field) in map.iter_mut() {
+            let path = Path::Field(&place.path, name);
             let Some(field_schema) = schema.field(name) else {
-                let path = Path::Field(path, name).to_string();
-                self.complaints.push(format!("unknown field {}", crate::status::go_quote(&path)));
+                self.complaints.push(format!("unknown field {}", crate::status::go_quote(&path.to_string())));
                 unknown.push(name.clone());
                 continue;
             };
-            let shown = if schema.fields.contains_key(name) { Path::Field(place, name) } else { *place };
-            self.value(field_schema, field, &Path::Field(path, name), &shown, owner)?;
+            let shown = if schema.fields.contains_key(name) { Path::Field(&place.shown, name) } else { place.shown };
+            self.value(field_schema, field, &Place { path, shown, ..*place })?;
         }
         for name in unknown {
             map.remove(&name);
@@ -261,21 +265,15 @@ impl Conform<'_> {
         Ok(())
     }
 
-    fn value(
-        &mut self,
-        schema: &Schema,
-        value: &mut Value,
-        path: &Path<'_>,
-        place: &Path<'_>,
-        owner: &str,
-    ) -> Result<(), String> {
+    fn value(&mut self, schema: &Schema, value: &mut Value, place: &Place<'_>) -> Result<(), String> {
         let target = schema.target();
         if value.is_null() {
             // Zero value inside a list or map of scalars.
             return Ok(());
         }
         let wrong = |found: &str| {
-            format!("json: cannot unmarshal {found} into Go struct field {owner}.{place} of type {}", go_type(schema))
+            let Place { owner, shown, .. } = place;
+            format!("json: cannot unmarshal {found} into Go struct field {owner}.{shown} of type {}", go_type(schema))
         };
         match target.ty {
             Type::Any => Ok(()),
@@ -283,14 +281,15 @@ impl Conform<'_> {
                 if !value.is_object() {
                     return Err(wrong(found(value)));
                 }
-                let owner = schema.type_name().map_or(owner, short_type);
-                self.object(target, value, path, place, owner)
+                let owner = schema.type_name().map_or(place.owner, short_type);
+                self.object(target, value, &Place { owner, ..*place })
             }
             Type::Array => {
                 let Value::Array(list) = value else { return Err(wrong(found(value))) };
                 if let Some(items) = target.items.as_deref() {
                     for (index, item) in list.iter_mut().enumerate() {
-                        self.value(items, item, &Path::Index(path, index), place, owner)?;
+                        let path = Path::Index(&place.path, index);
+                        self.value(items, item, &Place { path, ..*place })?;
                         if item.is_null() && items.target().ty == Type::Object {
                             *item = Value::Object(Map::new());
                         }
