@@ -4,6 +4,8 @@
 //! controller manager and no scheduler. [`cluster`] starts an API server, these controllers, a node and an operator on
 //! this machine, and ends them again.
 
+#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values in place"))]
+
 mod bootstrap;
 pub mod cluster;
 pub mod controllers;

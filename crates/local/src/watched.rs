@@ -243,7 +243,6 @@ where
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "values are written in place")]
 mod tests {
     use k8s_openapi::api::core::v1::Pod;
     use serde_json::json;

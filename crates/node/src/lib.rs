@@ -4,6 +4,8 @@
 //! ([`lifecycle`], [`environment`], [`volumes`], [`hosts`]) are functions of values; the rim performs them. The processes of a pod belong to a [`shim`],
 //! not to the agent, so that an agent that dies or is replaced loses nothing.
 
+#![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values in place"))]
+
 mod address;
 mod agent;
 mod configure;

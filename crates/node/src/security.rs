@@ -157,8 +157,6 @@ pub(crate) fn not_applied(pod: &Pod, container: &Container, root: bool) -> Vec<S
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::needless_pass_by_value, reason = "values are made where they are used")]
-
     use super::*;
 
     fn pod(spec: serde_json::Value, context: serde_json::Value) -> (Pod, Container) {

@@ -9,8 +9,10 @@ mod command;
 mod live;
 pub(crate) mod log;
 pub(crate) mod memory;
+#[allow(unsafe_code, reason = "clone, and descriptors that cross it")]
 pub(crate) mod process;
 pub(crate) mod sandbox;
+#[allow(unsafe_code, reason = "requests to the terminal driver, and descriptors from other processes")]
 mod terminal;
 
 use std::collections::BTreeMap;

@@ -191,8 +191,6 @@ fn write(file: &Path, addresses: &ServiceAddresses) {
 
 #[cfg(test)]
 mod tests {
-    #![allow(clippy::needless_pass_by_value, reason = "values are made where they are used")]
-
     use super::*;
 
     fn service(name: &str, spec: serde_json::Value) -> Service {

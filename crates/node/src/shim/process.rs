@@ -85,14 +85,10 @@ pub(crate) fn start(launch: &Launch, privilege: Privilege) -> io::Result<Started
         let code = first_process(launch, privilege, &wires, errors);
         std::mem::forget(wires);
         // SAFETY: ends this process. Nothing may be dropped here: descriptors have been closed behind their owners' backs.
-        #[allow(unsafe_code)]
-        unsafe {
-            libc::_exit(code)
-        }
+        unsafe { libc::_exit(code) }
     });
     // SAFETY: no CLONE_VM, so this is a fork on another stack; the shim has one thread, so no lock can be held by a
     // thread that does not exist in the child; the stack outlives the call and the child has its own copy of it.
-    #[allow(unsafe_code)]
     let pid = unsafe { clone(child, &mut stack, flags, Some(libc::SIGCHLD)) };
     let pid = pid.map_err(|errno| explain_clone(errno, privilege))?;
     Ok(Started { pid, stdin, stdout, stderr, console, errors, go })
@@ -144,7 +140,6 @@ fn first_process(launch: &Launch, privilege: Privilege, wires: &Wires, errors: O
         }
     };
     // SAFETY: this process has one thread.
-    #[allow(unsafe_code)]
     match unsafe { fork() } {
         Err(errno) => refuse(format!("starting a process: {errno}")),
         Ok(ForkResult::Child) => {
@@ -237,7 +232,6 @@ fn become_program(launch: &Launch, argv: &[String], privilege: Privilege, stream
         return format!("entering working directory {}: {error}", launch.working_dir);
     }
     // SAFETY: only resets the disposition that the Rust runtime set; no handler is installed.
-    #[allow(unsafe_code)]
     let _ = unsafe { nix::sys::signal::signal(Signal::SIGPIPE, SigHandler::SigDfl) };
     let _ = sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::empty()), None);
     let Some(program) = argv.first() else { return "no command specified".to_owned() };
@@ -280,7 +274,6 @@ fn take_identity(launch: &Launch, privilege: Privilege) -> Result<(), String> {
         if !launch.privileged {
             for capability in (0..=LAST_CAPABILITY).filter(|c| !launch.capabilities.contains(c)) {
                 // SAFETY: a prctl that takes and returns integers. Unknown capabilities give EINVAL, which is of no interest.
-                #[allow(unsafe_code)]
                 let _ = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
             }
         }
@@ -344,7 +337,6 @@ pub(crate) fn run_inside(
     let (mut heard, errors) =
         pipe2(OFlag::O_CLOEXEC).map(|(r, w)| (File::from(r), File::from(w))).map_err(|e| e.to_string())?;
     // SAFETY: this process has one thread.
-    #[allow(unsafe_code)]
     match unsafe { fork() }.map_err(|e| format!("starting a process: {e}"))? {
         ForkResult::Child => {
             let why = become_program(launch, argv, privilege, &streams);

@@ -28,7 +28,6 @@ pub(super) fn open(user: &User) -> io::Result<(OwnedFd, OwnedFd)> {
     // In a user namespace it already belongs to the one user there is.
     let _ = fchown(&slave, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)));
     // SAFETY: the descriptor is open and owned by nobody else: `into_raw_fd` gives it up.
-    #[allow(unsafe_code)]
     let master = unsafe { OwnedFd::from_raw_fd(std::os::fd::IntoRawFd::into_raw_fd(master)) };
     Ok((master, slave))
 }
@@ -36,7 +35,6 @@ pub(super) fn open(user: &User) -> io::Result<(OwnedFd, OwnedFd)> {
 /// Makes a terminal the one that controls this session.
 pub(super) fn control(slave: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: takes a descriptor and an integer.
-    #[allow(unsafe_code)]
     let result = unsafe { libc::ioctl(slave.as_raw_fd(), libc::TIOCSCTTY, 0) };
     Errno::result(result).map(|_| ()).map_err(io::Error::from)
 }
@@ -44,7 +42,6 @@ pub(super) fn control(slave: BorrowedFd<'_>) -> io::Result<()> {
 pub(super) fn resize(master: BorrowedFd<'_>, width: u16, height: u16) {
     let size = libc::winsize { ws_row: height, ws_col: width, ws_xpixel: 0, ws_ypixel: 0 };
     // SAFETY: takes a descriptor and reads a struct that lives as long as the call.
-    #[allow(unsafe_code)]
     let _ = unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
 }
 
@@ -71,7 +68,6 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
             && let Some(fd) = fds.first()
         {
             // SAFETY: the kernel has just made this descriptor for us.
-            #[allow(unsafe_code)]
             return Ok(Some(unsafe { OwnedFd::from_raw_fd(*fd) }));
         }
     }

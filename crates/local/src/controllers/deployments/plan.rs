@@ -254,7 +254,6 @@ fn condition(
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "values are written in place")]
 mod tests {
     use serde_json::json;
 

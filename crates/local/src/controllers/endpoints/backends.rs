@@ -259,7 +259,6 @@ fn suffix(of: &impl Hash) -> String {
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "values are written in place")]
 mod tests {
     use serde_json::{Value, json};
 

@@ -294,7 +294,6 @@ pub(crate) fn pod(job: &Job, at: Option<i32>) -> Pod {
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "values are written in place")]
 mod tests {
     use serde_json::{Value, json};
 

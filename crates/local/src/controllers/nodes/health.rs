@@ -102,7 +102,6 @@ pub(crate) fn stay(pod: &Pod, node: &Node, now: Timestamp) -> Stay {
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "values are written in place")]
 mod tests {
     use super::*;
 

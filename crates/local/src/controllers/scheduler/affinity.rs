@@ -80,7 +80,6 @@ pub(crate) fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "values are written in place")]
 mod tests {
     use serde_json::json;
 

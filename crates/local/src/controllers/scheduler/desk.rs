@@ -228,7 +228,6 @@ fn allocatable(node: &Node) -> Option<&BTreeMap<String, k8s_openapi::apimachiner
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "values are written in place")]
 mod tests {
     use serde_json::{Value, json};
 

@@ -208,7 +208,6 @@ fn explain(refusals: &[Refusal]) -> Unfit {
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "values are written in place")]
 mod tests {
     use serde_json::json;
 

@@ -84,7 +84,6 @@ pub(crate) fn object(pod: &Pod, place: &Place, places: &[&Place]) -> Option<Obje
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "values are written in place")]
 mod tests {
     use serde_json::{Value, json};
 

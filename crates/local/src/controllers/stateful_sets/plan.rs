@@ -180,7 +180,6 @@ pub(crate) fn claims(set: &StatefulSet, ordinal: i32) -> Vec<PersistentVolumeCla
 }
 
 #[cfg(test)]
-#[allow(clippy::needless_pass_by_value, reason = "values are written in place")]
 mod tests {
     use serde_json::{Value, json};
 
