@@ -18,7 +18,7 @@ mod settings;
 mod state;
 pub(crate) mod surroundings;
 mod upload;
-mod usage;
+pub(crate) mod usage;
 pub(crate) mod verdict;
 mod waiting;
 
@@ -75,11 +75,11 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<ExitStatus> {
             Ok(ExitStatus::Success)
         }
         Resolved::Help => {
-            printer.data(usage::TEXT)?;
+            printer.data(usage::text())?;
             Ok(ExitStatus::Success)
         }
         Resolved::UsageError => {
-            printer.talk(usage::TEXT.trim_end());
+            printer.talk(usage::text().trim_end());
             Ok(ExitStatus::Failure)
         }
     }

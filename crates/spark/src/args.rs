@@ -8,9 +8,13 @@
 //! Firesteel's own options may stand anywhere before the primary resource. Nothing here looks at files, the
 //! environment or Spark versions; [`crate::submission`] does.
 
+mod options;
+
 use std::collections::BTreeMap;
 use std::fmt;
 
+use self::options::Word;
+pub use self::options::{OPTIONS, OptionSpec};
 use crate::version::{SparkVersion, VersionError};
 
 /// An option of `spark-submit` that takes a value and stays an option (it is not rewritten as `--conf`).
@@ -41,33 +45,8 @@ pub enum Opt {
 }
 
 impl Opt {
-    const ALL: [Opt; 22] = [
-        Opt::Archives,
-        Opt::Class,
-        Opt::DeployMode,
-        Opt::DriverCores,
-        Opt::ExcludePackages,
-        Opt::ExecutorCores,
-        Opt::ExecutorMemory,
-        Opt::Files,
-        Opt::Jars,
-        Opt::Keytab,
-        Opt::Master,
-        Opt::Name,
-        Opt::NumExecutors,
-        Opt::Packages,
-        Opt::Principal,
-        Opt::PropertiesFile,
-        Opt::ProxyUser,
-        Opt::PyFiles,
-        Opt::Queue,
-        Opt::Remote,
-        Opt::Repositories,
-        Opt::TotalExecutorCores,
-    ];
-
     /// The option as it is written.
-    pub fn flag(self) -> &'static str {
+    pub const fn flag(self) -> &'static str {
         match self {
             Opt::Archives => "--archives",
             Opt::Class => "--class",
@@ -100,21 +79,6 @@ impl fmt::Display for Opt {
         f.write_str(self.flag())
     }
 }
-
-/// Options the launcher turns into `--conf KEY=VALUE`.
-const CONF_OPTIONS: [(&str, &str); 5] = [
-    ("--driver-class-path", "spark.driver.extraClassPath"),
-    ("--driver-default-class-path", "spark.driver.defaultExtraClassPath"),
-    ("--driver-java-options", "spark.driver.extraJavaOptions"),
-    ("--driver-library-path", "spark.driver.extraLibraryPath"),
-    ("--driver-memory", "spark.driver.memory"),
-];
-
-const OTHER_WITH_VALUE: [&str; 3] = ["--conf", "--kill", "--status"];
-const SWITCHES: [&str; 6] =
-    ["--help", "--supervise", "--usage-error", "--verbose", "--version", "--load-spark-defaults"];
-const OWN_WITH_VALUE: [&str; 2] = ["--output", "--spark-version"];
-const OWN_SWITCHES: [&str; 3] = ["--dry-run", "--explain", "--exit-zero"];
 
 /// Main classes whose own options may be mixed with `spark-submit`'s, and the resource they stand for.
 const SPECIAL_CLASSES: [(&str, &str); 4] = [
@@ -246,12 +210,12 @@ pub fn parse(argv: &[String]) -> Result<RawArgs, ArgsError> {
     let mut at = 0;
     while at < rest.len() {
         let (name, inline) = split(&rest[at]);
-        let used = match Word::of(name) {
-            Some(word @ (Word::Switch(_) | Word::OwnSwitch(_))) => {
-                parser.switch(word, inline)?;
+        let used = match OPTIONS.iter().find(|option| option.is_named(name)) {
+            Some(option) if option.value.is_none() => {
+                parser.switch(option, inline)?;
                 1
             }
-            Some(word) => {
+            Some(option) => {
                 let (value, used) = match inline {
                     Some(value) => (value, 1),
                     None => {
@@ -259,7 +223,7 @@ pub fn parse(argv: &[String]) -> Result<RawArgs, ArgsError> {
                         (value.as_str(), 2)
                     }
                 };
-                parser.option(word, value)?;
+                parser.option(option, value)?;
                 used
             }
             None => {
@@ -293,49 +257,6 @@ fn split(word: &str) -> (&str, Option<&str>) {
     }
 }
 
-/// A word the parser knows.
-#[derive(Debug, Clone, Copy)]
-enum Word {
-    Opt(Opt),
-    /// Flag and the key it sets.
-    Conf(&'static str, &'static str),
-    Other(&'static str),
-    Own(&'static str),
-    Switch(&'static str),
-    OwnSwitch(&'static str),
-}
-
-impl Word {
-    fn of(name: &str) -> Option<Word> {
-        let name = match name {
-            "-c" => "--conf",
-            "-h" => "--help",
-            "-v" => "--verbose",
-            "-o" => "--output",
-            other => other,
-        };
-        let find = |list: &[&'static str]| list.iter().copied().find(|w| *w == name);
-        Opt::ALL
-            .into_iter()
-            .find(|o| o.flag() == name)
-            .map(Word::Opt)
-            .or_else(|| CONF_OPTIONS.iter().find(|(flag, _)| *flag == name).map(|(flag, key)| Word::Conf(flag, key)))
-            .or_else(|| find(&OTHER_WITH_VALUE).map(Word::Other))
-            .or_else(|| find(&OWN_WITH_VALUE).map(Word::Own))
-            .or_else(|| find(&SWITCHES).map(Word::Switch))
-            .or_else(|| find(&OWN_SWITCHES).map(Word::OwnSwitch))
-    }
-
-    fn all() -> impl Iterator<Item = &'static str> {
-        (Opt::ALL.into_iter().map(Opt::flag))
-            .chain(CONF_OPTIONS.into_iter().map(|(flag, _)| flag))
-            .chain(OTHER_WITH_VALUE)
-            .chain(OWN_WITH_VALUE)
-            .chain(SWITCHES)
-            .chain(OWN_SWITCHES)
-    }
-}
-
 #[derive(Debug, Default)]
 struct Parser {
     args: RawArgs,
@@ -346,9 +267,10 @@ struct Parser {
 }
 
 impl Parser {
-    fn option(&mut self, word: Word, value: &str) -> Result<(), ArgsError> {
+    fn option(&mut self, option: &OptionSpec, value: &str) -> Result<(), ArgsError> {
         let args = &mut self.args;
-        match word {
+        let flag = option.flag;
+        match option.word {
             Word::Opt(opt) => {
                 if opt == Opt::DeployMode && !matches!(value, "client" | "cluster") {
                     return Err(ArgsError::DeployMode(value.to_owned()));
@@ -361,55 +283,74 @@ impl Parser {
                 }
                 args.options.insert(opt, value.to_owned());
             }
-            Word::Conf(flag, key) => {
-                args.settings.push(Setting { key: key.to_owned(), value: value.to_owned(), flag });
-            }
-            Word::Other("--conf") => {
+            Word::Key(key) => args.settings.push(Setting { key: key.to_owned(), value: value.to_owned(), flag }),
+            Word::Conf => {
                 let (key, value) =
                     value.split_once('=').ok_or_else(|| ArgsError::ConfWithoutEquals(value.to_owned()))?;
-                args.settings.push(Setting { key: key.to_owned(), value: value.to_owned(), flag: "--conf" });
+                args.settings.push(Setting { key: key.to_owned(), value: value.to_owned(), flag });
             }
-            Word::Other(flag) => {
-                let new = if flag == "--kill" { Action::Kill(value.into()) } else { Action::Status(value.into()) };
-                match &args.action {
-                    Action::Submit => args.action = new,
-                    Action::Kill(_) => return Err(ArgsError::TwoActions("--kill", flag)),
-                    _ => return Err(ArgsError::TwoActions("--status", flag)),
-                }
-            }
-            Word::Own("--output") => {
+            Word::Kill => self.act(Action::Kill(value.to_owned()), flag)?,
+            Word::Status => self.act(Action::Status(value.to_owned()), flag)?,
+            Word::Output => {
                 args.own.output = Some(match value {
                     "json" => Output::Json,
                     "yaml" => Output::Yaml,
                     other => return Err(ArgsError::Output(other.to_owned())),
                 });
             }
-            Word::Own(_) => args.own.spark_version = Some(value.parse()?),
-            Word::Switch(_) | Word::OwnSwitch(_) => {}
+            Word::SparkVersion => args.own.spark_version = Some(value.parse()?),
+            Word::Supervise
+            | Word::Verbose
+            | Word::LoadSparkDefaults
+            | Word::Help
+            | Word::Version
+            | Word::UsageError
+            | Word::DryRun
+            | Word::Explain
+            | Word::ExitZero => {}
+        }
+        Ok(())
+    }
+
+    fn act(&mut self, action: Action, flag: &'static str) -> Result<(), ArgsError> {
+        match &self.args.action {
+            Action::Submit => self.args.action = action,
+            Action::Kill(_) => return Err(ArgsError::TwoActions("--kill", flag)),
+            Action::Status(_) | Action::Version | Action::Help | Action::UsageError => {
+                return Err(ArgsError::TwoActions("--status", flag));
+            }
         }
         Ok(())
     }
 
     /// Spark drops the value of a switch written with `=`; ours refuse it, because `--dry-run=false` means something.
-    fn switch(&mut self, word: Word, value: Option<&str>) -> Result<(), ArgsError> {
-        match word {
-            Word::OwnSwitch(name) if value.is_some() => return Err(ArgsError::SwitchWithValue(name)),
-            Word::OwnSwitch("--dry-run") => self.args.own.dry_run = true,
-            Word::OwnSwitch("--explain") => self.args.own.explain = true,
-            Word::OwnSwitch(_) => self.args.own.exit_zero = true,
-            Word::Switch("--supervise") => self.args.supervise = true,
-            Word::Switch("--verbose") => self.args.verbose = true,
-            Word::Switch("--load-spark-defaults") => self.args.load_spark_defaults = true,
-            Word::Switch("--help") => {
+    fn switch(&mut self, option: &OptionSpec, value: Option<&str>) -> Result<(), ArgsError> {
+        if option.own && value.is_some() {
+            return Err(ArgsError::SwitchWithValue(option.flag));
+        }
+        match option.word {
+            Word::DryRun => self.args.own.dry_run = true,
+            Word::Explain => self.args.own.explain = true,
+            Word::ExitZero => self.args.own.exit_zero = true,
+            Word::Supervise => self.args.supervise = true,
+            Word::Verbose => self.args.verbose = true,
+            Word::LoadSparkDefaults => self.args.load_spark_defaults = true,
+            Word::Help => {
                 self.terminal.get_or_insert(Action::Help);
             }
-            Word::Switch("--version") => {
+            Word::Version => {
                 self.terminal.get_or_insert(Action::Version);
             }
-            Word::Switch(_) => {
+            Word::UsageError => {
                 self.terminal.get_or_insert(Action::UsageError);
             }
-            Word::Opt(_) | Word::Conf(..) | Word::Other(_) | Word::Own(_) => {}
+            Word::Opt(_)
+            | Word::Key(_)
+            | Word::Conf
+            | Word::Kill
+            | Word::Status
+            | Word::Output
+            | Word::SparkVersion => {}
         }
         Ok(())
     }
@@ -427,7 +368,7 @@ impl Parser {
             return Ok(true);
         }
         if word.starts_with('-') {
-            let suggestion = crate::registry::nearest(word, Word::all(), 3);
+            let suggestion = crate::registry::nearest(word, OPTIONS.iter().map(|option| option.flag), 3);
             return Err(ArgsError::UnknownOption { option: word.to_owned(), suggestion });
         }
         self.args.resource = Some(word.to_owned());
@@ -486,7 +427,8 @@ mod tests {
 
     #[test]
     fn every_option_takes_a_value_and_the_last_one_counts() {
-        for opt in Opt::ALL {
+        for option in OPTIONS {
+            let Word::Opt(opt) = option.word else { continue };
             let value = |n: &str| if opt == Opt::DeployMode { "cluster".to_owned() } else { n.to_owned() };
             let argv = [opt.flag().to_owned(), value("1"), opt.flag().to_owned(), value("2"), "app.jar".to_owned()];
             let args = parse(&argv).unwrap();
@@ -601,7 +543,7 @@ mod tests {
         fn options_in_any_order_never_panic(
             argv in proptest::collection::vec(
                 prop_oneof![
-                    proptest::sample::select(Word::all().collect::<Vec<_>>()).prop_map(str::to_owned),
+                    proptest::sample::select(OPTIONS.iter().map(|option| option.flag).collect::<Vec<_>>()).prop_map(str::to_owned),
                     proptest::sample::select(vec!["-c", "-o", "-h", "-v", "run-example", "=", "--=", "a=b", "json", ""])
                         .prop_map(str::to_owned),
                     "[a-z=.-]{0,8}",

@@ -1,49 +1,47 @@
-//! What `firesteel submit --help` says.
+//! What `firesteel submit --help` says, made from the table that the parser reads.
+
+use clap::{Arg, ArgAction, Command};
+use firesteel_spark::args::{OPTIONS, OptionSpec};
+
+const USAGE: &str = "firesteel submit [OPTIONS] <APPLICATION> [ARGUMENTS]
+       firesteel submit --status <NAMESPACE:POD> --master <URL>
+       firesteel submit --kill <NAMESPACE:POD> --master <URL>
+       firesteel submit run-example [OPTIONS] <CLASS> [ARGUMENTS]";
+
+const AFTER: &str = "\
+APPLICATION is a jar, a Python file or an R file. Local files are uploaded to spark.kubernetes.file.upload.path (s3a://, gs://,
+abfss:// or file://); local:///PATH names a file inside the image.
+
+The exit code is the driver's. 1: the request failed. 2: the input is wrong. 3: the driver never started.";
 
 pub(crate) fn version() -> String {
     format!("firesteel {}, submitting for Spark 3.5 to 4.3", env!("CARGO_PKG_VERSION"))
 }
 
-pub(crate) const TEXT: &str = "\
-Submit a Spark application to Kubernetes, as spark-submit does, without a JVM.
+pub(crate) fn text() -> String {
+    command().render_help().to_string()
+}
 
-Usage: firesteel submit [OPTIONS] <app jar | python file | R file> [app arguments]
-       firesteel submit --status <NAMESPACE:POD | NAMESPACE:PREFIX*> --master <URL>
-       firesteel submit --kill   <NAMESPACE:POD | NAMESPACE:PREFIX*> --master <URL>
-       firesteel submit run-example [OPTIONS] <example class> [example arguments]
+/// The command line as clap describes one. It only describes: clap cannot parse as spark-submit does.
+pub(crate) fn command() -> Command {
+    let command = Command::new("submit")
+        .about("Submit a Spark application to Kubernetes as spark-submit does, without a JVM")
+        .override_usage(USAGE)
+        .after_help(AFTER)
+        .disable_help_flag(true);
+    OPTIONS.iter().fold(command, |command, option| command.arg(argument(option)))
+}
 
-Options of spark-submit:
-  --master URL                 k8s://https://HOST:PORT
-  --deploy-mode MODE           cluster (here) or client (handed to the real spark-submit) [default: client]
-  --class NAME                 Main class, for Java and Scala
-  --name NAME                  Name of the application
-  --conf, -c KEY=VALUE         Any Spark setting
-  --properties-file FILE       Settings from a file, instead of conf/spark-defaults.conf
-  --load-spark-defaults        Read conf/spark-defaults.conf too when --properties-file is given
-  --jars, --py-files, --files, --archives LIST
-                               Files for the application, comma-separated
-  --packages, --exclude-packages, --repositories LIST
-                               Maven coordinates that the driver resolves
-  --driver-memory MEM          Memory of the driver [default: 1g]
-  --driver-cores N             Cores of the driver [default: 1]
-  --driver-java-options, --driver-library-path, --driver-class-path, --driver-default-class-path
-  --executor-memory MEM        Memory of each executor [default: 1g]
-  --executor-cores N           Cores of each executor [default: 1]
-  --num-executors N            How many executors [default: 2]
-  --principal, --keytab        Kerberos
-  --proxy-user NAME            User to impersonate
-  --status ID, --kill ID       Look at or delete drivers that exist; a * at the end stands for any ending
-  --verbose, -v                Say more
-  --help, -h                   This text
-  --version                    The version
-
-Own options, anywhere before the application:
-  --dry-run                    Print the objects that would be created; needs no cluster
-  -o, --output json|yaml       How to print [default: yaml]
-  --explain                    Print every setting and where it came from; create nothing
-  --spark-version V            Version of Spark in the image [default: from the image's tag, else SPARK_HOME]
-  --exit-zero                  Exit with 0 whatever becomes of the driver, as spark-submit does
-
-The exit code is the driver's. 1: the request could not be carried out. 2: wrong input. 3: the driver never started.
-Local files go to spark.kubernetes.file.upload.path (s3a://, gs://, abfss://, file://).
-";
+fn argument(option: &OptionSpec) -> Arg {
+    let heading = if option.own { "Firesteel's own options" } else { "Options of spark-submit" };
+    let name = option.flag.trim_start_matches('-');
+    let argument = Arg::new(name).long(name).help(option.help).help_heading(heading).hide(option.hidden);
+    let argument = match option.short {
+        Some(short) => argument.short(short),
+        None => argument,
+    };
+    match option.value {
+        Some(value) => argument.value_name(value),
+        None => argument.action(ArgAction::SetTrue),
+    }
+}
