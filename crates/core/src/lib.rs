@@ -7,6 +7,8 @@
 //! - [`grant`] plans a driver whose executors are outside of it, and [`allocation`] decides which executors to start,
 //!   withdraw and replace.
 //!
+//! [`event_reason`] lists the reasons of events, for both.
+//!
 //! No client, no clock, no randomness: time and ids are arguments. `crates/operator` observes, asks, and acts.
 
 pub mod allocation;
@@ -15,6 +17,7 @@ pub mod conf;
 pub mod diagnosis;
 pub mod driver_node;
 pub mod driver_pod;
+pub mod event_reason;
 pub mod executors;
 pub mod grant;
 mod id_set;

@@ -20,6 +20,7 @@ use crate::conf::Subject;
 use crate::diagnosis::Cause;
 use crate::driver_node::DriverNode;
 use crate::driver_pod::{DriverPod, Owner};
+use crate::event_reason::application as reason;
 use crate::executors::{ExecutorSeen, Gone};
 use crate::phase::Phase;
 use crate::{conditions, diagnosis};
@@ -292,7 +293,7 @@ pub fn step(app: &App<'_>, seen: &Observation, limits: &Limits) -> Decision {
         }
         Phase::Completed { .. } | Phase::Failed { .. } if edited && app.problem.is_some() => {
             let problem = app.problem.unwrap_or_default();
-            draft.event(true, "SparkApplicationSpecUpdateFailed", format!("the edit cannot work: {problem}"));
+            draft.event(true, reason::SPEC_UPDATE_FAILED, format!("the edit cannot work: {problem}"));
             draft.refuse_for_good(problem);
         }
         Phase::Submitted { .. }
@@ -367,14 +368,14 @@ pub fn submitted(app: &App<'_>, attempt: i64, outcome: &Submission, now: Timesta
             conditions::fields(status, &created.lost, app.generation, now);
             conditions::driver_present(status, true, app.generation, now);
             for (path, why) in &created.lost {
-                draft.event(true, "SparkApplicationFieldNotHonoured", format!("{path} has no effect: {why}"));
+                draft.event(true, reason::FIELD_NOT_HONOURED, format!("{path} has no effect: {why}"));
             }
             if !created.remarks.is_empty() {
                 // In one event: of several with the same reason only the first would be read.
-                draft.event(true, "SparkApplicationRemark", created.remarks.join("; "));
+                draft.event(true, reason::REMARK, created.remarks.join("; "));
             }
             draft.enter(Phase::Submitted { since: now }, "");
-            draft.event(false, "SparkDriverPending", format!("driver {} is pending", created.pod_name));
+            draft.event(false, reason::DRIVER_PENDING, format!("driver {} is pending", created.pod_name));
             draft.expose(created.around.as_ref());
         }
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use firesteel_api::{SparkApplication, SparkApplicationStatus, defaults, validate};
 use firesteel_core::conf::Subject;
+use firesteel_core::event_reason::application as reason;
 use firesteel_core::identity;
 use firesteel_core::lifecycle::{self, App, Around, Decision, Effect, Submission};
 use firesteel_core::phase::Phase;
@@ -134,7 +135,7 @@ pub fn again(app: &DeserializeGuard<SparkApplication>, error: &Error, ctx: &Cont
             let (wait, failures) = ctx.failed(key(app));
             if failures >= TOLD_FAILURES {
                 let note = format!("the operator does not get on with it, and tries again: {error}");
-                ctx.news.tell(Reporter::Applications, &app.object_ref(&()), true, "SparkApplicationRetried", &note);
+                ctx.news.tell(Reporter::Applications, &app.object_ref(&()), true, reason::RETRIED, &note);
             }
             Action::requeue(wait)
         }
@@ -201,7 +202,7 @@ async fn pass(app: &SparkApplication, ctx: &Context, unreadable: Option<Unreadab
         ctx.metrics.executors(app, &old, new);
         let submitted = matches!(Phase::read(new, now), Phase::Submitted { .. }) && before != after;
         if submitted && let Some(complaint) = ctx.definitions.complaint() {
-            let reason = "SparkApplicationDefinitionOutdated";
+            let reason = reason::DEFINITION_OUTDATED;
             ctx.news.tell(Reporter::Applications, &app.object_ref(&()), true, reason, &complaint);
         }
     }

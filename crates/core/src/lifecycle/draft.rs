@@ -9,6 +9,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use super::{App, Decision, Effect, Event, Exposed, Limits, Observation, Seen, Sent};
 use crate::driver_node::{self, Unreachable};
 use crate::driver_pod::{DriverPod, Outcome, Owner, PodPhase, Words};
+use crate::event_reason::application as reason;
 use crate::executors::{self, ExecutorSeen, ExecutorState, Gone, Summary};
 use crate::phase::Phase;
 use crate::restart::{self, Failure, Retry};
@@ -129,7 +130,7 @@ impl<'a> Draft<'a> {
             if conditions::refuse_edit(&mut self.status, problem, generation, self.now) {
                 let note =
                     format!("the edit has no effect: {problem}; the run goes on with the specification before it");
-                self.event(true, "SparkApplicationSpecUpdateFailed", note);
+                self.event(true, reason::SPEC_UPDATE_FAILED, note);
             }
             return false;
         }
@@ -158,7 +159,7 @@ impl<'a> Draft<'a> {
         }
         if before == Phase::New {
             let name = self.app.subject.name;
-            self.event(false, "SparkApplicationAdded", format!("SparkApplication {name} was added"));
+            self.event(false, reason::ADDED, format!("SparkApplication {name} was added"));
         }
         // Each refused submission is a failure of its own: the next delay counts from it.
         if before.word() != phase.word() || matches!(phase, Phase::SubmissionFailed { .. }) {
@@ -175,35 +176,35 @@ impl<'a> Draft<'a> {
         match phase {
             Phase::New | Phase::Succeeding | Phase::Failing { .. } | Phase::Running | Phase::Unknown => {}
             Phase::Submitted { .. } => {
-                self.event(false, "SparkApplicationSubmitted", format!("SparkApplication {name} was submitted"));
+                self.event(false, reason::SUBMITTED, format!("SparkApplication {name} was submitted"));
             }
             Phase::SubmissionFailed { .. } => self.event(
                 true,
-                "SparkApplicationSubmissionFailed",
+                reason::SUBMISSION_FAILED,
                 format!("failed to submit SparkApplication {name}: {first}"),
             ),
             Phase::Completed { .. } => {
-                self.event(false, "SparkApplicationCompleted", format!("SparkApplication {name} completed"));
+                self.event(false, reason::COMPLETED, format!("SparkApplication {name} completed"));
             }
             Phase::Failed { .. } => {
-                self.event(true, "SparkApplicationFailed", format!("SparkApplication {name} failed: {first}"));
+                self.event(true, reason::FAILED, format!("SparkApplication {name} failed: {first}"));
             }
             Phase::PendingRerun => {
-                self.event(true, "SparkApplicationPendingRerun", format!("SparkApplication {name} is pending rerun"));
+                self.event(true, reason::PENDING_RERUN, format!("SparkApplication {name} is pending rerun"));
             }
             Phase::Invalidating => self.event(
                 false,
-                "SparkApplicationSpecUpdated",
+                reason::SPEC_UPDATED,
                 format!("the specification of SparkApplication {name} changed; it runs again"),
             ),
             Phase::Suspending => {
-                self.event(false, "SparkApplicationSuspending", format!("SparkApplication {name} is suspending"));
+                self.event(false, reason::SUSPENDING, format!("SparkApplication {name} is suspending"));
             }
             Phase::Suspended => {
-                self.event(false, "SparkApplicationSuspended", format!("SparkApplication {name} was suspended"));
+                self.event(false, reason::SUSPENDED, format!("SparkApplication {name} was suspended"));
             }
             Phase::Resuming => {
-                self.event(false, "SparkApplicationResuming", format!("SparkApplication {name} is resuming"));
+                self.event(false, reason::RESUMING, format!("SparkApplication {name} is resuming"));
             }
         }
     }
@@ -249,7 +250,7 @@ impl<'a> Draft<'a> {
         if !told {
             let name = self.app.subject.name;
             let note = format!("SparkApplication {name} cannot be submitted for now, and is tried again: {why}");
-            self.event(true, "SparkApplicationSubmissionRetried", note);
+            self.event(true, reason::SUBMISSION_RETRIED, note);
         }
         conditions::driver_hindered(&mut self.status, NOT_CREATED, why, self.app.generation, self.now);
         self.wake_in(hindered_wait(since, self.now));
@@ -343,7 +344,7 @@ impl<'a> Draft<'a> {
             self.unreachable.clone().filter(|unreachable| unreachable.uid == pod.uid)?;
         let told = self.status.conditions.iter().find(|c| c.type_ == CONDITION_DRIVER_PRESENT);
         if told.is_none_or(|told| told.status != "Unknown" || told.reason != reason) {
-            self.event(true, "SparkDriverUnreachable", message.clone());
+            self.event(true, reason::DRIVER_UNREACHABLE, message.clone());
         }
         conditions::driver_unreachable(&mut self.status, reason, &message, self.app.generation, self.now);
         if let Some(at) = lost_at.filter(|at| *at > self.now) {
@@ -440,7 +441,7 @@ impl<'a> Draft<'a> {
         }
         if let Some(why) = self.unreachable.as_ref().and_then(|unreachable| unreachable.lost.clone()) {
             self.delete(pod);
-            self.event(true, "SparkDriverLost", format!("driver {} is lost: {why}", pod.name));
+            self.event(true, reason::DRIVER_LOST, format!("driver {} is lost: {why}", pod.name));
             return self.fail(self.now, &diagnosis::driver_lost(&why));
         }
         self.follow_driver(phase, submitted, pod, limits);
@@ -469,7 +470,7 @@ impl<'a> Draft<'a> {
         match pod.phase {
             PodPhase::Running => {
                 if phase != Phase::Running {
-                    self.event(false, "SparkDriverRunning", format!("driver {name} is running"));
+                    self.event(false, reason::DRIVER_RUNNING, format!("driver {name} is running"));
                     self.enter(Phase::Running, "");
                 }
                 self.wake = None;
@@ -477,7 +478,7 @@ impl<'a> Draft<'a> {
             }
             PodPhase::Pending => {
                 if !matches!(phase, Phase::Submitted { .. }) {
-                    self.event(false, "SparkDriverPending", format!("driver {name} is pending"));
+                    self.event(false, reason::DRIVER_PENDING, format!("driver {name} is pending"));
                     self.enter(Phase::Submitted { since: submitted }, "");
                 }
                 if let Some(words) = &pod.waiting {
@@ -500,7 +501,7 @@ impl<'a> Draft<'a> {
             }
             PodPhase::Unknown => {
                 if phase != Phase::Unknown {
-                    self.event(true, "SparkDriverUnknown", format!("the state of driver {name} is unknown"));
+                    self.event(true, reason::DRIVER_UNKNOWN, format!("the state of driver {name} is unknown"));
                     self.enter(Phase::Unknown, "");
                 }
                 self.wake = None;
@@ -516,7 +517,7 @@ impl<'a> Draft<'a> {
         let told = self.status.conditions.iter().find(|c| c.type_ == CONDITION_RUNNING).map(|c| c.reason.as_str());
         let news = told.is_none_or(|told| diagnosis::kind(told) != diagnosis::kind(&words.reason));
         if news && words.reason != "SchedulingGated" {
-            self.event(true, "SparkDriverPending", format!("driver {pod} is pending: {}", diagnosis::words(words)));
+            self.event(true, reason::DRIVER_PENDING, format!("driver {pod} is pending: {}", diagnosis::words(words)));
         }
     }
 
@@ -534,7 +535,7 @@ impl<'a> Draft<'a> {
             let name = self.status.driver_info.pod_name.clone();
             let name = name.unwrap_or_else(|| self.app.subject.driver_pod_name());
             let message = diagnosis::driver_missing(&name, last);
-            self.event(true, "SparkDriverNotFound", format!("driver {name} was not found"));
+            self.event(true, reason::DRIVER_NOT_FOUND, format!("driver {name} was not found"));
             self.fail(self.now, &message);
         } else {
             self.confirm = true;
@@ -546,7 +547,7 @@ impl<'a> Draft<'a> {
         let at = pod.ended.as_ref().and_then(|e| e.at).unwrap_or(self.now);
         match outcome {
             Outcome::Succeeded => {
-                self.event(false, "SparkDriverCompleted", format!("driver {} completed", pod.name));
+                self.event(false, reason::DRIVER_COMPLETED, format!("driver {} completed", pod.name));
                 self.status.termination_time = Some(Time(at));
                 self.enter(Phase::Succeeding, "");
                 // What only passes is not worth a write of its own; its time is kept.
@@ -555,7 +556,7 @@ impl<'a> Draft<'a> {
                 }
             }
             Outcome::Failed => {
-                self.event(true, "SparkDriverFailed", format!("driver {} failed", pod.name));
+                self.event(true, reason::DRIVER_FAILED, format!("driver {} failed", pod.name));
                 self.fail(at, &diagnosis::driver_failure(pod, seen.cause.as_ref()));
             }
         }
@@ -674,11 +675,11 @@ impl<'a> Draft<'a> {
         self.status.executor_state = new.table;
         self.status.executor_counts = Some(new.counts).filter(|c| *c != ExecutorCounts::default());
         let states = [
-            (ExecutorState::Pending, "SparkExecutorPending", "pending", false),
-            (ExecutorState::Running, "SparkExecutorRunning", "running", false),
-            (ExecutorState::Completed, "SparkExecutorCompleted", "completed", false),
-            (ExecutorState::Failed, "SparkExecutorFailed", "failed", true),
-            (ExecutorState::Unknown, "SparkExecutorUnknown", "of unknown state", true),
+            (ExecutorState::Pending, reason::EXECUTOR_PENDING, "pending", false),
+            (ExecutorState::Running, reason::EXECUTOR_RUNNING, "running", false),
+            (ExecutorState::Completed, reason::EXECUTOR_COMPLETED, "completed", false),
+            (ExecutorState::Failed, reason::EXECUTOR_FAILED, "failed", true),
+            (ExecutorState::Unknown, reason::EXECUTOR_UNKNOWN, "of unknown state", true),
         ];
         for (state, reason, word, warning) in states {
             let names: Vec<&str> = changes.iter().filter(|c| c.state == state).map(|c| c.name.as_str()).collect();

@@ -10,6 +10,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use super::draft::Draft;
 use super::{Effect, Exposed, Observation};
 use crate::conditions::{self, Holds};
+use crate::event_reason::application as reason;
 
 /// How long what stands around a driver is tried again.
 pub const BUDGET: SignedDuration = SignedDuration::from_mins(30);
@@ -195,7 +196,7 @@ impl Draft<'_> {
     fn say_exposed(&mut self, status: &str, reason: &str, message: &str, wrong: bool) {
         let news = self.exposed().is_none_or(|(_, told)| told != reason);
         if wrong && news {
-            self.event(true, "SparkDriverNotExposed", message.to_owned());
+            self.event(true, reason::DRIVER_NOT_EXPOSED, message.to_owned());
         }
         let holds = Holds { kind: CONDITION_EXPOSED, status, reason, message };
         conditions::set(&mut self.status.conditions, &holds, self.app.generation, self.now);

@@ -1,0 +1,110 @@
+//! Reasons of the events that the operator publishes, each once: the code and the reference read this table.
+//!
+//! Those about applications keep the names of the existing operator, which dashboards and alerts know.
+
+macro_rules! reasons {
+    ($($(#[doc = $doc:literal])+ $name:ident = $text:literal;)+) => {
+        $($(#[doc = $doc])+ pub const $name: &str = $text;)+
+
+        /// Every reason, and when an event has it.
+        pub const ALL: &[(&str, &str)] = &[$(($text, concat!($($doc),+))),+];
+    };
+}
+
+/// Events on a SparkApplication.
+pub mod application {
+    reasons! {
+        /// The operator saw the application for the first time.
+        ADDED = "SparkApplicationAdded";
+        /// The driver pod of an attempt was created.
+        SUBMITTED = "SparkApplicationSubmitted";
+        /// The cluster refused a driver, or kept failing while one was created.
+        SUBMISSION_FAILED = "SparkApplicationSubmissionFailed";
+        /// The API server or an admission webhook failed while a driver was created; the operator retries.
+        SUBMISSION_RETRIED = "SparkApplicationSubmissionRetried";
+        /// Something else the operator does for the application failed three times or more; it keeps retrying.
+        RETRIED = "SparkApplicationRetried";
+        /// The application succeeded.
+        COMPLETED = "SparkApplicationCompleted";
+        /// The application failed, and no retry follows.
+        FAILED = "SparkApplicationFailed";
+        /// What is left of the last attempt is being removed before the next one.
+        PENDING_RERUN = "SparkApplicationPendingRerun";
+        /// The specification changed; the application runs again.
+        SPEC_UPDATED = "SparkApplicationSpecUpdated";
+        /// An edit cannot work; the current run goes on with the specification before it.
+        SPEC_UPDATE_FAILED = "SparkApplicationSpecUpdateFailed";
+        /// The cluster's custom resource definition drops fields that the operator writes.
+        DEFINITION_OUTDATED = "SparkApplicationDefinitionOutdated";
+        /// `spec.suspend` is set; the driver is being removed.
+        SUSPENDING = "SparkApplicationSuspending";
+        /// The application is suspended.
+        SUSPENDED = "SparkApplicationSuspended";
+        /// `spec.suspend` was cleared; the application starts again.
+        RESUMING = "SparkApplicationResuming";
+        /// A field has no effect, because Spark overwrites it or this operator does not act on it.
+        FIELD_NOT_HONOURED = "SparkApplicationFieldNotHonoured";
+        /// Settings that are probably not meant: a misspelt key, or on-demand claims that nobody creates.
+        REMARK = "SparkApplicationRemark";
+        /// The driver pod is waiting; the note has the scheduler's or the kubelet's words.
+        DRIVER_PENDING = "SparkDriverPending";
+        /// The driver runs.
+        DRIVER_RUNNING = "SparkDriverRunning";
+        /// The driver exited with code 0.
+        DRIVER_COMPLETED = "SparkDriverCompleted";
+        /// The driver failed.
+        DRIVER_FAILED = "SparkDriverFailed";
+        /// The driver's node does not report its state.
+        DRIVER_UNKNOWN = "SparkDriverUnknown";
+        /// The driver pod does not exist any more.
+        DRIVER_NOT_FOUND = "SparkDriverNotFound";
+        /// The driver pod is terminating on a node that does not report.
+        DRIVER_UNREACHABLE = "SparkDriverUnreachable";
+        /// The driver was deleted by force, because its node is gone or out of service.
+        DRIVER_LOST = "SparkDriverLost";
+        /// A Service, Ingress or PodDisruptionBudget of the driver could not be created or removed.
+        DRIVER_NOT_EXPOSED = "SparkDriverNotExposed";
+        /// An executor pod is waiting.
+        EXECUTOR_PENDING = "SparkExecutorPending";
+        /// An executor runs.
+        EXECUTOR_RUNNING = "SparkExecutorRunning";
+        /// An executor exited with code 0.
+        EXECUTOR_COMPLETED = "SparkExecutorCompleted";
+        /// An executor failed.
+        EXECUTOR_FAILED = "SparkExecutorFailed";
+        /// The state of an executor is unknown.
+        EXECUTOR_UNKNOWN = "SparkExecutorUnknown";
+    }
+}
+
+/// Events on the driver pod of an application with its executors outside the driver.
+pub mod executors {
+    reasons! {
+        /// The operator does not serve this grant; the note says why and what to do.
+        NOT_ACCEPTED = "NotAccepted";
+        /// The driver asks for more than its grant or the operator allows.
+        DEMAND_CLAMPED = "DemandClamped";
+        /// The executors' environment changed while another driver of the same service account runs, and no admission policy is in force: the change is not followed.
+        DEMAND_DOUBTED = "DemandDoubted";
+        /// An executor was lost; the note says why.
+        EXECUTOR_LOST = "ExecutorLost";
+        /// Executors failed on a node; new ones avoid it for a while.
+        NODE_AVOIDED = "NodeAvoided";
+        /// The namespace has reached the operator's limit; executors wait.
+        NAMESPACE_LIMIT = "NamespaceLimit";
+        /// The namespace's ResourceQuota is full; executors wait.
+        QUOTA_EXCEEDED = "QuotaExceeded";
+        /// The API server is overloaded; executors wait.
+        API_SERVER_BUSY = "ApiServerBusy";
+        /// The cluster refused an executor; it is tried again with a growing delay.
+        REFUSED = "Refused";
+        /// Verdict: more executors failed than `spark.executor.maxNumFailures` allows. The driver exits with code 11.
+        KEEP_FAILING = "ExecutorsKeepFailing";
+        /// Verdict: no executor is left, and `spark.kubernetes.allocation.maximum` of them were created. The driver exits with code 11.
+        USED_UP = "ExecutorsUsedUp";
+        /// Verdict: no executor is left, and six starts in a row failed. The driver exits with code 11.
+        NONE_STARTS = "NoExecutorStarts";
+        /// Verdict: no executor is left, and the cluster keeps refusing new ones. The driver exits with code 11.
+        ALL_REFUSED = "ExecutorsRefused";
+    }
+}
