@@ -18,6 +18,40 @@ const SUBMIT_BUCKETS: &[f64] = &[0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.
 const START_BUCKETS: &[f64] = &[1.0, 5.0, 10.0, 30.0, 60.0, 90.0, 120.0, 150.0, 180.0, 210.0, 240.0, 270.0, 300.0];
 const CREATION_BUCKETS: &[f64] = &[0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
+// One table for the code and for the reference.
+macro_rules! metrics {
+    ($($kind:ident $const:ident = $name:literal: $help:literal;)+) => {
+        $(const $const: &str = $name;)+
+
+        /// Name, type and meaning of every metric.
+        pub const ALL: &[(&str, &str, &str)] = &[$(($name, stringify!($kind), $help)),+];
+    };
+}
+
+metrics! {
+    counter APPLICATIONS = "spark_application_count": "Applications that the operator saw for the first time.";
+    counter SUBMITTED = "spark_application_submit_count": "Submissions that succeeded, retries included.";
+    counter SUBMISSIONS_FAILED = "spark_application_failed_submission_count": "Submissions that failed.";
+    counter SUCCEEDED = "spark_application_success_count": "Applications that completed.";
+    counter FAILED = "spark_application_failure_count": "Applications that failed for good.";
+    gauge RUNNING = "spark_application_running_count": "Applications in state RUNNING.";
+    summary SUBMIT_LATENCY = "spark_application_submit_latency_seconds": "From the creation of the application to its first submission.";
+    histogram SUBMIT_LATENCY_HISTOGRAM = "spark_application_submit_latency_seconds_histogram": "The same, in buckets.";
+    summary START_LATENCY = "spark_application_start_latency_seconds": "From the creation of the application to its first running driver.";
+    histogram START_LATENCY_HISTOGRAM = "spark_application_start_latency_seconds_histogram": "The same, in buckets.";
+    summary SUCCESS_TIME = "spark_application_success_execution_time_seconds": "From the last submission to the end of applications that completed.";
+    summary FAILURE_TIME = "spark_application_failure_execution_time_seconds": "From the last submission to the end of applications that failed.";
+    gauge EXECUTORS_RUNNING = "spark_executor_running_count": "Executors whose pods run.";
+    counter EXECUTORS_SUCCEEDED = "spark_executor_success_count": "Executors that exited with code 0.";
+    counter EXECUTORS_FAILED = "spark_executor_failure_count": "Executors that failed.";
+    counter EXECUTORS_CREATED = "firesteel_executor_created_count": "Executor pods that the operator created itself.";
+    histogram CREATION_TIME = "firesteel_executor_creation_seconds_histogram": "From the decision to create an executor to the API server's answer.";
+    counter EXECUTORS_REFUSED = "firesteel_executor_refused_count": "Executors that the cluster refused.";
+    counter EXECUTORS_LOST_BY_APPLICATION = "firesteel_executor_lost_by_application_count": "Executors lost through the application's fault.";
+    counter EXECUTORS_LOST_BY_PLATFORM = "firesteel_executor_lost_by_platform_count": "Executors lost through no fault of the application: evicted, preempted, deleted, node gone.";
+    counter EXECUTORS_WITHDRAWN = "firesteel_executor_withdrawn_count": "Pending executors that were no longer wanted.";
+}
+
 #[derive(Default)]
 pub struct Metrics {
     prefix: String,
@@ -39,12 +73,12 @@ pub struct Tally(BTreeMap<(&'static str, String), i64>);
 impl Tally {
     /// Applications in state RUNNING. A namespace that has none is there with 0.
     pub fn running_applications(&mut self, namespace: &str, count: i64) {
-        self.add("spark_application_running_count", namespace, count);
+        self.add(RUNNING, namespace, count);
     }
 
     /// Executors whose pods run.
     pub fn running_executors(&mut self, namespace: &str, count: i64) {
-        self.add("spark_executor_running_count", namespace, count);
+        self.add(EXECUTORS_RUNNING, namespace, count);
     }
 
     fn add(&mut self, name: &'static str, namespace: &str, count: i64) {
@@ -89,43 +123,33 @@ impl Metrics {
             .map(|(s, e)| seconds(s.0, e.0));
         let first = new.execution_attempts <= 1;
         if from.is_empty() {
-            self.count("spark_application_count", &namespace);
+            self.count(APPLICATIONS, &namespace);
         }
         match to {
             "SUBMITTED" if from != "RUNNING" => {
-                self.count("spark_application_submit_count", &namespace);
+                self.count(SUBMITTED, &namespace);
                 if let Some(latency) = since_creation.filter(|_| first) {
-                    self.summary("spark_application_submit_latency_seconds", &namespace, latency);
-                    self.histogram(
-                        "spark_application_submit_latency_seconds_histogram",
-                        &namespace,
-                        latency,
-                        SUBMIT_BUCKETS,
-                    );
+                    self.summary(SUBMIT_LATENCY, &namespace, latency);
+                    self.histogram(SUBMIT_LATENCY_HISTOGRAM, &namespace, latency, SUBMIT_BUCKETS);
                 }
             }
             "RUNNING" => {
                 if let Some(latency) = since_creation.filter(|_| first) {
-                    self.summary("spark_application_start_latency_seconds", &namespace, latency);
-                    self.histogram(
-                        "spark_application_start_latency_seconds_histogram",
-                        &namespace,
-                        latency,
-                        START_BUCKETS,
-                    );
+                    self.summary(START_LATENCY, &namespace, latency);
+                    self.histogram(START_LATENCY_HISTOGRAM, &namespace, latency, START_BUCKETS);
                 }
             }
-            "SUBMISSION_FAILED" => self.count("spark_application_failed_submission_count", &namespace),
+            "SUBMISSION_FAILED" => self.count(SUBMISSIONS_FAILED, &namespace),
             "COMPLETED" => {
-                self.count("spark_application_success_count", &namespace);
+                self.count(SUCCEEDED, &namespace);
                 if let Some(ran) = ran {
-                    self.summary("spark_application_success_execution_time_seconds", &namespace, ran);
+                    self.summary(SUCCESS_TIME, &namespace, ran);
                 }
             }
             "FAILED" => {
-                self.count("spark_application_failure_count", &namespace);
+                self.count(FAILED, &namespace);
                 if let Some(ran) = ran {
-                    self.summary("spark_application_failure_execution_time_seconds", &namespace, ran);
+                    self.summary(FAILURE_TIME, &namespace, ran);
                 }
             }
             _ => {}
@@ -143,31 +167,31 @@ impl Metrics {
         let after = new.executor_counts.clone().unwrap_or_default();
         if same_run {
             for _ in before.completed..after.completed {
-                self.count("spark_executor_success_count", &namespace);
+                self.count(EXECUTORS_SUCCEEDED, &namespace);
             }
             for _ in before.failed..after.failed {
-                self.count("spark_executor_failure_count", &namespace);
+                self.count(EXECUTORS_FAILED, &namespace);
             }
         }
     }
 
     /// Counts an executor that the operator made itself, so long after that was decided.
     pub fn executor_created(&self, namespace: &str, seconds: f64) {
-        self.count("firesteel_executor_created_count", namespace);
-        self.histogram("firesteel_executor_creation_seconds_histogram", namespace, seconds, CREATION_BUCKETS);
+        self.count(EXECUTORS_CREATED, namespace);
+        self.histogram(CREATION_TIME, namespace, seconds, CREATION_BUCKETS);
     }
 
     /// Counts an executor that the cluster would not take.
     pub fn executor_refused(&self, namespace: &str) {
-        self.count("firesteel_executor_refused_count", namespace);
+        self.count(EXECUTORS_REFUSED, namespace);
     }
 
     /// Counts an executor that was lost.
     pub fn executor_lost(&self, namespace: &str, cause: Cause) {
         match cause {
-            Cause::Application => self.count("firesteel_executor_lost_by_application_count", namespace),
-            Cause::Platform => self.count("firesteel_executor_lost_by_platform_count", namespace),
-            Cause::Withdrawn => self.count("firesteel_executor_withdrawn_count", namespace),
+            Cause::Application => self.count(EXECUTORS_LOST_BY_APPLICATION, namespace),
+            Cause::Platform => self.count(EXECUTORS_LOST_BY_PLATFORM, namespace),
+            Cause::Withdrawn => self.count(EXECUTORS_WITHDRAWN, namespace),
         }
     }
 
