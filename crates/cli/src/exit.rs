@@ -24,9 +24,9 @@ pub(crate) enum ExitStatus {
     Driver(u8),
 }
 
-impl From<ExitStatus> for ExitCode {
-    fn from(status: ExitStatus) -> Self {
-        ExitCode::from(match status {
+impl ExitStatus {
+    fn code(self) -> u8 {
+        match self {
             ExitStatus::Success => 0,
             ExitStatus::Failure => 1,
             ExitStatus::BadInput => 2,
@@ -34,7 +34,13 @@ impl From<ExitStatus> for ExitCode {
             ExitStatus::Internal => 70,
             ExitStatus::Interrupted => 130,
             ExitStatus::Driver(code) => code,
-        })
+        }
+    }
+}
+
+impl From<ExitStatus> for ExitCode {
+    fn from(status: ExitStatus) -> Self {
+        ExitCode::from(status.code())
     }
 }
 
@@ -93,3 +99,47 @@ pub(crate) struct BadInput(pub(crate) String);
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Interrupted(pub(crate) String);
+
+/// What people are told about exit codes.
+#[cfg(test)]
+pub(crate) mod reference {
+    use super::ExitStatus;
+
+    /// Code and meaning of every status. A status of its own has a row of its own: the match says so.
+    pub(crate) fn rows() -> Vec<(String, &'static str)> {
+        let fixed = [
+            ExitStatus::Success,
+            ExitStatus::Driver(0),
+            ExitStatus::Failure,
+            ExitStatus::BadInput,
+            ExitStatus::NeverStarted,
+            ExitStatus::Internal,
+            ExitStatus::Interrupted,
+        ];
+        let code = |status: ExitStatus| match status {
+            ExitStatus::Driver(_) => "the driver's".to_owned(),
+            fixed => fixed.code().to_string(),
+        };
+        fixed.into_iter().map(|status| (code(status), meaning(status))).collect()
+    }
+
+    fn meaning(status: ExitStatus) -> &'static str {
+        match status {
+            ExitStatus::Success => {
+                "The request was carried out. With `submit` and `run`: the driver succeeded, or was submitted without waiting for it."
+            }
+            ExitStatus::Driver(_) => {
+                "The driver failed with this code (`submit`, `run`). `submit --exit-zero` turns it into 0, as `spark-submit` does."
+            }
+            ExitStatus::Failure => "The request failed, or the driver was deleted while it ran.",
+            ExitStatus::BadInput => "Arguments, configuration or manifests are wrong. Nothing was created.",
+            ExitStatus::NeverStarted => {
+                "The driver never started: it was evicted or deleted, or failed before its container ran."
+            }
+            ExitStatus::Internal => "A bug in Firesteel. Please report it.",
+            ExitStatus::Interrupted => {
+                "Ctrl-C. `submit` before the driver started: everything it created is removed. Later: the driver keeps running. `run`: everything it started is ended."
+            }
+        }
+    }
+}

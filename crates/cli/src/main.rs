@@ -11,6 +11,8 @@ mod logging;
 mod node;
 mod operator;
 mod output;
+#[cfg(test)]
+mod reference;
 mod run;
 mod setup;
 mod shim;

@@ -3,7 +3,7 @@
 //! Flags of the existing operator keep their names. Those that have nothing to act on here are accepted, and one line
 //! says what takes their place.
 
-mod flags;
+pub(crate) mod flags;
 
 use std::path::PathBuf;
 

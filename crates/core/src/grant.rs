@@ -24,6 +24,26 @@ const MAX_RESOURCES: &str = "spark.firesteel.executors.maxResources";
 const REGISTER: &str = "spark.firesteel.executors.registerTimeout";
 const STRATEGY: &str = "spark.firesteel.strategy";
 
+/// Settings that users may give: key, default and meaning, for the reference.
+pub const SETTINGS: [(&str, &str, &str); 4] = [
+    (
+        MAX_CORES,
+        "what the maximum number of executors of the default profile have",
+        "Cores of all executors of the application together, at most.",
+    ),
+    (
+        MAX_MEMORY,
+        "what the maximum number of executors of the default profile have",
+        "Memory of all executors of the application together, at most, as Spark writes sizes (`100g`).",
+    ),
+    (
+        MAX_RESOURCES,
+        "what the maximum number of executors of the default profile have",
+        "Named resources of all executors together, at most: `nvidia.com/gpu=8,example.com/fpga=2`. Unlisted resources are denied.",
+    ),
+    (REGISTER, "300", "Seconds a running executor may take to register with the driver before it is replaced."),
+];
+
 /// Plans a driver, and the grant of its executors if they are to be outside of it. `secret` is an unguessable text, for
 /// `spark.authenticate`; `namespace` defaults as in Spark.
 ///

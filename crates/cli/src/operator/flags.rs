@@ -83,6 +83,10 @@ macro_rules! retired {
             )+
         }
 
+        /// Each with what takes its place.
+        #[cfg(test)]
+        pub(crate) const RETIRED: &[(&str, &str)] = &[$(($flag, $instead)),+];
+
         impl Retired {
             /// One line for each that was given.
             pub(crate) fn lines(&self) -> Vec<String> {
