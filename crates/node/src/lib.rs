@@ -6,6 +6,11 @@
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values in place"))]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "Firesteel runs pods as processes in Linux namespaces, so it builds on Linux only; use a Linux machine, virtual machine or container"
+);
+
 mod address;
 mod agent;
 mod configure;

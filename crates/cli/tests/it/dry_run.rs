@@ -177,3 +177,27 @@ fn reader_that_goes_away_is_no_failure() {
     let ran = Ran::from(child.wait_with_output().expect("it ends"));
     assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
 }
+
+#[test]
+fn a_kerberos_cluster_without_keytab_or_tokens_is_warned_about() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let site = "<configuration><property><name>hadoop.security.authentication</name><value>kerberos</value></property></configuration>";
+    std::fs::write(directory.path().join("core-site.xml"), site).expect("written");
+    let mut arguments = pi(MASTER, &[]);
+    arguments.insert(1, "--dry-run".to_owned());
+    let ran = firesteel(&arguments).env("HADOOP_CONF_DIR", directory.path()).run();
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert_eq!(
+        ran.stderr.trim_end(),
+        "Warning: the Hadoop configuration asks for Kerberos, but Firesteel obtains no delegation tokens: give --principal and \
+         --keytab, or a Secret that holds tokens with spark.kubernetes.kerberos.tokenSecret.name and .itemKey"
+    );
+    let secret = [
+        ("spark.kubernetes.kerberos.tokenSecret.name", "tokens"),
+        ("spark.kubernetes.kerberos.tokenSecret.itemKey", "hadoop.token"),
+    ];
+    let mut arguments = pi(MASTER, &secret);
+    arguments.insert(1, "--dry-run".to_owned());
+    let ran = firesteel(&arguments).env("HADOOP_CONF_DIR", directory.path()).run();
+    assert_eq!((ran.code, ran.stderr.as_str()), (Some(0), ""), "{ran:?}");
+}

@@ -10,6 +10,9 @@ use k8s_openapi::api::core::v1::{
 use super::{Draft, Object, PlanError};
 use crate::names::{env, key, path, volume};
 
+const NO_TOKENS: &str = "the Hadoop configuration asks for Kerberos, but Firesteel obtains no delegation tokens: give --principal and \
+                         --keytab, or a Secret that holds tokens with spark.kubernetes.kerberos.tokenSecret.name and .itemKey";
+
 pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     both_or_neither(draft, key::KEYTAB, key::PRINCIPAL)?;
     both_or_neither(draft, key::TOKEN_SECRET_NAME, key::TOKEN_SECRET_ITEM)?;
@@ -21,8 +24,36 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
         }
         (Some(keytab), _) => ship_keytab(draft, keytab),
         (None, Some(name)) => mount_tokens(draft, name),
-        (None, None) => Ok(()),
+        (None, None) => {
+            if asks_for_kerberos(draft) {
+                draft.warnings.push(NO_TOKENS.to_owned());
+            }
+            Ok(())
+        }
     }
+}
+
+/// Whether the Hadoop configuration of the submitter wants Kerberos; Spark would then fetch tokens with the user's ticket.
+fn asks_for_kerberos(draft: &Draft<'_>) -> bool {
+    let said = match draft.conf.get("spark.hadoop.hadoop.security.authentication") {
+        Some(value) => Some(value.to_owned()),
+        None => {
+            draft.around.env.get(env::HADOOP_CONF_DIR).filter(|directory| !directory.is_empty()).and_then(|directory| {
+                let file =
+                    draft.around.files.read(&format!("{}/core-site.xml", directory.trim_end_matches('/'))).ok()?;
+                authentication(&String::from_utf8_lossy(&file)).map(str::to_owned)
+            })
+        }
+    };
+    said.is_some_and(|value| value.trim().eq_ignore_ascii_case("kerberos"))
+}
+
+/// The value of `hadoop.security.authentication` in a `core-site.xml`.
+fn authentication(xml: &str) -> Option<&str> {
+    let (_, rest) = xml.split_once("<name>hadoop.security.authentication</name>")?;
+    let (property, _) = rest.split_once("</property>")?;
+    let (_, value) = property.split_once("<value>")?;
+    value.split_once("</value>").map(|(value, _)| value.trim())
 }
 
 fn both_or_neither(draft: &Draft<'_>, one: &str, other: &str) -> Result<(), PlanError> {
@@ -118,4 +149,18 @@ fn mount_secret(draft: &mut Draft<'_>, volume: &str, secret: &str, path: &str) {
         ..Volume::default()
     });
     draft.add_mount(volume, path);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::authentication;
+
+    #[test]
+    fn the_authentication_of_a_core_site_is_found_among_other_properties() {
+        let xml = "<configuration><property><name>fs.defaultFS</name><value>hdfs://nn</value></property>\n\
+                   <property>\n <name>hadoop.security.authentication</name>\n <value> kerberos </value>\n</property></configuration>";
+        assert_eq!(authentication(xml), Some("kerberos"));
+        let without = "<property><name>hadoop.security.authentication</name></property><property><name>a</name><value>kerberos</value></property>";
+        assert_eq!(authentication(without), None);
+    }
 }
