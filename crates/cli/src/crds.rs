@@ -7,11 +7,10 @@ use crate::ExitStatus;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// How to print them
+    /// Output format
     #[arg(short, long, value_enum, default_value = "yaml")]
     output: Format,
-    /// Only the definitions. Without the policy the operator gives no executors to a driver whose service account another
-    /// driver uses
+    /// Print only the definitions. Without the policy, drivers that share a service account get executors one at a time
     #[arg(long)]
     without_admission_policy: bool,
 }

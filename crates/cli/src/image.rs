@@ -13,7 +13,7 @@ use crate::output::Printer;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where Spark runtimes are kept [default: ~/.cache/firesteel]
+    /// Directory of Spark runtimes [default: ~/.cache/firesteel]
     #[arg(long, value_name = "DIR")]
     runtime_dir: Option<PathBuf>,
     #[command(subcommand)]
@@ -22,42 +22,44 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Make an image mean a directory: a Spark directory or a root file system
+    /// Register a directory as an image: a Spark directory or a root file system
     Add {
+        /// Name of the image
         #[arg(value_name = "REF")]
         reference: String,
+        /// Its directory
         dir: PathBuf,
     },
-    /// Forget what an image means
+    /// Unregister an image; its directory stays
     Remove {
         #[arg(value_name = "REF")]
         reference: String,
     },
-    /// Print the images that were added and their directories
+    /// List registered images and their directories
     List,
-    /// Provision the runtime of an image now, so that its first pod need not wait and all of them start quicker
+    /// Prepare an image now, so that its first pod does not wait and all pods start faster
     Pull {
         #[arg(value_name = "REF")]
         reference: String,
-        /// Do not prepare quicker starts, which takes a minute and 200 MB
+        /// Skip the class archive for faster starts, which takes a minute and 200 MB
         #[arg(long)]
         no_quick_starts: bool,
     },
-    /// Write the runtime of an image as an OCI archive, for a real cluster
+    /// Save an image as an OCI archive, for a real cluster
     #[command(after_help = "Examples:\n  firesteel local image save apache/spark:4.1.4 spark.tar\n  \
                             docker load -i spark.tar\n  ctr --namespace k8s.io images import spark.tar")]
     Save {
         #[arg(value_name = "REF")]
         reference: String,
-        /// Replaced when it exists
+        /// File to write; replaced if it exists
         file: PathBuf,
-        /// Call the image by another name
+        /// Name of the image in the archive [default: REF]
         #[arg(long, value_name = "REF")]
         name: Option<String>,
-        /// Put Spark on this root file system, which must have Java, instead of on Debian packages
+        /// Root file system to put Spark on, with bash and Java, instead of Debian packages
         #[arg(long, value_name = "DIR")]
         base: Option<PathBuf>,
-        /// How its layers are packed
+        /// Compression of layers
         #[arg(long, value_enum, default_value = "gzip")]
         compression: Packing,
     },

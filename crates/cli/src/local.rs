@@ -24,7 +24,7 @@ use crate::output::{Format, Printer};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Where the cluster keeps everything [default: $XDG_DATA_HOME/firesteel]
+    /// Data directory of the cluster [default: $XDG_DATA_HOME/firesteel]
     #[arg(long, global = true, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     #[command(subcommand)]
@@ -33,36 +33,37 @@ pub(crate) struct Args {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Start the cluster; returns when all of it is ready
+    /// Start the cluster, and return when it is ready
     Up {
-        /// Run in this terminal until Ctrl-C instead of in the background
+        /// Stay in this terminal until Ctrl-C instead of running in the background
         #[arg(long)]
         foreground: bool,
-        /// The port of the API server on 127.0.0.1 [default: the last one, else a free one]
+        /// Port of the API server on 127.0.0.1 [default: the last one used, else a free one]
         #[arg(long, value_name = "P")]
         port: Option<u16>,
     },
-    /// End the cluster and every process it started
+    /// Stop the cluster and every process it started
     Down,
-    /// Show whether the cluster runs, and its parts
+    /// Show the cluster and its components
     Status {
-        /// How to show it
+        /// Output format
         #[arg(short, long, value_enum)]
         output: Option<Format>,
     },
-    /// Print a kubeconfig for the cluster, complete in itself
+    /// Print a self-contained kubeconfig for the cluster
     Kubeconfig,
-    /// Print what a part of the cluster logged: daemon, node or operator
+    /// Print the log of a component: daemon, node or operator
     Logs {
+        /// Component to print
         #[arg(default_value = "daemon")]
         component: String,
-        /// Go on as the log grows
+        /// Keep printing as the log grows
         #[arg(short, long)]
         follow: bool,
     },
-    /// End the cluster and delete all that it holds
+    /// Stop the cluster and delete everything it stored
     Reset,
-    /// Say which directories stand for images, or provision an image now
+    /// Manage images: list, add, remove, pull and save them
     Image(crate::image::Args),
     /// Serve the cluster (started by `up`)
     #[command(hide = true)]

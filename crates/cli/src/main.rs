@@ -22,7 +22,7 @@ use clap::{Parser, Subcommand};
 
 use crate::exit::ExitStatus;
 
-/// Run Apache Spark on Kubernetes: submit, look after, and try out on this machine.
+/// Run Apache Spark on Kubernetes: submit applications, operate them, run them on this machine
 #[derive(Debug, Parser)]
 #[command(name = "firesteel", version, arg_required_else_help = true)]
 struct Cli {
@@ -33,20 +33,20 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 #[allow(clippy::large_enum_variant, reason = "there is one, and it lives for one match")]
 enum Verb {
-    /// Submit an application; takes the arguments of spark-submit
+    /// Submit an application, with the arguments of spark-submit
     #[command(disable_help_flag = true)]
     Submit(submit::Args),
     /// Run an application on this machine and follow it to its end
     Run(run::Args),
-    /// Start, stop and look at the local cluster
+    /// Start, stop and inspect the local cluster
     Local(local::Args),
-    /// Print or apply what drivers need in a namespace: a service account and its rights
+    /// Print or apply what drivers need in a namespace: a service account and its permissions
     Setup(setup::Args),
     /// Run the operator for SparkApplications
     Operator(operator::Args),
-    /// Print the custom resource definitions
+    /// Print the custom resource definitions and the admission policy
     Crds(crds::Args),
-    /// Run pods of a cluster as processes of this machine
+    /// Run the pods of a cluster as processes of this machine
     Node(node::Args),
     /// Hold the processes of one pod (started by the node agent)
     #[command(hide = true)]

@@ -14,28 +14,28 @@ use crate::exit::BadInput;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The cluster to join [default: as kubectl finds it]
+    /// Kubeconfig of the cluster to join [default: $KUBECONFIG, else ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// The name of the node [default: this machine's]
+    /// Name of the node [default: the host name]
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Where pods, their logs and exit codes are kept
+    /// Directory for pods, their logs and exit codes
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
-    /// Where Spark runtimes are kept [default: ~/.cache/firesteel]
+    /// Directory of Spark runtimes [default: ~/.cache/firesteel]
     #[arg(long, value_name = "DIR")]
     runtime_dir: Option<PathBuf>,
-    /// The port of the node's own API on 127.0.0.1 [default: a free one]
+    /// Port of the node's own API on 127.0.0.1 [default: a free one]
     #[arg(long, value_name = "P", default_value_t = 0, hide_default_value = true)]
     port: u16,
-    /// How many CPUs to offer to pods [default: those of this machine]; more than there are lets pods share them
+    /// CPUs to offer to pods [default: all of this machine]; more than there are lets pods share them
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
     cpus: Option<u64>,
-    /// A label of the node; may be given more than once
+    /// Label of the node; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE")]
     labels: Vec<String>,
-    /// End all pods when the agent is stopped, instead of leaving them to the next one
+    /// End all pods when the agent stops, instead of leaving them to the next one
     #[arg(long)]
     end_pods: bool,
 }

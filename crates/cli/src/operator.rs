@@ -24,76 +24,77 @@ use crate::operator::flags::{Bind, Duration, Retired, Toggle};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Kubeconfig file; without it the usual one, or the service account of the pod this runs in
+    /// Kubeconfig file [default: $KUBECONFIG, else ~/.kube/config, else the pod's service account]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Namespaces to work in, separated by commas; without these and --namespace-selector, all
+    /// Comma-separated namespaces to watch; all, if neither this nor --namespace-selector is given
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     namespaces: Vec<String>,
-    /// Work also in namespaces whose labels match, at any time: spark=enabled,env in (prod,staging)
+    /// Also watch namespaces whose labels match, such as spark=enabled,env in (prod,staging)
     #[arg(long, value_name = "SELECTOR", default_value = "", hide_default_value = true)]
     namespace_selector: String,
-    /// Applications worked on at the same time
+    /// Applications reconciled concurrently
     #[arg(long, value_name = "N", default_value_t = 10)]
     controller_threads: u16,
-    /// Rows of status.executorState; counts stay exact beyond it
+    /// Rows of status.executorState at most; counts stay exact beyond it
     #[arg(long, value_name = "N", default_value_t = 1000)]
     max_tracked_executor_per_app: usize,
-    /// Delete applications without timeToLiveSeconds this long after they ended; 0 for never
+    /// Delete applications without timeToLiveSeconds this long after they end; 0 for never
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     default_time_to_live_seconds: i64,
-    /// How long a driver pod may be missing before that counts as its end
+    /// How long a driver pod may be missing before the driver counts as gone
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     driver_pod_creation_grace_period: Duration,
-    /// Give up a driver that is still pending after this time; 0 for never
+    /// Give up on a driver that is still pending after this time; 0 for never
     #[arg(long, value_name = "DURATION", default_value = "0s")]
     driver_pending_timeout: Duration,
-    /// Delete by force a driver that should have been gone for this long and whose node does not report; 0 for never: in a
-    /// network partition the driver may still run there
+    /// Force-delete a driver that has been terminating for this long on a node that does not report; 0 for never, because in a
+    /// network partition the driver may still be running
     #[arg(long, value_name = "DURATION", default_value = "0s")]
     driver_unreachable_timeout: Duration,
-    /// Executors created per second at most, all applications together, where executors are allocated outside the driver
+    /// Executors created per second at most, for all applications with executors outside the driver
     #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().per_second, value_parser = clap::value_parser!(u32).range(1..))]
     executors_per_second: u32,
-    /// Executors that do not run yet at most, all applications together
+    /// Pending executors at most, for all applications with executors outside the driver
     #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().most_pending, value_parser = at_least_one)]
     max_pending_executors: usize,
-    /// Read the log of a driver that failed and say in status.errorMessage why; without it the status holds no line of a log
+    /// Read the log of a failed driver and put the cause into its status; with false, no log is read
     #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     enable_driver_log: Toggle,
-    /// Executors of one application at most
+    /// Executors per application at most
     #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().per_application.executors, value_parser = whole)]
     max_executors_per_application: u64,
-    /// Cores of the executors of one application at most
+    /// Executor cores per application at most
     #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().per_application.cores, value_parser = whole)]
     max_executor_cores_per_application: u64,
-    /// Memory of the executors of one application at most, such as 500Gi
+    /// Executor memory per application at most, such as 500Gi
     #[arg(long, value_name = "QUANTITY", default_value = "80Ti", value_parser = memory)]
     max_executor_memory_per_application: u64,
-    /// Executors of all applications of a namespace at most
+    /// Executors per namespace at most
     #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().per_namespace.executors, value_parser = whole)]
     max_executors_per_namespace: u64,
-    /// Cores of the executors of all applications of a namespace at most
+    /// Executor cores per namespace at most
     #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().per_namespace.cores, value_parser = whole)]
     max_executor_cores_per_namespace: u64,
-    /// Memory of the executors of all applications of a namespace at most, such as 10Ti
+    /// Executor memory per namespace at most, such as 10Ti
     #[arg(long, value_name = "QUANTITY", default_value = "320Ti", value_parser = memory)]
     max_executor_memory_per_namespace: u64,
-    /// Give executors to drivers that share a service account even if no admission policy keeps them apart
+    /// Serve all drivers that share a service account, even if no admission policy keeps them apart
     #[arg(long)]
     drivers_trust_each_other: bool,
-    /// API server as drivers reach it
+    /// API server address for drivers
     #[arg(long, value_name = "URL", default_value = "https://kubernetes.default.svc")]
     driver_master: String,
-    /// Make a service for each driver's web page
+    /// Create a Service for each driver's web UI
     #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     enable_ui_service: Toggle,
-    /// Make the PodDisruptionBudgets that applications ask for
+    /// Create the PodDisruptionBudgets that applications ask for
     #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     enable_driver_pdb: Toggle,
-    /// Address of each driver's web page; {{$appName}}, {{$appNamespace}} and {{$appId}} are filled in
+    /// URL of each driver's web UI, for an Ingress; {{$appName}}, {{$appNamespace}} and {{$appId}} are filled in
     #[arg(long, value_name = "FORMAT", default_value = "", hide_default_value = true)]
     ingress_url_format: String,
+    /// Class of ingresses
     #[arg(long, value_name = "NAME")]
     ingress_class_name: Option<String>,
     /// TLS of ingresses, as JSON
@@ -103,32 +104,38 @@ pub(crate) struct Args {
     #[arg(long, value_name = "JSON")]
     ingress_annotations: Option<String>,
 
-    /// Act only while holding a lease
+    /// Act only while holding the lease
     #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     leader_election: Toggle,
+    /// Name of the lease
     #[arg(long, value_name = "NAME", default_value = "spark-operator-lock")]
     leader_election_lock_name: String,
+    /// Namespace of the lease
     #[arg(long, value_name = "NAMESPACE", default_value = "spark-operator")]
     leader_election_lock_namespace: String,
+    /// How long a lease is valid; an operator that died is replaced after it
     #[arg(long, value_name = "DURATION", default_value = "15s")]
     leader_election_lease_duration: Duration,
+    /// How long the leader tries to renew its lease before it stops
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     leader_election_renew_deadline: Duration,
+    /// Time between two tries to acquire or renew the lease
     #[arg(long, value_name = "DURATION", default_value = "2s")]
     leader_election_retry_period: Duration,
 
-    /// Where /healthz and /readyz answer; 0 for nowhere
+    /// Address of /healthz and /readyz; 0 for none
     #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
     health_probe_bind_address: Bind,
-    /// Where /metrics answers; 0 for nowhere
+    /// Address of /metrics; 0 for none
     #[arg(long, value_name = "ADDRESS", default_value = "0")]
     metrics_bind_address: Bind,
+    /// Prefix of metric names
     #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
     metrics_prefix: String,
     /// Metrics are served without TLS, so `true` is refused where they are served
     #[arg(long, value_name = "BOOL", default_value = "false", hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     secure_metrics: Toggle,
-    /// Log lines as JSON
+    /// Log as JSON
     #[arg(long)]
     log_json: bool,
 

@@ -6,6 +6,7 @@
 mod conf;
 mod fields;
 mod flags;
+mod prose;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

@@ -30,9 +30,9 @@ use crate::submit::interrupt::Interrupt;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A script or a jar sees the current directory, as its working directory and with your rights, and uses the \
-                  Python of the active environment (PYSPARK_PYTHON, VIRTUAL_ENV, CONDA_PREFIX). Files elsewhere that its \
-                  arguments name are mounted read-only. Manifests see what --mount names.\n\n\
+    after_help = "A script or a jar runs in the current directory, with your permissions, and uses the Python of the active \
+                  environment (PYSPARK_PYTHON, VIRTUAL_ENV, CONDA_PREFIX). Files elsewhere that its arguments name are mounted \
+                  read-only. Manifests see what --mount names.\n\n\
                   Examples:\n  firesteel run examples/pi.yaml\n  firesteel run --class org.example.Main app.jar 1000\n  \
                   firesteel run script.py input.csv out.parquet\n  \
                   firesteel run --mount ~/data:ro script.py ~/data/input.csv"

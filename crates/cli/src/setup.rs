@@ -23,35 +23,35 @@ use crate::output::{Format, Printer};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Namespace that drivers run in
+    /// Namespace of the drivers
     #[arg(short, long)]
     namespace: String,
-    /// Service account that drivers run as (spark.kubernetes.authenticate.driver.serviceAccountName)
+    /// Service account of the drivers (spark.kubernetes.authenticate.driver.serviceAccountName)
     #[arg(long, default_value = "spark")]
     service_account: String,
-    /// Create the namespace too, if it does not exist
+    /// Create the namespace if it does not exist
     #[arg(long)]
     create_namespace: bool,
-    /// Also what spark.kubernetes.allocation.pods.allocator=statefulset needs
+    /// Add the permissions that spark.kubernetes.allocation.pods.allocator=statefulset needs
     #[arg(long)]
     statefulset: bool,
-    /// Only what spark.kubernetes.allocation.pods.allocator=firesteel needs: no right on pods at all, and the admission policy,
-    /// for the whole cluster, that keeps drivers of one account from each other's executors
+    /// Grant only what spark.kubernetes.allocation.pods.allocator=firesteel needs: no pod permissions. Adds the cluster-wide
+    /// admission policy that keeps drivers of one account away from each other's executors
     #[arg(long, conflicts_with = "statefulset")]
     executors_outside: bool,
-    /// Leave the admission policy out: it needs rights on the whole cluster, and one is enough for all namespaces
+    /// Leave out the admission policy, which needs cluster-wide permissions; one serves all namespaces
     #[arg(long, requires = "executors_outside")]
     without_admission_policy: bool,
-    /// Apply it to the cluster instead of printing it
+    /// Apply to the cluster instead of printing
     #[arg(long)]
     apply: bool,
-    /// Format to print in
+    /// Output format
     #[arg(short, long, value_enum, default_value = "yaml")]
     output: Format,
     /// Kubeconfig file [default: $KUBECONFIG, else ~/.kube/config]
     #[arg(long)]
     kubeconfig: Option<PathBuf>,
-    /// Context of the kubeconfig
+    /// Kubeconfig context
     #[arg(long)]
     context: Option<String>,
 }

@@ -103,22 +103,22 @@ macro_rules! retired {
 }
 
 retired! {
-    cache_sync_timeout = "cache-sync-timeout": "caches fill for as long as that takes, /readyz tells when they have";
+    cache_sync_timeout = "cache-sync-timeout": "caches take as long as they take; /readyz says when they are filled";
     qps = "workqueue-ratelimiter-bucket-qps": "there is no queue limit; --controller-threads bounds the work";
     size = "workqueue-ratelimiter-bucket-size": "there is no queue limit; --controller-threads bounds the work";
-    delay = "workqueue-ratelimiter-max-delay": "failed passes are tried again after at most half a minute";
-    api_qps = "kube-api-qps": "the API server's own limits (429 and Retry-After) are followed";
-    api_burst = "kube-api-burst": "the API server's own limits (429 and Retry-After) are followed";
+    delay = "workqueue-ratelimiter-max-delay": "failed passes are retried after at most half a minute";
+    api_qps = "kube-api-qps": "the request rate follows the API server (429 and Retry-After)";
+    api_burst = "kube-api-burst": "the request rate follows the API server (429 and Retry-After)";
     batch = "enable-batch-scheduler": "spec.batchScheduler is always honoured";
     schedulers = "kube-scheduler-names": "spec.batchScheduler is always honoured";
     default_batch = "default-batch-scheduler": "set spec.batchScheduler";
-    metrics = "enable-metrics": "give --metrics-bind-address";
+    metrics = "enable-metrics": "use --metrics-bind-address";
     endpoint = "metrics-endpoint": "metrics are at /metrics";
     labels = "metrics-labels": "metrics are labelled with the namespace";
     submit_buckets = "metrics-job-submit-latency-buckets": "buckets are fixed";
     start_buckets = "metrics-job-start-latency-buckets": "buckets are fixed";
     pprof = "pprof-bind-address": "there is no Go profiler";
-    precision = "scheduled-spark-application-timestamp-precision": "schedules are not looked after yet";
+    precision = "scheduled-spark-application-timestamp-precision": "schedules are not supported yet";
     submitter_url = "submitter-service-url": "submission happens in this process";
     submitter_startup = "submitter-startup-timeout": "submission happens in this process";
     submitter_request = "submitter-request-timeout": "submission happens in this process";
@@ -128,11 +128,11 @@ retired! {
     submitter_cert = "submitter-tls-cert-file": "submission happens in this process";
     submitter_key = "submitter-tls-key-file": "submission happens in this process";
     submitter_ca = "submitter-tls-ca-file": "submission happens in this process";
-    metric_tls = "metric-tls-min-version": "metrics are served without TLS; put a proxy before them";
-    metric_ciphers = "metric-tls-cipher-suites": "metrics are served without TLS; put a proxy before them";
-    gates = "feature-gates": "what they guard is either always on or not there";
+    metric_tls = "metric-tls-min-version": "metrics are served without TLS; put a proxy in front of them";
+    metric_ciphers = "metric-tls-cipher-suites": "metrics are served without TLS; put a proxy in front of them";
+    gates = "feature-gates": "what they guard is always on or not available";
     zap_level = "zap-log-level": "set RUST_LOG";
-    zap_encoder = "zap-encoder": "give --log-json";
+    zap_encoder = "zap-encoder": "use --log-json";
     zap_devel = "zap-devel": "set RUST_LOG";
     zap_stacktrace = "zap-stacktrace-level": "set RUST_LOG";
     zap_time = "zap-time-encoding": "times are written as RFC 3339";

@@ -13,16 +13,16 @@ use crate::exit::BadInput;
 /// What the person wants of the run itself.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Own {
-    /// Leave the local cluster running, and what was run on it
+    /// Leave the local cluster running, with everything that ran on it
     #[arg(long)]
     pub(crate) keep: bool,
-    /// A directory of this machine that pods see too, at its own path; `:ro` makes it read-only [repeatable]
+    /// Mount a directory of this machine into the pods, at the same path; `:ro` makes it read-only; may be repeated
     #[arg(long, value_name = "DIR[:ro]")]
     pub(crate) mount: Vec<String>,
-    /// Do not prepare quicker starts, which a first run on a terminal does
+    /// Skip the class archive for faster starts, which a first run on a terminal creates
     #[arg(long)]
     pub(crate) no_quick_starts: bool,
-    /// Where the local cluster keeps everything [default: $XDG_DATA_HOME/firesteel]
+    /// Data directory of the local cluster [default: $XDG_DATA_HOME/firesteel]
     #[arg(long, value_name = "DIR")]
     pub(crate) data_dir: Option<PathBuf>,
 }
@@ -36,7 +36,7 @@ pub(crate) struct Own {
 struct Words {
     #[command(flatten)]
     own: Own,
-    /// Manifests (`-` is stdin)
+    /// Manifests; `-` is stdin
     #[arg(value_name = "FILE")]
     files: Vec<String>,
 }
