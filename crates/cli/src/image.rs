@@ -32,6 +32,7 @@ enum Verb {
     },
     /// Unregister an image; its directory stays
     Remove {
+        /// Name of the image
         #[arg(value_name = "REF")]
         reference: String,
     },
@@ -39,6 +40,7 @@ enum Verb {
     List,
     /// Prepare an image now, so that its first pod does not wait and all pods start faster
     Pull {
+        /// Name of the image
         #[arg(value_name = "REF")]
         reference: String,
         /// Skip the class archive for faster starts, which takes a minute and 200 MB
@@ -49,6 +51,7 @@ enum Verb {
     #[command(after_help = "Examples:\n  firesteel local image save apache/spark:4.1.4 spark.tar\n  \
                             docker load -i spark.tar\n  ctr --namespace k8s.io images import spark.tar")]
     Save {
+        /// Name of the image
         #[arg(value_name = "REF")]
         reference: String,
         /// File to write; replaced if it exists
