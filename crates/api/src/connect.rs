@@ -31,19 +31,26 @@ use crate::spark_application::DynamicAllocation;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct SparkConnectSpec {
+    /// Spark version of the image.
     pub spark_version: String,
+    /// Image of server and executors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// Hadoop configuration, without the prefix `spark.hadoop.`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hadoop_conf: BTreeMap<String, String>,
+    /// Spark configuration.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub spark_conf: BTreeMap<String, String>,
+    /// The server pod.
     #[serde(default)]
     #[schemars(required)]
     pub server: ServerSpec,
+    /// The executor pods.
     #[serde(default)]
     #[schemars(required)]
     pub executor: ConnectExecutorSpec,
+    /// Executors that come and go with the load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dynamic_allocation: Option<DynamicAllocation>,
 }
@@ -52,9 +59,11 @@ pub struct SparkConnectSpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerSpec {
+    /// Cores that Spark counts with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub cores: Option<i32>,
+    /// Heap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -69,14 +78,17 @@ pub struct ServerSpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectExecutorSpec {
+    /// Cores that Spark counts with.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub cores: Option<i32>,
+    /// Heap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object")]
     pub template: Option<PodTemplateSpec>,
+    /// Number of executors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub instances: Option<i32>,
@@ -86,13 +98,17 @@ pub struct ConnectExecutorSpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SparkConnectStatus {
+    /// What holds of it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
+    /// State of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
+    /// The server pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<ConnectServerStatus>,
+    /// Executors by state.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub executors: BTreeMap<String, i32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -105,10 +121,13 @@ pub struct SparkConnectStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectServerStatus {
+    /// Name of the server pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_name: Option<String>,
+    /// Address of the server pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_ip: Option<String>,
+    /// Name of the Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_name: Option<String>,
 }

@@ -37,9 +37,11 @@ use crate::schema;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ExecutorGrantSpec {
+    /// The driver that the grant is for.
     pub driver: GrantedDriver,
     /// `spark.app.id`; the label `spark-app-selector` of every executor.
     pub app_id: String,
+    /// How executors are created.
     #[serde(default)]
     #[schemars(schema_with = "schema::strategy")]
     pub strategy: Strategy,
@@ -59,8 +61,10 @@ pub struct ExecutorGrantSpec {
     /// Whether the claims of a lost executor go to another one.
     #[serde(default)]
     pub reuse_claims: bool,
+    /// What all executors of the application may have together.
     #[serde(default)]
     pub maximum: Maximum,
+    /// How many executors may fail through the application's fault.
     #[serde(default)]
     pub failures: FailureBudget,
     /// Whether pods that failed by the application's fault stay for inspection.
@@ -86,6 +90,7 @@ pub fn default_start_seconds() -> u32 {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct GrantedDriver {
+    /// Name of the driver pod.
     pub pod_name: String,
     /// Absent in grants of the operator, which come before their pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -124,10 +129,13 @@ impl Strategy {
 pub struct ClaimTemplate {
     /// `EXECID` stands for the executor's id.
     pub name: String,
+    /// Labels of the claim.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
+    /// Annotations of the claim.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
+    /// Specification of the claim.
     #[schemars(schema_with = "schema::object")]
     pub spec: PersistentVolumeClaimSpec,
 }
@@ -136,16 +144,19 @@ pub struct ClaimTemplate {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Maximum {
+    /// Executors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executors: Option<u32>,
     /// How many executors may ever be made, lost ones included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<u32>,
+    /// Cores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cores: Option<u64>,
+    /// Memory in MiB.
     #[serde(default, rename = "memoryMiB", skip_serializing_if = "Option::is_none")]
     pub memory_mib: Option<u64>,
-    /// Named resources such as `nvidia.com/gpu`; of those that are not in it there are none.
+    /// Named resources such as `nvidia.com/gpu`. Unlisted resources are denied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<BTreeMap<String, u64>>,
 }
@@ -166,9 +177,11 @@ pub struct FailureBudget {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecutorGrantStatus {
+    /// Version of the bridge.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub bridge: Option<String>,
+    /// Version of Spark in the driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub spark_version: Option<String>,
@@ -198,6 +211,7 @@ pub struct ExecutorGrantStatus {
 pub struct ProfileDemand {
     /// The total number of executors, those that run included.
     pub wanted: u32,
+    /// Cores.
     pub cores: u32,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu: Option<String>,
@@ -241,6 +255,7 @@ pub struct ExecutorLedgerSpec {}
 pub struct ExecutorLedgerStatus {
     /// Whether the grant can be served; `message` says why not.
     pub accepted: bool,
+    /// Why the grant is not accepted.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// The uid of the driver pod these executors belong to, once it was seen.
@@ -250,18 +265,22 @@ pub struct ExecutorLedgerStatus {
     pub reserved_through: u64,
     /// How many of them no executor was made with.
     pub unused: u64,
+    /// Executors by state.
     pub counts: LedgerCounts,
     /// The number of the last loss.
     pub loss_seq: u64,
     /// Ended executors that the driver has not seen yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub losses: Vec<Loss>,
+    /// Failures of the recent past.
     pub failures: Failures,
+    /// Nodes on which executors failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub avoided_nodes: Vec<AvoidedNode>,
     /// The application cannot go on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
+    /// `Satisfied` and `WithinMaximum`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
@@ -272,8 +291,11 @@ pub struct ExecutorLedgerStatus {
 pub struct LedgerCounts {
     /// What the driver asks for, within the maxima.
     pub wanted: u32,
+    /// Executors that do not run yet.
     pub pending: u32,
+    /// Executors that run.
     pub running: u32,
+    /// Executors registered with the driver.
     pub registered: u32,
     /// Executors ever lost, withdrawn ones aside.
     pub lost: u64,
@@ -283,15 +305,21 @@ pub struct LedgerCounts {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Loss {
+    /// Number of the loss.
     pub seq: u64,
+    /// The executor.
     pub id: String,
     /// The exit code; -1 if there is none.
     pub code: i32,
+    /// Whose doing it is.
     #[schemars(schema_with = "schema::cause")]
     pub cause: Cause,
+    /// Why, for people.
     pub text: String,
+    /// The node it ran on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
+    /// When it happened.
     pub at: Time,
 }
 
@@ -318,6 +346,7 @@ pub struct Failures {
     pub at: Vec<Time>,
     /// Failures in a row, without an executor that worked in between.
     pub row: u32,
+    /// When the last one happened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Time>,
     /// No executor is started before.
@@ -333,12 +362,16 @@ pub struct Failures {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct AvoidedNode {
+    /// Name of the node.
     pub node: String,
+    /// Failures there.
     pub failures: u32,
+    /// When the last one happened.
     pub last: Time,
     /// Executors stay away from it until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
+    /// What happened there.
     pub why: String,
 }
 
@@ -346,7 +379,10 @@ pub struct AvoidedNode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Verdict {
+    /// One word for it.
     pub reason: String,
+    /// Why, for people.
     pub message: String,
+    /// When it happened.
     pub at: Time,
 }

@@ -71,9 +71,11 @@ pub struct SparkPodSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::objects")]
     pub volume_mounts: Vec<VolumeMount>,
+    /// Affinity of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object")]
     pub affinity: Option<Affinity>,
+    /// Tolerations of the pod.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::objects")]
     pub tolerations: Vec<Toleration>,
@@ -92,25 +94,31 @@ pub struct SparkPodSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::objects")]
     pub sidecars: Vec<Container>,
+    /// Containers that run before Spark's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::objects")]
     pub init_containers: Vec<Container>,
+    /// Whether the pod uses its node's network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_network: Option<bool>,
     /// Node labels the pod needs; not together with `spec.nodeSelector`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
+    /// DNS settings of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object")]
     pub dns_config: Option<PodDNSConfig>,
+    /// Grace period of the pod, in seconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub termination_grace_period_seconds: Option<i64>,
     /// Service account of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_account: Option<String>,
+    /// Entries for `/etc/hosts`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::objects")]
     pub host_aliases: Vec<HostAlias>,
+    /// Whether containers of the pod see each other's processes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share_process_namespace: Option<bool>,
 }
@@ -131,6 +139,7 @@ pub struct DriverSpec {
     /// Options for the driver's JVM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub java_options: Option<String>,
+    /// Hooks of the Spark container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object")]
     pub lifecycle: Option<Lifecycle>,
@@ -146,6 +155,7 @@ pub struct DriverSpec {
     /// Ports of the container beside Spark's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<Port>,
+    /// Priority class of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
 }
@@ -166,6 +176,7 @@ pub struct ExecutorSpec {
     /// Options for the executors' JVM.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub java_options: Option<String>,
+    /// Hooks of the Spark container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object")]
     pub lifecycle: Option<Lifecycle>,
@@ -175,6 +186,7 @@ pub struct ExecutorSpec {
     /// Ports of the container beside Spark's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<Port>,
+    /// Priority class of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
 }
@@ -184,13 +196,16 @@ pub struct ExecutorSpec {
 pub struct GpuSpec {
     /// The resource, such as `nvidia.com/gpu`.
     pub name: String,
+    /// How many.
     pub quantity: i64,
 }
 
 /// A ConfigMap and where it is mounted.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NamePath {
+    /// Name of the object.
     pub name: String,
+    /// Where it is mounted.
     pub path: String,
 }
 
@@ -198,7 +213,9 @@ pub struct NamePath {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SecretInfo {
+    /// Name of the object.
     pub name: String,
+    /// Where it is mounted.
     pub path: String,
     /// `GCPServiceAccount`, `HadoopDelegationToken` or `Generic`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -208,7 +225,9 @@ pub struct SecretInfo {
 /// One key of a secret.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct NameKey {
+    /// Name of the object.
     pub name: String,
+    /// Key in the object.
     pub key: String,
 }
 
@@ -216,6 +235,7 @@ pub struct NameKey {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Port {
+    /// Name of the object.
     pub name: String,
     pub protocol: String,
     pub container_port: i32,

@@ -39,13 +39,16 @@ pub struct ScheduledSparkApplicationSpec {
     #[serde(default)]
     #[schemars(required)]
     pub template: SparkApplicationSpec,
+    /// Whether no run is started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
     /// `Allow`, `Forbid` or `Replace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrency_policy: Option<String>,
+    /// Completed runs to keep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub successful_run_history_limit: Option<i32>,
+    /// Failed runs to keep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_run_history_limit: Option<i32>,
 }
@@ -54,18 +57,25 @@ pub struct ScheduledSparkApplicationSpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduledSparkApplicationStatus {
+    /// When the last run was started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run: Option<Time>,
+    /// When the next run is due.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_run: Option<Time>,
+    /// The last run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_run_name: Option<String>,
+    /// Completed runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub past_successful_run_names: Vec<String>,
+    /// Failed runs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub past_failed_run_names: Vec<String>,
+    /// State of the schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub schedule_state: Option<String>,
+    /// Why it is in that state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
 }

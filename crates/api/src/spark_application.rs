@@ -56,8 +56,10 @@ pub struct SparkApplicationSpec {
     /// Image for driver and executors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
+    /// `Always`, `Never` or `IfNotPresent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image_pull_policy: Option<String>,
+    /// Secrets to pull the image with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub image_pull_secrets: Vec<String>,
     /// Class whose `main` runs.
@@ -67,6 +69,7 @@ pub struct SparkApplicationSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(required)]
     pub main_application_file: Option<String>,
+    /// Arguments of the application.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub arguments: Vec<String>,
     /// Spark configuration; typed fields win over it.
@@ -106,12 +109,14 @@ pub struct SparkApplicationSpec {
     /// Has no effect; see `restartPolicy.onFailureRetryInterval`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub retry_interval: Option<i64>,
+    /// Major version of Python.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::python_version")]
     pub python_version: Option<String>,
     /// Share of memory added beside the heap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_overhead_factor: Option<String>,
+    /// Metrics of driver and executors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub monitoring: Option<MonitoringSpec>,
     /// Gang scheduler for the pods.
@@ -120,12 +125,16 @@ pub struct SparkApplicationSpec {
     /// Delete the application this many seconds after it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_to_live_seconds: Option<i64>,
+    /// Queue and resources for the gang scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_scheduler_options: Option<BatchSchedulerConfiguration>,
+    /// The Service and Ingress of the driver's web UI.
     #[serde(rename = "sparkUIOptions", default, skip_serializing_if = "Option::is_none")]
     pub spark_ui_options: Option<SparkUiConfiguration>,
+    /// Services and Ingresses for more ports of the driver.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub driver_ingress_options: Vec<DriverIngressConfiguration>,
+    /// Executors that come and go with the load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dynamic_allocation: Option<DynamicAllocation>,
     /// Keep voluntary disruptions away from the driver pod.
@@ -162,18 +171,25 @@ pub struct RestartPolicy {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Dependencies {
+    /// Jars for driver and executors, by URI.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub jars: Vec<String>,
+    /// Files for driver and executors, by URI.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub files: Vec<String>,
+    /// Python files for driver and executors, by URI.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub py_files: Vec<String>,
+    /// Maven coordinates that the driver resolves.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub packages: Vec<String>,
+    /// `groupId:artifactId` pairs to leave out.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub exclude_packages: Vec<String>,
+    /// Maven repositories to search.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub repositories: Vec<String>,
+    /// Archives to unpack, by URI.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub archives: Vec<String>,
 }
@@ -182,14 +198,19 @@ pub struct Dependencies {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DynamicAllocation {
+    /// Whether dynamic allocation is on.
     #[serde(default)]
     pub enabled: bool,
+    /// Executors at the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_executors: Option<i32>,
+    /// Executors at least.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_executors: Option<i32>,
+    /// Executors at most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_executors: Option<i32>,
+    /// Whether executors with shuffle data are kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub shuffle_tracking_enabled: Option<bool>,
     /// Milliseconds.
@@ -201,10 +222,13 @@ pub struct DynamicAllocation {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchSchedulerConfiguration {
+    /// Queue of the gang scheduler.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
+    /// Priority class of the pod group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
+    /// Resources of the pod group.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(schema_with = "schema::quantities")]
     pub resources: BTreeMap<String, Quantity>,
@@ -214,18 +238,25 @@ pub struct BatchSchedulerConfiguration {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SparkUiConfiguration {
+    /// Port of the Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_port: Option<i32>,
+    /// Name of that port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_port_name: Option<String>,
+    /// Type of the Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_type: Option<String>,
+    /// Annotations of the Service.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub service_annotations: BTreeMap<String, String>,
+    /// Labels of the Service.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub service_labels: BTreeMap<String, String>,
+    /// Annotations of the Ingress.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ingress_annotations: BTreeMap<String, String>,
+    /// TLS of the Ingress.
     #[serde(rename = "ingressTLS", default, skip_serializing_if = "Vec::is_empty")]
     pub ingress_tls: Vec<IngressTls>,
 }
@@ -234,18 +265,26 @@ pub struct SparkUiConfiguration {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DriverIngressConfiguration {
+    /// Port of the Service.
     pub service_port: i32,
+    /// Name of that port.
     pub service_port_name: String,
+    /// Type of the Service.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service_type: Option<String>,
+    /// Annotations of the Service.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub service_annotations: BTreeMap<String, String>,
+    /// Labels of the Service.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub service_labels: BTreeMap<String, String>,
+    /// URL of the Ingress.
     #[serde(rename = "ingressURLFormat", default, skip_serializing_if = "String::is_empty")]
     pub ingress_url_format: String,
+    /// Annotations of the Ingress.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub ingress_annotations: BTreeMap<String, String>,
+    /// TLS of the Ingress.
     #[serde(rename = "ingressTLS", default, skip_serializing_if = "Vec::is_empty")]
     pub ingress_tls: Vec<IngressTls>,
 }
@@ -254,8 +293,10 @@ pub struct DriverIngressConfiguration {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct IngressTls {
+    /// Host names of the certificate.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub hosts: Vec<String>,
+    /// Secret with the certificate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub secret_name: Option<String>,
 }
@@ -266,8 +307,10 @@ pub struct IngressTls {
 pub struct MonitoringSpec {
     pub expose_driver_metrics: bool,
     pub expose_executor_metrics: bool,
+    /// Content of `metrics.properties`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_properties: Option<String>,
+    /// Path of a `metrics.properties` in the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metrics_properties_file: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -279,13 +322,17 @@ pub struct MonitoringSpec {
 #[serde(rename_all = "camelCase")]
 pub struct PrometheusSpec {
     pub jmx_exporter_jar: String,
+    /// Port of the exporter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1024, max = 49151))]
     pub port: Option<i32>,
+    /// Name of that port.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub port_name: Option<String>,
+    /// Path of the exporter's configuration in the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_file: Option<String>,
+    /// Configuration of the exporter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub configuration: Option<String>,
 }
@@ -349,17 +396,22 @@ pub struct SparkApplicationStatus {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DriverInfo {
+    /// Name of its Service.
     #[serde(rename = "webUIServiceName", default, skip_serializing_if = "Option::is_none")]
     pub web_ui_service_name: Option<String>,
     /// Cluster address and port of the UI service.
     #[serde(rename = "webUIAddress", default, skip_serializing_if = "Option::is_none")]
     pub web_ui_address: Option<String>,
+    /// Port of its Service.
     #[serde(rename = "webUIPort", default, skip_serializing_if = "Option::is_none")]
     pub web_ui_port: Option<i32>,
+    /// Name of its Ingress.
     #[serde(rename = "webUIIngressName", default, skip_serializing_if = "Option::is_none")]
     pub web_ui_ingress_name: Option<String>,
+    /// URL of the web UI.
     #[serde(rename = "webUIIngressAddress", default, skip_serializing_if = "Option::is_none")]
     pub web_ui_ingress_address: Option<String>,
+    /// Name of the driver pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_name: Option<String>,
 }
@@ -369,6 +421,7 @@ pub struct DriverInfo {
 #[serde(rename_all = "camelCase")]
 pub struct ApplicationState {
     pub state: String,
+    /// What went wrong, and what to do.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub error_message: String,
 }
@@ -377,12 +430,16 @@ pub struct ApplicationState {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecutorCounts {
+    /// Executors that wait.
     #[serde(default)]
     pub pending: i32,
+    /// Executors that run.
     #[serde(default)]
     pub running: i32,
+    /// Executors that exited with code 0.
     #[serde(default)]
     pub completed: i32,
+    /// Executors that failed.
     #[serde(default)]
     pub failed: i32,
     /// Gone before their end was seen.
@@ -397,6 +454,7 @@ pub struct ExecutorCounts {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct UntrackedExecutors {
+    /// Live executors among them.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub live: String,
     /// Ended and counted, while their pods still exist.
