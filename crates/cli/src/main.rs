@@ -17,6 +17,7 @@ mod run;
 mod setup;
 mod shim;
 mod submit;
+mod verdict;
 
 use clap::{Parser, Subcommand};
 

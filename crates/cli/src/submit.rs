@@ -19,7 +19,6 @@ mod state;
 pub(crate) mod surroundings;
 mod upload;
 pub(crate) mod usage;
-pub(crate) mod verdict;
 mod waiting;
 
 use firesteel_api::ExecutorGrant;
@@ -207,13 +206,10 @@ impl Driver<'_> {
             return Ok(ExitStatus::Success);
         }
 
-        let containers = self.plan.pod.spec.as_ref().map(|spec| spec.containers.as_slice()).unwrap_or_default();
         let waiting = Waiting {
             cluster: &cluster,
             namespace,
             app_id: &self.plan.app_id,
-            // Spark's container is the last one.
-            container: containers.last().map_or("spark-kubernetes-driver", |container| container.name.as_str()),
             interval: self.settings.report_interval,
             interrupt: &interrupt,
             printer: self.printer,

@@ -35,6 +35,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::conditions::{self, Holds};
+use crate::pod::Words;
 use ending::{Ending, Kind};
 pub use failures::{held, refused};
 use pod::{ExecutorPod, State};
@@ -418,9 +419,9 @@ impl<'a> Draft<'a> {
             // It started once; what ended it is known, and its node starts it again.
             State::Pending { .. } if pod.member.as_ref().is_some_and(|m| m.ends > 0) => None,
             State::Pending { waiting, .. } => {
-                let error = waiting.as_ref().filter(|w| ending::is_start_error(&w.reason));
+                let error = waiting.as_ref().filter(|words| words.is_start_error());
                 let limit = SignedDuration::from_secs(i64::from(grant.start_seconds));
-                let patience = |words| if ending::is_certain(words) { CERTAIN_ERROR } else { START_ERROR };
+                let patience = |words: &Words| if words.is_certain() { CERTAIN_ERROR } else { START_ERROR };
                 let limit = error.map_or(limit, |words| limit.min(patience(words)));
                 let seconds = u32::try_from(pod.age(now).as_secs()).unwrap_or_default();
                 self.due((pod.created + limit, ending::of_waiting(waiting.as_ref(), seconds)))
@@ -524,7 +525,7 @@ impl<'a> Draft<'a> {
         });
         let refused = self.sight.sets.iter().find_map(|set| Some(&set.trouble.as_ref()?.words));
         if let Some(words) = waiting {
-            return ("False", words.reason.clone(), ending::explain(words));
+            return ("False", words.reason.clone(), words.explain());
         }
         if let Some(words) = refused {
             return ("False", words.reason.clone(), words.message.clone());

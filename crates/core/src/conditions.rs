@@ -52,41 +52,36 @@ pub(crate) fn since(list: &[Condition], kind: &str, status: &str) -> Option<Time
     list.iter().find(|c| c.type_ == kind && c.status == status).map(|c| c.last_transition_time.0)
 }
 
-pub(crate) fn driver_present(status: &mut SparkApplicationStatus, present: bool, generation: i64, now: Timestamp) {
-    let holds = if present {
-        Holds { kind: CONDITION_DRIVER_PRESENT, status: "True", reason: "Found", message: "" }
-    } else {
-        Holds {
-            kind: CONDITION_DRIVER_PRESENT,
-            status: "False",
-            reason: "NotFound",
-            message: "the driver pod is not there",
-        }
+/// What is known of the driver pod that should exist.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Presence<'a> {
+    Found,
+    NotFound,
+    /// It cannot be created for now.
+    NotCreated {
+        reason: &'a str,
+        message: &'a str,
+    },
+    /// Nobody can tell whether it is still there.
+    Unknown {
+        reason: &'a str,
+        message: &'a str,
+    },
+}
+
+pub(crate) fn driver_present(
+    status: &mut SparkApplicationStatus,
+    presence: Presence<'_>,
+    generation: i64,
+    now: Timestamp,
+) {
+    let (value, reason, message) = match presence {
+        Presence::Found => ("True", "Found", ""),
+        Presence::NotFound => ("False", "NotFound", "the driver pod is not there"),
+        Presence::NotCreated { reason, message } => ("False", reason, message),
+        Presence::Unknown { reason, message } => ("Unknown", reason, message),
     };
-    set(&mut status.conditions, &holds, generation, now);
-}
-
-/// The driver cannot be created for now.
-pub(crate) fn driver_hindered(
-    status: &mut SparkApplicationStatus,
-    reason: &str,
-    message: &str,
-    generation: i64,
-    now: Timestamp,
-) {
-    let holds = Holds { kind: CONDITION_DRIVER_PRESENT, status: "False", reason, message };
-    set(&mut status.conditions, &holds, generation, now);
-}
-
-/// Nobody can tell whether the driver is still there.
-pub(crate) fn driver_unreachable(
-    status: &mut SparkApplicationStatus,
-    reason: &str,
-    message: &str,
-    generation: i64,
-    now: Timestamp,
-) {
-    let holds = Holds { kind: CONDITION_DRIVER_PRESENT, status: "Unknown", reason, message };
+    let holds = Holds { kind: CONDITION_DRIVER_PRESENT, status: value, reason, message };
     set(&mut status.conditions, &holds, generation, now);
 }
 

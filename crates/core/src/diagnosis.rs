@@ -10,10 +10,8 @@ mod log;
 pub use cause::{Cause, Facts, Kind, MOST_BYTES, cause};
 pub use log::{Log, MOST_BYTES as LOG_BYTES};
 
-use crate::driver_pod::{DriverPod, Ended, Words};
+use crate::pod::{DriverEnd, DriverPod, EXECUTORS_FAILED, Ended, PodPhase, Role, Words};
 
-/// The code of a driver that was ended because its executors do not work.
-pub const EXECUTORS_FAILED: i32 = 11;
 /// The most of an API server's answer that a status holds.
 const REFUSAL_BYTES: usize = 4096;
 
@@ -29,21 +27,34 @@ pub fn driver_failure(pod: &DriverPod, cause: Option<&Cause>) -> String {
             begin + &why(ended, pod.failure.as_ref(), cause)
         }
         None => match &pod.failure {
-            Some(failure) => format!("driver container status missing: the pod failed: {}", words(failure)),
+            Some(failure) => format!("driver container status missing: the pod failed: {}", failure.explain()),
             None => "driver container status missing".to_owned(),
         },
     }
 }
 
-/// Why a driver failed, for a person who waits for it.
-pub fn driver_end(ended: Option<&Ended>, failure: Option<&Words>, cause: Option<&Cause>) -> String {
-    match (ended, failure) {
-        (Some(ended), failure) if ended.exit_code != 0 => {
-            format!("the driver ended with exit code {}", ended.exit_code) + &why(ended, failure, cause)
+/// How a driver ended, for a person who waits for it: a sentence without a full stop.
+pub fn driver_end(end: &DriverEnd, cause: Option<&Cause>) -> String {
+    match end {
+        DriverEnd::Succeeded => "the driver succeeded".to_owned(),
+        DriverEnd::Failed { ended: Some(ended), failure } => {
+            let begin = format!("the driver ended with exit code {}", ended.exit_code);
+            begin + &why(ended, failure.as_ref(), cause)
         }
-        (_, Some(failure)) => format!("the driver's pod failed: {}", words(failure)),
-        (Some(_), None) => "the driver ended with 0, but another container of its pod failed".to_owned(),
-        (None, None) => "the driver's pod failed without starting it".to_owned(),
+        DriverEnd::Failed { ended: None, failure: Some(failure) } => {
+            format!("the driver's pod failed: {}", failure.explain())
+        }
+        DriverEnd::Failed { ended: None, failure: None } => "the driver's pod failed without starting it".to_owned(),
+        DriverEnd::Deleted { phase, .. } => {
+            let phase = match phase {
+                PodPhase::Pending => "pending",
+                PodPhase::Running => "running",
+                PodPhase::Succeeded => "succeeded",
+                PodPhase::Failed => "failed",
+                PodPhase::Unknown => "unknown",
+            };
+            format!("its pod was deleted while it was {phase}")
+        }
     }
 }
 
@@ -55,12 +66,12 @@ fn why(ended: &Ended, failure: Option<&Words>, cause: Option<&Cause>) -> String 
     if let Some(cause) = cause.filter(|_| message.is_empty()) {
         return format!(": {cause}");
     }
-    let mut text = exit_meaning(ended).map_or_else(String::new, |meaning| format!(" ({meaning})"));
+    let mut text = ended.meaning(Role::Driver).map_or_else(String::new, |meaning| format!(" ({meaning})"));
     if !message.is_empty() {
         text += &format!(": {message}");
     }
     if let Some(failure) = failure {
-        text += &format!("; the pod failed: {}", words(failure));
+        text += &format!("; the pod failed: {}", failure.explain());
     }
     if let Some(cause) = cause {
         text += &format!("\n{cause}");
@@ -124,85 +135,12 @@ fn refusal_meaning(why: &str) -> Option<&'static str> {
 
 /// Why a driver that stayed pending was given up.
 pub fn pending_too_long(pod: &DriverPod, seconds: i64) -> String {
-    let why = pod.waiting.as_ref().map_or_else(|| "no reason is known".to_owned(), words);
+    let why = pod.waiting.as_ref().map_or_else(|| "no reason is known".to_owned(), Words::explain);
     format!("driver pod {} was still pending after {seconds} s: {why}", pod.name)
-}
-
-/// The reason itself, except that those which take turns while one thing is wrong count as one.
-pub(crate) fn kind(reason: &str) -> &str {
-    match reason {
-        "ErrImagePull" | "ImagePullBackOff" => "ErrImagePull",
-        other => other,
-    }
-}
-
-/// What a driver waits for, in one sentence.
-pub fn words(words: &Words) -> String {
-    let what = match words.reason.as_str() {
-        "Unschedulable" => "no node takes it",
-        "ErrImagePull" | "ImagePullBackOff" | "InvalidImageName" | "ErrImageNeverPull" => "its image cannot be pulled",
-        "CreateContainerConfigError" => "a ConfigMap, Secret or other setting it refers to is missing",
-        "FailedMount" | "FailedAttachVolume" if words.message.contains("not found") => {
-            "a ConfigMap, Secret or claim that it mounts is missing"
-        }
-        "FailedMount" | "FailedAttachVolume" => "a volume cannot be mounted",
-        "SchedulingGated" => "a scheduling gate holds it",
-        "Evicted" => "the node evicted it",
-        "Preempting" | "Preempted" | "PreemptionByScheduler" => "a pod of higher priority took its place",
-        "DeadlineExceeded" => "it ran longer than its deadline",
-        "EvictionByEvictionAPI" => "it was evicted, as when a node is drained",
-        "DeletionByTaintManager" => "its node got a taint that it does not tolerate",
-        "DeletionByPodGC" => "its node is gone",
-        "TerminationByKubelet" => "its node ended it",
-        "InitContainerFailed" => "it never began",
-        "NodeLost" => "its node was lost",
-        "UnexpectedAdmissionError" | "OutOfcpu" | "OutOfmemory" | "OutOfpods" => "its node refused it",
-        _ => "",
-    };
-    let message = words.message.trim();
-    match (what.is_empty(), message.is_empty()) {
-        (true, true) => words.reason.clone(),
-        (true, false) => format!("{}: {message}", words.reason),
-        (false, true) => format!("{what} ({})", words.reason),
-        (false, false) => format!("{what} ({}): {message}", words.reason),
-    }
 }
 
 fn or_unknown(reason: &str) -> &str {
     if reason.is_empty() { "Error" } else { reason }
-}
-
-/// What an exit code means, for those that say more than "it failed".
-fn exit_meaning(ended: &Ended) -> Option<String> {
-    if ended.reason == "OOMKilled" {
-        return Some(
-            "out of memory: the container reached its memory limit; raise spec.driver.memoryOverhead \
-             (spark.driver.memoryOverhead) or spec.driver.memory"
-                .to_owned(),
-        );
-    }
-    if matches!(ended.reason.as_str(), "StartError" | "ContainerCannotRun") {
-        return Some("the container could not be started".to_owned());
-    }
-    let meaning = match ended.exit_code {
-        1 => "the application ended with an error",
-        EXECUTORS_FAILED => {
-            "executors kept failing, or none could start; the log and the ExecutorLedger of this driver say why"
-        }
-        50 | 51 => "uncaught exception in the JVM",
-        52 => "out of memory inside the JVM; raise memory",
-        53 => "no scratch directory could be made; check local volumes and their permissions",
-        101 => "spark-submit ended with an error: often a missing class or jar",
-        126 => "the command cannot be executed",
-        127 => "the command was not found in the image",
-        134 => "aborted (SIGABRT)",
-        137 => "killed (SIGKILL): by the node, for memory, or because it did not stop in time",
-        139 => "segmentation fault (SIGSEGV)",
-        143 => "terminated (SIGTERM): the pod was stopped from outside",
-        code if code > 128 && code < 160 => return Some(format!("ended by signal {}", code - 128)),
-        _ => return ended.signal.map(|signal| format!("ended by signal {signal}")),
-    };
-    Some(meaning.to_owned())
 }
 
 /// The beginning of a text, not longer than `most` bytes.
@@ -219,7 +157,7 @@ mod tests {
     use firesteel_spark::redaction::Redaction;
 
     use super::*;
-    use crate::driver_pod::{Owner, PodPhase};
+    use crate::pod::Owner;
 
     fn pod(ended: Option<Ended>, failure: Option<Words>) -> DriverPod {
         DriverPod {
@@ -292,7 +230,7 @@ mod tests {
             ("CreateContainerConfigError", "secret \"s\" not found", "a ConfigMap, Secret or other setting"),
         ];
         for (reason, message, words) in waits {
-            let sentence = super::words(&Words { reason: reason.into(), message: message.into() });
+            let sentence = Words { reason: reason.into(), message: message.into() }.explain();
             assert!(sentence.contains(words), "{sentence}");
         }
     }
@@ -317,7 +255,7 @@ mod tests {
         let why = "ZeroDivisionError: division by zero, at boom.py:3\n  File \"/w/boom.py\", line 3, in rate\n    return total / count";
         let status = driver_failure(&pod, Some(&cause));
         assert_eq!(status, format!("driver container failed with ExitCode: 1, Reason: Error: {why}"));
-        let told = driver_end(pod.ended.as_ref(), None, Some(&cause));
+        let told = driver_end(&DriverEnd::Failed { ended: pod.ended, failure: None }, Some(&cause));
         assert_eq!(told, format!("the driver ended with exit code 1: {why}"));
     }
 
@@ -330,7 +268,7 @@ mod tests {
         }
         let evicted = Words { reason: "Evicted".into(), message: "low on disk".into() };
         let cause = cause(&exit(1, "Error").unwrap(), &log, facts);
-        let text = driver_end(exit(1, "Error").as_ref(), Some(&evicted), cause.as_ref());
+        let text = driver_end(&DriverEnd::Failed { ended: exit(1, "Error"), failure: Some(evicted) }, cause.as_ref());
         assert!(
             !text.contains("RuntimeException") && text.ends_with("the node evicted it (Evicted): low on disk"),
             "{text}"

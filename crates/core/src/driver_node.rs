@@ -7,7 +7,7 @@
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use crate::driver_pod::DriverPod;
+use crate::pod::DriverPod;
 
 /// Set by people and by cloud controllers on nodes that are shut down.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";

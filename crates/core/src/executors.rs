@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use firesteel_api::spark_application::{ExecutorCounts, UntrackedExecutors};
 
-use crate::driver_pod::PodPhase;
 use crate::id_set;
+use crate::pod::PodPhase;
 
 /// The most bytes of names and states in the table. The API server keeps the names a second time, in `managedFields`.
 const TABLE_BYTES: usize = 64 * 1024;

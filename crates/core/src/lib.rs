@@ -1,7 +1,7 @@
 //! Decisions about Spark applications: pure functions of what is wanted and what was seen.
 //!
 //! - [`lifecycle`] decides which state comes next and what has to be done ([`phase`], [`restart`], [`executors`] and
-//!   [`diagnosis`] are its parts, [`driver_pod`] is what it sees of the driver);
+//!   [`diagnosis`] are its parts, [`pod`] is what it sees of the driver);
 //! - [`run`] decides which objects one attempt consists of ([`conf`], [`template`], [`overlay`], [`lost`],
 //!   [`monitoring`] and [`ui`] are its parts, [`identity`] gives their names);
 //! - [`grant`] plans a driver whose executors are outside of it, and [`allocation`] decides which executors to start,
@@ -16,7 +16,6 @@ pub mod conditions;
 pub mod conf;
 pub mod diagnosis;
 pub mod driver_node;
-pub mod driver_pod;
 pub mod event_reason;
 pub mod executors;
 pub mod grant;
@@ -27,6 +26,7 @@ pub mod lost;
 pub mod monitoring;
 pub mod overlay;
 pub mod phase;
+pub mod pod;
 pub mod recall;
 pub mod restart;
 pub mod run;

@@ -16,14 +16,14 @@ use firesteel_api::SparkApplicationStatus;
 use firesteel_api::spark_application::DriverInfo;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use crate::conditions::{self, Presence};
 use crate::conf::Subject;
 use crate::diagnosis::Cause;
 use crate::driver_node::DriverNode;
-use crate::driver_pod::{DriverPod, Owner};
 use crate::event_reason::application as reason;
 use crate::executors::{ExecutorSeen, Gone};
 use crate::phase::Phase;
-use crate::{conditions, diagnosis};
+use crate::pod::{DriverPod, Owner};
 use draft::{Draft, IDLE, SOON};
 
 pub use draft::QUIET;
@@ -342,7 +342,7 @@ pub fn step(app: &App<'_>, seen: &Observation, limits: &Limits) -> Decision {
         Phase::Failed { since } => draft.rest(since, Gone::Failed, seen, limits),
     }
     let waiting = match &seen.driver {
-        Seen::Present(pod) => pod.waiting.as_ref().map(|w| (w.reason.clone(), diagnosis::words(w))),
+        Seen::Present(pod) => pod.waiting.as_ref().map(|w| (w.reason.clone(), w.explain())),
         Seen::Absent { .. } => None,
     };
     draft.finish(waiting.as_ref())
@@ -366,7 +366,7 @@ pub fn submitted(app: &App<'_>, attempt: i64, outcome: &Submission, now: Timesta
             status.spark_application_id = Some(created.app_id.clone());
             status.driver_info = DriverInfo { pod_name: Some(created.pod_name.clone()), ..DriverInfo::default() };
             conditions::fields(status, &created.lost, app.generation, now);
-            conditions::driver_present(status, true, app.generation, now);
+            conditions::driver_present(status, Presence::Found, app.generation, now);
             for (path, why) in &created.lost {
                 draft.event(true, reason::FIELD_NOT_HONOURED, format!("{path} has no effect: {why}"));
             }

@@ -6,9 +6,9 @@
 
 use firesteel_api::SparkApplicationStatus;
 
-use crate::driver_pod::{DriverPod, Owner};
 use crate::identity;
 use crate::lifecycle::Seen;
+use crate::pod::{DriverPod, Owner};
 
 /// A stored status with what is known of its current submission filled in. What it says itself is not changed.
 pub fn recall(stored: &SparkApplicationStatus, uid: &str, driver: &Seen) -> SparkApplicationStatus {

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use firesteel_api::{SparkApplication, SparkApplicationStatus};
-use firesteel_core::driver_pod::{self, PodPhase};
 use firesteel_core::lifecycle::{Effect, Sent};
+use firesteel_core::pod::{self, PodPhase};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::core::DeserializeGuard;
@@ -240,8 +240,7 @@ impl Census for Context {
 }
 
 fn is_running(driver: &Pod) -> bool {
-    let phase = driver_pod::phase(driver.status.as_ref().and_then(|s| s.phase.as_deref()));
-    phase == PodPhase::Running && driver.metadata.deletion_timestamp.is_none()
+    pod::phase(driver) == PodPhase::Running && driver.metadata.deletion_timestamp.is_none()
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

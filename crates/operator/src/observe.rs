@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use firesteel_api::{ExecutorLedger, SparkApplication, names};
 use firesteel_core::conf::Subject;
-use firesteel_core::diagnosis::{self, Cause, EXECUTORS_FAILED, Facts, Log};
+use firesteel_core::diagnosis::{self, Cause, Facts, Log};
 use firesteel_core::driver_node::DriverNode;
-use firesteel_core::driver_pod::{DriverPod, Outcome, PodPhase, Words, main_container};
 use firesteel_core::lifecycle::{self, Observation, QUIET, Seen};
 use firesteel_core::phase::Phase;
+use firesteel_core::pod::{DriverPod, EXECUTORS_FAILED, Outcome, PodPhase, SparkContainer, Words};
 use firesteel_spark::names::key;
 use firesteel_spark::redaction::Redaction;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
@@ -175,7 +175,7 @@ async fn sentenced(ctx: &Context, subject: &Subject<'_>, driver: &mut DriverPod)
 async fn cause(ctx: &Context, subject: &Subject<'_>, pod: &Pod, driver: &mut DriverPod) -> Option<Cause> {
     let ended = driver.ended.as_mut()?;
     let redaction = Redaction::new(subject.spec.spark_conf.get(key::REDACTION_REGEX).map(String::as_str));
-    let container = main_container(pod);
+    let container = SparkContainer::of(pod).name();
     let message = std::mem::take(&mut ended.message);
     let last_words = pod
         .spec

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, RwLock};
 
 use firesteel_api::names;
-use firesteel_core::driver_pod::{self, PodPhase};
 use firesteel_core::executors::ExecutorSeen;
+use firesteel_core::pod::{self, PodPhase};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
@@ -224,7 +224,7 @@ fn put(apps: &mut HashMap<AppKey, AppPods>, key: AppKey, pod: Pod) {
 
 /// What is kept of an executor pod.
 fn executor(pod: &Pod, name: &str) -> Executor {
-    let phase = driver_pod::phase(pod.status.as_ref().and_then(|s| s.phase.as_deref()));
+    let phase = pod::phase(pod);
     let id = label(pod, names::LABEL_EXECUTOR_ID).and_then(|id| id.parse().ok()).unwrap_or(0);
     let submission_id = label(pod, names::LABEL_SUBMISSION_ID).unwrap_or_default().to_owned();
     let deleting = pod.metadata.deletion_timestamp.is_some();

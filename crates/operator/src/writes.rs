@@ -8,8 +8,8 @@
 use std::time::Duration;
 
 use firesteel_api::{ExecutorGrant, SparkApplication, SparkApplicationStatus, names};
-use firesteel_core::driver_pod::{DriverPod, Owner};
 use firesteel_core::lifecycle::{Created, Exposed, ExposureOutcome, Submission};
+use firesteel_core::pod::{DriverPod, Owner};
 use firesteel_core::run::Run;
 use firesteel_core::ui::Exposure;
 use firesteel_spark::driver::Object;

@@ -3,6 +3,8 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
+use firesteel_api::names;
+use firesteel_core::pod::{SparkContainer, hold_up};
 use firesteel_spark::redaction::Redaction;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
@@ -18,7 +20,7 @@ use crate::run::stages;
 use crate::run::story::{self, Story};
 use crate::run::view::View;
 use crate::submit::interrupt::Interrupt;
-use crate::submit::verdict::{self, Failure, Verdict};
+use crate::verdict::Verdict;
 
 /// How long a pod may be held up before the run is given up.
 const HELD_UP: Duration = Duration::from_secs(8);
@@ -28,9 +30,6 @@ const NO_ROOM: Duration = Duration::from_secs(120);
 const LAST_WORDS: Duration = Duration::from_secs(10);
 /// How long what is deleted may take to end: a pod's grace period and a little more.
 const ENDING: Duration = Duration::from_secs(40);
-const APP_NAME: &str = "sparkoperator.k8s.io/app-name";
-const ROLE: &str = "spark-role";
-const SELECTOR: &str = "spark-app-selector";
 
 /// What is followed.
 #[derive(Debug, Clone)]
@@ -96,18 +95,6 @@ enum News {
     Broken(String),
 }
 
-/// How it ended.
-struct Ending {
-    exit: ExitStatus,
-    failure: Option<Failure>,
-}
-
-impl Ending {
-    fn other(exit: ExitStatus, why: &str) -> Self {
-        Ending { exit, failure: Some(Failure::Other(why.to_owned())) }
-    }
-}
-
 #[derive(Default)]
 struct Seen {
     story: Story,
@@ -136,12 +123,12 @@ impl Follower<'_> {
                 () = self.interrupt.comes() => {
                     self.view.state("interrupted, stopping the application");
                     followed.end(self.local).await;
-                    break Ending::other(ExitStatus::Interrupted, "interrupted");
+                    break Verdict::other(ExitStatus::Interrupted, "interrupted");
                 }
                 _ = ticks.tick() => self.held_up(&mut seen),
                 item = news.next() => match item {
                     Some(item) => self.hear(followed, item, &mut seen),
-                    None => break Ending::other(ExitStatus::Failure, "the watch ended"),
+                    None => break Verdict::other(ExitStatus::Failure, "the watch ended"),
                 },
             };
             if let Some(ending) = ending {
@@ -193,7 +180,7 @@ impl Follower<'_> {
         stream::select(pods, application).boxed()
     }
 
-    fn hear(&self, followed: &Followed, news: News, seen: &mut Seen) -> Option<Ending> {
+    fn hear(&self, followed: &Followed, news: News, seen: &mut Seen) -> Option<Verdict> {
         match news {
             News::Pod(pod) if is_driver(followed, &pod) => self.driver(followed, pod, false, seen),
             News::PodGone(pod) if is_driver(followed, &pod) => self.driver(followed, pod, true, seen),
@@ -213,7 +200,7 @@ impl Follower<'_> {
                 self.tell(seen.story.application(&name, &message, self.began.elapsed()));
                 application_over(&name, &message, seen)
             }
-            News::ApplicationGone => Some(Ending::other(ExitStatus::Failure, "the application was deleted")),
+            News::ApplicationGone => Some(Verdict::other(ExitStatus::Failure, "the application was deleted")),
             News::Broken(why) => {
                 tracing::debug!("watch: {why}");
                 None
@@ -221,19 +208,20 @@ impl Follower<'_> {
         }
     }
 
-    fn driver(&self, followed: &Followed, pod: Pod, gone: bool, seen: &mut Seen) -> Option<Ending> {
+    fn driver(&self, followed: &Followed, pod: Pod, gone: bool, seen: &mut Seen) -> Option<Verdict> {
         self.tell(seen.story.driver(&pod, self.began.elapsed()));
         let uid = pod.uid().unwrap_or_default();
-        if story::has_started(&pod) && !seen.logs.contains_key(&uid) {
+        let container = SparkContainer::of(&pod);
+        if container.has_started() && !seen.logs.contains_key(&uid) {
             let source = Source {
                 client: self.local.cluster.client.clone(),
                 namespace: followed.namespace.clone(),
                 pod: pod.name_any(),
-                container: story::main_container(&pod),
+                container: container.name().to_owned(),
             };
             seen.logs.insert(uid.clone(), tokio::spawn(source.follow(self.view.clone())));
             let address = pod.status.as_ref().and_then(|s| s.pod_ip.clone()).filter(|ip| !ip.is_empty());
-            if let Some(address) = address.filter(|_| pod.labels().contains_key(SELECTOR)) {
+            if let Some(address) = address.filter(|_| pod.labels().contains_key(names::LABEL_APP_SELECTOR)) {
                 if let Some((_, old)) = seen.stages.take() {
                     old.abort();
                 }
@@ -241,16 +229,16 @@ impl Follower<'_> {
                 seen.stages = Some((uid, tokio::spawn(stages::show(address, port, self.view.clone()))));
             }
         }
-        let over = verdict::verdict(&pod, &story::main_container(&pod), gone);
+        let over = if gone { Some(Verdict::of_deleted(&pod)) } else { Verdict::of(&pod) };
         seen.driver = Some(pod);
         seen.driver_gone = gone;
         // An application's end is what its operator says: there may be another attempt.
-        if followed.application.is_some() { None } else { over.map(Ending::from) }
+        if followed.application.is_some() { None } else { over }
     }
 
     /// Ends a run that cannot start.
-    fn held_up(&self, seen: &mut Seen) -> Option<Ending> {
-        let trouble = seen.driver.as_ref().filter(|p| !story::has_started(p)).and_then(verdict::trouble);
+    fn held_up(&self, seen: &mut Seen) -> Option<Verdict> {
+        let trouble = seen.driver.as_ref().filter(|pod| !SparkContainer::of(pod).has_started()).and_then(hold_up);
         let Some(trouble) = trouble else {
             seen.trouble = None;
             return None;
@@ -260,13 +248,13 @@ impl Follower<'_> {
             Some(_) | None => (Instant::now(), false),
         };
         let lasted = since.elapsed();
-        let tell = !told && (!trouble.patience || lasted > Duration::from_secs(2));
+        let tell = !told && (!trouble.is_usual || lasted > Duration::from_secs(2));
         if tell {
             self.view.line(&format!("Warning: {}", trouble.sentence));
         }
         seen.trouble = Some((trouble.key, since, told || tell));
-        let limit = if trouble.patience { NO_ROOM } else { HELD_UP };
-        (lasted > limit).then(|| Ending::other(ExitStatus::NeverStarted, &trouble.sentence))
+        let limit = if trouble.is_usual { NO_ROOM } else { HELD_UP };
+        (lasted > limit).then(|| Verdict::other(ExitStatus::NeverStarted, &trouble.sentence))
     }
 
     fn tell(&self, line: Option<String>) {
@@ -294,42 +282,40 @@ impl Follower<'_> {
     }
 }
 
-impl From<Verdict> for Ending {
-    fn from(verdict: Verdict) -> Self {
-        Ending { exit: verdict.exit, failure: verdict.failure }
-    }
-}
-
 fn is_driver(followed: &Followed, pod: &Pod) -> bool {
     match followed.application {
         Some(_) => {
             let label = |key: &str| pod.labels().get(key).map(String::as_str);
-            label(APP_NAME) == Some(&followed.name) && label(ROLE) == Some("driver")
+            label(names::LABEL_APP_NAME) == Some(&followed.name) && label(names::LABEL_ROLE) == Some("driver")
         }
         None => pod.name_any() == followed.name,
     }
 }
 
 fn is_executor(pod: &Pod, driver: Option<&Pod>) -> bool {
-    let of_driver = driver.and_then(|d| d.labels().get(SELECTOR));
-    pod.labels().get(ROLE).is_some_and(|r| r == "executor")
+    let of_driver = driver.and_then(|d| d.labels().get(names::LABEL_APP_SELECTOR));
+    pod.labels().get(names::LABEL_ROLE).is_some_and(|r| r == "executor")
         && of_driver.is_some()
-        && pod.labels().get(SELECTOR) == of_driver
+        && pod.labels().get(names::LABEL_APP_SELECTOR) == of_driver
 }
 
 /// What the state of an application means for us, if it is an end.
-fn application_over(state: &str, message: &str, seen: &Seen) -> Option<Ending> {
+fn application_over(state: &str, message: &str, seen: &Seen) -> Option<Verdict> {
     let driver = seen.driver.as_ref();
-    let of_driver = driver.and_then(|pod| verdict::verdict(pod, &story::main_container(pod), seen.driver_gone));
+    let of_driver =
+        driver.and_then(|pod| if seen.driver_gone { Some(Verdict::of_deleted(pod)) } else { Verdict::of(pod) });
     match state {
-        "COMPLETED" => Some(Ending { exit: ExitStatus::Success, failure: None }),
+        "COMPLETED" => Some(Verdict { exit: ExitStatus::Success, failure: None }),
         "FAILED" => Some(match of_driver {
-            Some(verdict) if verdict.failure.is_some() => verdict.into(),
+            Some(verdict) if verdict.failure.is_some() => verdict,
             _ => {
                 let failure = if message.is_empty() { "the application failed" } else { message };
-                let exit =
-                    if driver.is_some_and(story::has_started) { ExitStatus::Failure } else { ExitStatus::NeverStarted };
-                Ending::other(exit, failure)
+                let exit = if driver.is_some_and(|pod| SparkContainer::of(pod).has_started()) {
+                    ExitStatus::Failure
+                } else {
+                    ExitStatus::NeverStarted
+                };
+                Verdict::other(exit, failure)
             }
         }),
         _ => None,

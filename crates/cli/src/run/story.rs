@@ -3,11 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use firesteel_core::pod::{PodPhase, SparkContainer, phase};
+use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-
-/// The container of Spark's driver; other pods are known by their first container.
-const SPARK_DRIVER: &str = "spark-kubernetes-driver";
 
 /// One run, told by its pods.
 #[derive(Debug, Default)]
@@ -41,13 +39,6 @@ enum State {
     Over(i32),
 }
 
-/// The name of the container whose log and exit code count.
-pub(crate) fn main_container(pod: &Pod) -> String {
-    let containers = pod.spec.as_ref().map(|s| s.containers.as_slice()).unwrap_or_default();
-    let found = containers.iter().find(|c| c.name == SPARK_DRIVER).or_else(|| containers.first());
-    found.map(|c| c.name.clone()).unwrap_or_default()
-}
-
 /// Where Spark's web interface listens in a driver.
 pub(crate) fn ui_port(pod: &Pod) -> u16 {
     const USUAL: u16 = 4040;
@@ -57,24 +48,12 @@ pub(crate) fn ui_port(pod: &Pod) -> u16 {
     named.and_then(|p| u16::try_from(p.container_port).ok()).unwrap_or(USUAL)
 }
 
-fn status<'a>(pod: &'a Pod, container: &str) -> Option<&'a ContainerStatus> {
-    pod.status.as_ref()?.container_statuses.as_ref()?.iter().find(|s| s.name == container)
-}
-
-/// Whether the main container has been started, so that there is a log.
-pub(crate) fn has_started(pod: &Pod) -> bool {
-    let name = main_container(pod);
-    let state = status(pod, &name).and_then(|s| s.state.as_ref());
-    state.is_some_and(|s| s.running.is_some() || s.terminated.is_some())
-}
-
 fn state(pod: &Pod) -> State {
-    let name = main_container(pod);
-    let state = status(pod, &name).and_then(|s| s.state.as_ref());
-    match state {
-        Some(s) if s.terminated.is_some() => State::Over(s.terminated.as_ref().map_or(0, |t| t.exit_code)),
-        Some(s) if s.running.is_some() => State::Running,
-        _ => State::Waiting,
+    let container = SparkContainer::of(pod);
+    match container.ended() {
+        Some(ended) => State::Over(ended.exit_code),
+        None if container.is_running() => State::Running,
+        None => State::Waiting,
     }
 }
 
@@ -122,11 +101,11 @@ impl Story {
     /// A new state of an executor's pod; `gone` when it was deleted.
     pub(crate) fn executor(&mut self, pod: &Pod, gone: bool, at: Duration) -> Option<String> {
         let name = pod.name_any();
-        let now = match pod.status.as_ref().and_then(|s| s.phase.as_deref()) {
+        let now = match phase(pod) {
             _ if gone => Executor::Over,
-            Some("Running") => Executor::Running,
-            Some("Succeeded" | "Failed") => Executor::Over,
-            _ => Executor::Waiting,
+            PodPhase::Running => Executor::Running,
+            PodPhase::Succeeded | PodPhase::Failed => Executor::Over,
+            PodPhase::Pending | PodPhase::Unknown => Executor::Waiting,
         };
         if self.executors.insert(name, now) == Some(now) {
             return None;
@@ -179,6 +158,8 @@ mod tests {
 
     use super::*;
 
+    const SPARK_DRIVER: &str = "spark-kubernetes-driver";
+
     fn pod(name: &str, uid: &str, phase: &str, state: Value) -> Pod {
         serde_json::from_value(json!({
             "metadata": {"name": name, "uid": uid},
@@ -226,10 +207,5 @@ mod tests {
     #[test]
     fn a_run_that_never_started_says_so() {
         assert_eq!(Story::default().summary(at(3), "Failed"), "Failed: driver never started, 3.0 s in all");
-    }
-
-    #[test]
-    fn the_drivers_container_is_found_among_others() {
-        assert_eq!(main_container(&pod("d", "1", "Pending", json!({}))), SPARK_DRIVER);
     }
 }

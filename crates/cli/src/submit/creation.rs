@@ -26,7 +26,7 @@ use crate::cluster::refusal::Attempt;
 use crate::exit::Interrupted;
 use crate::output::Printer;
 use crate::submit::gate::{self, GATE, Order};
-use crate::submit::{fault, grant, interrupt::Interrupt, object::Beside};
+use crate::submit::{fault, grant, interrupt::Interrupt, object::Beside, state};
 
 /// How long deleted objects may take to go away before they are made again.
 const VANISHING: Duration = Duration::from_secs(30);
@@ -418,8 +418,7 @@ fn occupied(namespace: &str, name: &str, existing: Option<&Pod>) -> String {
             return format!("pod {namespace}/{name} exists already: choose another spark.kubernetes.driver.pod.name");
         }
     };
-    let phase =
-        existing.and_then(|pod| pod.status.as_ref()).and_then(|status| status.phase.as_deref()).unwrap_or("Unknown");
+    let phase = existing.map_or("Unknown", state::phase);
     match labels.get("spark-app-selector") {
         Some(app) => format!(
             "pod {namespace}/{name} exists already: it is the driver of application {app} ({phase}); remove it with `firesteel submit --kill {namespace}:{name} --master …`, or choose another spark.kubernetes.driver.pod.name"

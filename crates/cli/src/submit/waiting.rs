@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use firesteel_core::pod::{SparkContainer, hold_up};
 use firesteel_operator::driver_log;
 use firesteel_spark::redaction::Redaction;
 use futures::StreamExt as _;
@@ -19,7 +20,7 @@ use crate::cluster::refusal::Attempt;
 use crate::output::Printer;
 use crate::submit::interrupt::Interrupt;
 use crate::submit::state;
-use crate::submit::verdict::{Failure, Verdict, trouble, verdict};
+use crate::verdict::{Failure, Verdict};
 
 /// How long an unplaced driver is nothing to talk about.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,13 +36,17 @@ pub(crate) enum Outcome {
     LeftAlone,
 }
 
+impl Outcome {
+    fn deleted(last: Pod) -> Self {
+        Outcome::Over(Verdict::of_deleted(&last), Box::new(last))
+    }
+}
+
 /// One driver that is waited for.
 pub(crate) struct Waiting<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) namespace: &'a str,
     pub(crate) app_id: &'a str,
-    /// The name of Spark's container in the pod.
-    pub(crate) container: &'a str,
     /// How often the phase is told.
     pub(crate) interval: Duration,
     pub(crate) interrupt: &'a Interrupt,
@@ -70,7 +75,7 @@ impl Waiting<'_> {
         let mut may_watch = true;
         loop {
             self.tell(&pod, &mut told);
-            if let Some(verdict) = verdict(&pod, self.container, false) {
+            if let Some(verdict) = Verdict::of(&pod) {
                 return Ok(Outcome::Over(verdict, Box::new(pod)));
             }
             let mut events =
@@ -91,13 +96,13 @@ impl Waiting<'_> {
                             pause = Duration::ZERO;
                             pod = seen;
                             self.tell(&pod, &mut told);
-                            if let Some(verdict) = verdict(&pod, self.container, false) {
+                            if let Some(verdict) = Verdict::of(&pod) {
                                 return Ok(Outcome::Over(verdict, Box::new(pod)));
                             }
                         }
-                        Some(Ok(WatchEvent::Deleted(seen))) if seen.uid() == pod.uid() => return Ok(self.deleted(&seen)),
+                        Some(Ok(WatchEvent::Deleted(seen))) if seen.uid() == pod.uid() => return Ok(Outcome::deleted(seen)),
                         Some(Ok(WatchEvent::Bookmark(_))) => {}
-                        Some(Ok(WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Deleted(_))) => return Ok(self.deleted(&pod)),
+                        Some(Ok(WatchEvent::Added(_) | WatchEvent::Modified(_) | WatchEvent::Deleted(_))) => return Ok(Outcome::deleted(pod)),
                         Some(Ok(WatchEvent::Error(status))) if status.code == 403 => {
                             may_watch = false;
                             break;
@@ -118,7 +123,7 @@ impl Waiting<'_> {
                     pod = seen;
                     pause = Duration::from_millis(100).max(pause * 2).min(Duration::from_secs(5));
                 }
-                Ok(_) => return Ok(self.deleted(&pod)),
+                Ok(_) => return Ok(Outcome::deleted(pod)),
                 Err(error @ Error::Api(_)) if refused(&error) => {
                     return Err(anyhow::Error::from(about.refused(&error))
                         .context("the driver was started, but cannot be looked at"));
@@ -140,14 +145,6 @@ impl Waiting<'_> {
                 }
             }
         }
-    }
-
-    fn deleted(&self, last: &Pod) -> Outcome {
-        let unknown = || Verdict {
-            exit: crate::exit::ExitStatus::Failure,
-            failure: Some(Failure::Other("its pod was deleted".to_owned())),
-        };
-        Outcome::Over(verdict(last, self.container, true).unwrap_or_else(unknown), Box::new(last.clone()))
     }
 
     async fn watch(
@@ -175,7 +172,7 @@ impl Waiting<'_> {
     }
 
     fn tell_trouble(&self, pod: &Pod, told: &mut Told) {
-        let Some(trouble) = trouble(pod) else {
+        let Some(trouble) = hold_up(pod) else {
             told.trouble = None;
             return;
         };
@@ -184,7 +181,7 @@ impl Waiting<'_> {
             Some((key, since, spoken)) if *key == trouble.key => (*since, *spoken),
             _ => (now, false),
         };
-        let speak = !spoken && (!trouble.patience || now.duration_since(since) >= PATIENCE);
+        let speak = !spoken && (!trouble.is_usual || now.duration_since(since) >= PATIENCE);
         if speak {
             self.printer.warn(&trouble.sentence);
         }
@@ -196,7 +193,9 @@ impl Waiting<'_> {
         if !failure.has_log() {
             return failure.words(None);
         }
-        let log = driver_log::tail(&self.cluster.client, self.namespace, &pod.name_any(), self.container).await;
+        let log =
+            driver_log::tail(&self.cluster.client, self.namespace, &pod.name_any(), SparkContainer::of(pod).name())
+                .await;
         let cause = match log {
             Ok(log) => failure.cause(pod, &log, redaction),
             Err(error) => {

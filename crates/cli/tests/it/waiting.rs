@@ -65,6 +65,42 @@ async fn exit_code_is_the_drivers() {
 }
 
 #[tokio::test]
+async fn a_sidecar_that_lives_on_does_not_hide_the_end_of_the_driver() {
+    let Some(place) = Place::new("sidecar").await else { return };
+    let template = tempfile::Builder::new().suffix(".yaml").tempfile().expect("a file");
+    // The usual name of Spark's container, and one of the template's own.
+    for (main, code) in [("spark-kubernetes-driver", 42), ("main", 0)] {
+        let containers = json!([{ "name": "proxy", "image": "proxy" }, { "name": main }]);
+        let pod = json!({ "spec": { "containers": containers } });
+        std::fs::write(template.path(), pod.to_string()).expect("written");
+        let path = template.path().display().to_string();
+        let conf = [
+            NOWHERE,
+            SLOW_REPORTS,
+            ("spark.kubernetes.driver.podTemplateFile", path.as_str()),
+            ("spark.kubernetes.driver.podTemplateContainerName", main),
+        ];
+        let mut child = place.submission(&conf).start();
+        let pod = place.the_pod_without_gate().await.name_any();
+        let status = |name: &str, state: Value| json!({ "name": name, "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state });
+        let ended = json!({ "terminated": { "exitCode": code, "reason": "Error" } });
+        let statuses = [status("proxy", json!({ "running": {} })), status(main, ended)];
+        place.set_status(&pod, json!({ "phase": "Running", "containerStatuses": statuses })).await;
+        for _ in 0..200 {
+            if child.try_wait().expect("a child").is_some() {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        let _ = child.kill();
+        let ran = finish(child);
+        assert_eq!(ran.code, Some(code), "{ran:?}");
+        place.pods().delete(&pod, &DeleteParams::default().grace_period(0)).await.expect("deleted");
+        place.empties().await;
+    }
+}
+
+#[tokio::test]
 async fn exit_zero_brings_back_the_old_exit_code() {
     let Some(place) = Place::new("exitzero").await else { return };
     let ran = watched(&place, &["--exit-zero"], &[ended(42, "Error")]).await;

@@ -6,7 +6,7 @@
 use firesteel_api::executors::Cause;
 
 use super::pod::{End, ExecutorPod};
-use crate::driver_pod::Words;
+use crate::pod::{OUT_OF_MEMORY, Role, Words, exit_meaning, is_start_failure};
 
 /// The end of one executor.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,21 +43,18 @@ impl Ending {
 
 /// The end of an executor whose container or pod ended.
 pub fn of_end(pod: &ExecutorPod, end: &End) -> Ending {
-    if let Some(words) = end.pod.as_ref().filter(|w| is_refusal(&w.reason)) {
-        return Ending { code: end.code, cause: Cause::Platform, text: explain(words), kind: Kind::NeverStarted };
+    if let Some(words) = end.pod.as_ref().filter(|words| words.is_node_refusal()) {
+        return Ending { code: end.code, cause: Cause::Platform, text: words.explain(), kind: Kind::NeverStarted };
     }
-    if let Some(words) = end.pod.as_ref().filter(|w| is_platform(&w.reason)) {
-        return taken(end.code, &explain(words));
+    if let Some(words) = end.pod.as_ref().filter(|words| words.is_taken()) {
+        return taken(end.code, &words.explain());
     }
     if let Some(words) = &pod.disruption {
-        return taken(end.code, &explain(words));
+        return taken(end.code, &words.explain());
     }
-    if end.reason == "OOMKilled" {
-        let text = format!(
-            "OOMKilled (exit code {}): the container passed its memory limit; raise spark.executor.memoryOverhead or \
-             spark.executor.memory",
-            end.code
-        );
+    let meaning = exit_meaning(Role::Executor, end.code, &end.reason).unwrap_or_else(|| "unexpected".to_owned());
+    if end.reason == OUT_OF_MEMORY {
+        let text = format!("{OUT_OF_MEMORY} (exit code {}): {meaning}", end.code);
         return Ending { code: end.code, cause: Cause::Application, text, kind: Kind::Failed };
     }
     if pod.leaving_by.is_some() && (end.code != 0 || end.reason.is_empty()) {
@@ -68,14 +65,14 @@ pub fn of_end(pod: &ExecutorPod, end: &End) -> Ending {
         return Ending { code: 0, cause: Cause::Application, text, kind: Kind::Done };
     }
     if end.code == -1 {
-        let words = end.pod.as_ref().map_or_else(|| "no container tells why".to_owned(), explain);
+        let words = end.pod.as_ref().map_or_else(|| "no container tells why".to_owned(), Words::explain);
         return taken(-1, &format!("the pod failed: {words}"));
     }
-    if let "ContainerCannotRun" | "StartError" | "CreateContainerError" = end.reason.as_str() {
-        let text = format!("the container could not be started ({}): {}", end.reason, end.message.trim());
+    if is_start_failure(&end.reason) {
+        let text = format!("{meaning} ({}): {}", end.reason, end.message.trim());
         return Ending { code: end.code, cause: Cause::Platform, text, kind: Kind::NeverStarted };
     }
-    let mut text = format!("exit code {}: {}", end.code, exit_words(end.code));
+    let mut text = format!("exit code {}: {meaning}", end.code);
     if !end.message.trim().is_empty() {
         text += &format!(" ({})", tail(end.message.trim()));
     }
@@ -96,7 +93,7 @@ pub fn of_restarted() -> Ending {
 pub fn of_overdue(pod: &ExecutorPod) -> Ending {
     let words = pod.disruption.as_ref().map_or_else(
         || "its pod was deleted and did not end in time; its node may be gone".to_owned(),
-        |words| format!("{}; it did not end in time", explain(words)),
+        |words| format!("{}; it did not end in time", words.explain()),
     );
     taken(-1, &words)
 }
@@ -127,110 +124,13 @@ pub fn of_hung() -> Ending {
 
 /// The end of a pod that never came to run.
 pub fn of_waiting(words: Option<&Words>, seconds: u32) -> Ending {
-    let why = words.map_or_else(|| "no reason is known".to_owned(), explain);
+    let why = words.map_or_else(|| "no reason is known".to_owned(), Words::explain);
     let text = format!("it did not start within {seconds} s: {why}");
     Ending { code: -1, cause: Cause::Platform, text, kind: Kind::NeverStarted }
 }
 
 fn taken(code: i32, text: &str) -> Ending {
     Ending { code, cause: Cause::Platform, text: text.to_owned(), kind: Kind::Taken }
-}
-
-/// Reasons of a pod that are the platform's doing.
-fn is_platform(reason: &str) -> bool {
-    matches!(reason, "Evicted" | "Preempting" | "Preempted" | "NodeLost" | "NodeShutdown" | "Shutdown" | "Terminated")
-}
-
-/// Reasons of a node that did not let a pod in: the scheduler may choose it again at once.
-fn is_refusal(reason: &str) -> bool {
-    reason.starts_with("OutOf")
-        || matches!(
-            reason,
-            "NodeAffinity"
-                | "UnexpectedAdmissionError"
-                | "TopologyAffinityError"
-                | "SysctlForbidden"
-                | "AppArmor"
-                | "PodOSNotSupported"
-        )
-}
-
-/// A reason in plain words, followed by the platform's own.
-pub fn explain(words: &Words) -> String {
-    let what = match words.reason.as_str() {
-        "Evicted" => "the node evicted it",
-        "EvictionByEvictionAPI" => "it was evicted through the API, as by a drain",
-        "Preempting" | "Preempted" | "PreemptionByScheduler" => "a pod of higher priority took its place",
-        "DeletionByTaintManager" => "its node was tainted",
-        "DeletionByPodGC" | "NodeLost" => "its node was lost",
-        "TerminationByKubelet" | "NodeShutdown" | "Shutdown" | "Terminated" => {
-            "its node was shut down or out of resources"
-        }
-        refusal if is_refusal(refusal) => "its node refused it",
-        other => return crate::diagnosis::words(&Words { reason: other.to_owned(), message: words.message.clone() }),
-    };
-    match words.message.trim() {
-        "" => format!("{what} ({})", words.reason),
-        message => format!("{what} ({}): {message}", words.reason),
-    }
-}
-
-/// Waiting for one of these does not get better by waiting on the same node.
-pub fn is_start_error(reason: &str) -> bool {
-    matches!(
-        reason,
-        "ErrImagePull"
-            | "ImagePullBackOff"
-            | "ErrImageNeverPull"
-            | "InvalidImageName"
-            | "CreateContainerConfigError"
-            | "CreateContainerError"
-            | "RunContainerError"
-            | "CrashLoopBackOff"
-    )
-}
-
-/// The registry answered that it has no such image, the node that it has none, or the name is none: the node need not try
-/// again. Another node may have it.
-pub fn is_certain(words: &Words) -> bool {
-    match words.reason.as_str() {
-        "InvalidImageName" | "ErrImageNeverPull" => true,
-        "ErrImagePull" | "ImagePullBackOff" => {
-            // containerd, CRI-O and Docker, Docker Hub, our own agent.
-            let phrases =
-                [": not found", "manifest unknown", "repository does not exist", "is not known on this machine"];
-            phrases.iter().any(|phrase| words.message.contains(phrase))
-        }
-        _ => false,
-    }
-}
-
-/// No node was refused for a reason that may pass: the pod keeps away from all of them. The scheduler's sentence is
-/// `0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector. …`.
-pub fn keeps_away_from_all(words: &Words) -> bool {
-    let reasons = words.message.split_once(" nodes are available: ").and_then(|(_, rest)| rest.split(". ").next());
-    let affinity =
-        |reason: &str| reason.trim_end_matches('.').ends_with("node(s) didn't match Pod's node affinity/selector");
-    words.reason == "Unschedulable" && reasons.is_some_and(|reasons| reasons.split(", ").all(affinity))
-}
-
-fn exit_words(code: i32) -> &'static str {
-    match code {
-        1 => "the executor failed; see its log",
-        50 | 51 => "uncaught exception in the executor",
-        52 => "out of memory inside the JVM (OOM); raise spark.executor.memory",
-        53 => "no scratch directory could be made; check local volumes and their permissions",
-        56 => "the driver did not answer heartbeats",
-        57 => "a task could not be killed",
-        58 => "the block manager could not register again",
-        126 => "the command cannot be executed",
-        127 => "the command was not found in the image",
-        134 => "aborted (SIGABRT)",
-        137 => "killed (SIGKILL), possibly for memory (OOM)",
-        139 => "segmentation fault (SIGSEGV)",
-        143 => "terminated (SIGTERM)",
-        _ => "unexpected",
-    }
 }
 
 /// The last part of a long message.
@@ -241,39 +141,4 @@ fn tail(text: &str) -> &str {
         at += 1;
     }
     &text[at..]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn words(reason: &str, message: &str) -> Words {
-        Words { reason: reason.to_owned(), message: message.to_owned() }
-    }
-
-    #[test]
-    fn what_a_registry_does_not_have_is_told_from_a_registry_that_does_not_answer() {
-        let pull = "rpc error: code = NotFound desc = failed to pull and unpack image \"r.example/spark:1\": failed to resolve \
-                    image: r.example/spark:1: not found";
-        assert!(is_certain(&words("ErrImagePull", pull)));
-        assert!(is_certain(&words("ImagePullBackOff", &format!("Back-off pulling image \"x\": ErrImagePull: {pull}"))));
-        assert!(is_certain(&words("ErrImagePull", "reading manifest 1 in r.example/spark: manifest unknown")));
-        assert!(is_certain(&words("InvalidImageName", "")));
-        for message in ["dial tcp: lookup r.example: no such host", "503 Service Unavailable", "i/o timeout", ""] {
-            assert!(!is_certain(&words("ErrImagePull", message)), "{message}");
-        }
-        assert!(!is_certain(&words("CreateContainerConfigError", "secret \"s\" not found: not found")));
-    }
-
-    #[test]
-    fn a_pod_that_keeps_away_from_all_nodes_is_told_from_one_that_waits_for_room() {
-        let away = "3 node(s) didn't match Pod's node affinity/selector";
-        let end = "no new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful.";
-        let said = |reasons: &str| words("Unschedulable", &format!("0/3 nodes are available: {reasons}. {end}"));
-        assert!(keeps_away_from_all(&said(away)));
-        assert!(keeps_away_from_all(&words("Unschedulable", &format!("0/3 nodes are available: {away}."))));
-        assert!(!keeps_away_from_all(&said(&format!("1 Insufficient cpu, {away}"))));
-        assert!(!keeps_away_from_all(&said(&format!("{away}, 1 node(s) had untolerated taint(s)"))));
-        assert!(!keeps_away_from_all(&words("Unschedulable", "no nodes available to schedule pods")));
-    }
 }

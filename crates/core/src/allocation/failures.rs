@@ -5,7 +5,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::pod::{ExecutorPod, State};
-use super::{CONDITION_SATISFIED, Draft, Note, START_ERROR, ending, nodes};
+use super::{CONDITION_SATISFIED, Draft, Note, START_ERROR, nodes};
 use crate::conditions::{self, Holds};
 
 /// The longest wait between failures in a row.
@@ -98,7 +98,7 @@ impl Draft<'_> {
         // Until when a pod that no node takes may wait for a better one.
         let homeless_until = |pod: &ExecutorPod| match &pod.state {
             State::Pending { scheduled: false, waiting: Some(words) } if words.reason == "Unschedulable" => {
-                let alone = ending::keeps_away_from_all(words);
+                let alone = words.keeps_away_from_all();
                 Some(pod.created + if alone { NOWHERE_ELSE } else { START_ERROR })
             }
             State::Pending { .. } | State::Running { .. } | State::Ended(_) => None,

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use firesteel_api::names;
-use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
+use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::size::Size;
-use crate::driver_pod::{Words, waiting};
+use crate::pod::{Ended, PodPhase, SparkContainer, Words, disruption, own_words, phase, waiting};
 
 /// An executor pod, as far as decisions depend on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,10 +89,8 @@ impl ExecutorPod {
         let created = meta.creation_timestamp.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0);
         let empty = PodStatus::default();
         let status = pod.status.as_ref().unwrap_or(&empty);
-        let conditions = status.conditions.as_deref().unwrap_or_default();
-        let disruption = conditions.iter().find(|c| c.type_ == "DisruptionTarget" && c.status == "True");
         let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
-        let spark = spark(status, container);
+        let spark = SparkContainer::named(Some(status), container);
         let member = member(pod, id, spark);
         if id.is_none() && member.is_none() {
             return None;
@@ -105,12 +103,9 @@ impl ExecutorPod {
             node: pod.spec.as_ref().and_then(|s| s.node_name.clone()),
             address: status.pod_ip.clone(),
             created,
-            state: state(status, spark, created, member.is_some()),
+            state: state(pod, status, spark, created, member.is_some()),
             leaving_by: meta.deletion_timestamp.as_ref().map(|t| t.0),
-            disruption: disruption.map(|c| Words {
-                reason: c.reason.clone().unwrap_or_default(),
-                message: c.message.clone().unwrap_or_default(),
-            }),
+            disruption: disruption(status),
             inactive: labels.get(names::LABEL_EXECUTOR_INACTIVE).is_some_and(|v| v == "true"),
             claims: volumes.filter_map(|v| v.persistent_volume_claim.as_ref()).map(|c| c.claim_name.clone()).collect(),
             size: Size::of_pod(pod.spec.as_ref(), container),
@@ -156,62 +151,41 @@ impl ExecutorPod {
     }
 }
 
-/// The status of the container that Spark runs in.
-fn spark<'a>(status: &'a PodStatus, container: &str) -> Option<&'a ContainerStatus> {
-    let statuses = status.container_statuses.as_deref().unwrap_or_default();
-    statuses.iter().find(|c| c.name == container).or(match statuses {
-        [only] => Some(only),
-        _ => None,
-    })
-}
-
-fn state(status: &PodStatus, spark: Option<&ContainerStatus>, created: Timestamp, restarts: bool) -> State {
-    let pod = status
-        .reason
-        .clone()
-        .filter(|r| !r.is_empty())
-        .map(|reason| Words { reason, message: status.message.clone().unwrap_or_default() });
-    let terminated = spark.and_then(|c| c.state.as_ref()?.terminated.as_ref());
-    let phase = status.phase.as_deref();
-    if let Some(terminated) = terminated
-        && (!restarts || matches!(phase, Some("Failed" | "Succeeded")))
-    {
-        return State::Ended(End { pod, ..end(terminated) });
-    }
-    let running = spark.is_none_or(|c| c.state.as_ref().is_none_or(|s| s.running.is_some()));
-    match phase {
-        Some("Failed") => State::Ended(End { code: -1, reason: String::new(), message: String::new(), pod }),
-        Some("Succeeded") => State::Ended(End { code: 0, reason: String::new(), message: String::new(), pod }),
-        Some("Running") if !restarts || running => State::Running { since: started(spark).unwrap_or(created) },
-        _ => State::Pending { scheduled: is_scheduled(status) || terminated.is_some(), waiting: waiting(status) },
+fn state(pod: &Pod, status: &PodStatus, spark: SparkContainer<'_>, created: Timestamp, restarts: bool) -> State {
+    let (ended, phase) = (spark.ended(), phase(pod));
+    let is_over = matches!(phase, PodPhase::Succeeded | PodPhase::Failed);
+    let no_container = |code| End { code, reason: String::new(), message: String::new(), pod: own_words(status) };
+    match (ended, phase) {
+        (Some(ended), _) if !restarts || is_over => State::Ended(End { pod: own_words(status), ..End::from(ended) }),
+        (_, PodPhase::Failed) => State::Ended(no_container(-1)),
+        (_, PodPhase::Succeeded) => State::Ended(no_container(0)),
+        (_, PodPhase::Running) if !restarts || spark.is_running() || spark.is_unknown() => {
+            State::Running { since: spark.running_since().unwrap_or(created) }
+        }
+        (ended, PodPhase::Pending | PodPhase::Running | PodPhase::Unknown) => {
+            State::Pending { scheduled: is_scheduled(status) || ended.is_some(), waiting: waiting(status) }
+        }
     }
 }
 
-fn end(terminated: &ContainerStateTerminated) -> End {
-    End {
-        code: terminated.exit_code,
-        reason: terminated.reason.clone().unwrap_or_default(),
-        message: terminated.message.clone().unwrap_or_default(),
-        pod: None,
+impl From<Ended> for End {
+    fn from(ended: Ended) -> Self {
+        End { code: ended.exit_code, reason: ended.reason, message: ended.message, pod: None }
     }
 }
 
-fn member(pod: &Pod, label: Option<u64>, spark: Option<&ContainerStatus>) -> Option<Member> {
+fn member(pod: &Pod, label: Option<u64>, spark: SparkContainer<'_>) -> Option<Member> {
     let meta = &pod.metadata;
     let is_set = |kind: &str| matches!(kind, "ReplicaSet" | "StatefulSet");
     let mut owners = meta.owner_references.iter().flatten();
     let set = owners.find(|owner| owner.controller == Some(true) && is_set(&owner.kind))?;
     let annotation = |name: &str| meta.annotations.as_ref().and_then(|a| a.get(name));
-    let terminated = spark.and_then(|c| c.state.as_ref()?.terminated.as_ref());
-    let running = spark.is_some_and(|c| c.state.as_ref().is_some_and(|s| s.running.is_some()));
-    let before = spark.and_then(|c| c.last_state.as_ref()?.terminated.as_ref());
-    let over = pod.status.as_ref().is_some_and(|s| matches!(s.phase.as_deref(), Some("Failed" | "Succeeded")));
-    let restarts = spark.map_or(0, |c| u32::try_from(c.restart_count).unwrap_or_default());
-    let backing_off =
-        spark.and_then(|c| c.state.as_ref()?.waiting.as_ref()?.reason.as_deref()) == Some("CrashLoopBackOff");
+    let (ended, before, restarts) = (spark.ended(), spark.ended_before(), spark.restarts());
+    let is_over = matches!(phase(pod), PodPhase::Succeeded | PodPhase::Failed);
+    let backing_off = spark.waiting() == Some("CrashLoopBackOff");
     // The count is that of containers made after the first. One that ended, or waits after an end, is not in it yet; one
     // that is being made may be, and at least one has ended before it.
-    let ends = match (over || terminated.is_some() || (backing_off && before.is_some()), running) {
+    let ends = match (is_over || ended.is_some() || (backing_off && before.is_some()), spark.is_running()) {
         (true, _) => restarts.saturating_add(1),
         (false, true) => restarts,
         (false, false) => restarts.max(u32::from(before.is_some())),
@@ -221,14 +195,10 @@ fn member(pod: &Pod, label: Option<u64>, spark: Option<&ContainerStatus>) -> Opt
         label,
         accounted: annotation(names::ANNOTATION_ACCOUNTED).and_then(|n| n.parse().ok()).unwrap_or_default(),
         ends,
-        last: terminated.or(before).map(end),
+        last: ended.or(before).map(End::from),
         former: Vec::new(),
         cheap: annotation(names::ANNOTATION_DELETION_COST).is_some_and(|cost| cost.starts_with('-')),
     })
-}
-
-fn started(container: Option<&ContainerStatus>) -> Option<Timestamp> {
-    Some(container?.state.as_ref()?.running.as_ref()?.started_at.as_ref()?.0)
 }
 
 fn is_scheduled(status: &PodStatus) -> bool {

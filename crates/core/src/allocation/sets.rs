@@ -21,8 +21,8 @@ use super::ending::{self, Ending};
 use super::pod::{ExecutorPod, Member, State};
 use super::size::Size;
 use super::{Draft, nodes};
-use crate::driver_pod::Words;
 use crate::identity::bounded_name;
+use crate::pod::Words;
 
 /// How long a registered executor may be at an address that no pod has: the news of pods may be late.
 const NOWHERE: SignedDuration = SignedDuration::from_secs(10);

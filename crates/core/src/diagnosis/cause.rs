@@ -3,7 +3,7 @@
 //! Pure. The log is whatever the program wrote, so it proves nothing: a command is given only for the account and the
 //! namespace that the pod really has, and every part of the result is bounded.
 
-use crate::driver_pod::Ended;
+use crate::pod::{Ended, OUT_OF_MEMORY, Role};
 
 use super::exceptions::{self, Chain, Link, Weight};
 use super::log::Log;
@@ -110,7 +110,7 @@ impl std::fmt::Display for Cause {
 /// Why a driver ended that failed by itself, as far as its log tells.
 pub fn cause(ended: &Ended, log: &Log, facts: Facts<'_>) -> Option<Cause> {
     // Whoever was killed for memory or told to end was not asked by its log.
-    if ended.reason == "OOMKilled" || matches!(ended.exit_code, 137 | 143) {
+    if ended.reason == OUT_OF_MEMORY || matches!(ended.exit_code, 137 | 143) {
         return None;
     }
     let lines = log.lines();
@@ -690,7 +690,7 @@ fn of_exit(ended: &Ended, lines: &[String]) -> Option<Cause> {
         last = lines.iter().rev().filter(|line| !line.trim().is_empty()).take(LAST_LINES).cloned().collect();
     }
     last.reverse();
-    let sentence = match super::exit_meaning(ended).filter(|_| ended.exit_code != 1) {
+    let sentence = match ended.meaning(Role::Driver).filter(|_| ended.exit_code != 1) {
         Some(meaning) => meaning,
         None => format!("the program itself ended with exit code {}; its log holds no exception", ended.exit_code),
     };

@@ -7,13 +7,14 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::{App, Decision, Effect, Event, Exposed, Limits, Observation, Seen, Sent};
+use crate::conditions::{self, Presence};
 use crate::driver_node::{self, Unreachable};
-use crate::driver_pod::{DriverPod, Outcome, Owner, PodPhase, Words};
 use crate::event_reason::application as reason;
 use crate::executors::{self, ExecutorSeen, ExecutorState, Gone, Summary};
 use crate::phase::Phase;
+use crate::pod::{DriverPod, Outcome, Owner, PodPhase, Words, reason_kind};
 use crate::restart::{self, Failure, Retry};
-use crate::{conditions, diagnosis, identity};
+use crate::{diagnosis, identity};
 
 /// How long to wait before looking again at something that goes away.
 pub(super) const SOON: SignedDuration = SignedDuration::from_secs(2);
@@ -252,7 +253,8 @@ impl<'a> Draft<'a> {
             let note = format!("SparkApplication {name} cannot be submitted for now, and is tried again: {why}");
             self.event(true, reason::SUBMISSION_RETRIED, note);
         }
-        conditions::driver_hindered(&mut self.status, NOT_CREATED, why, self.app.generation, self.now);
+        let presence = Presence::NotCreated { reason: NOT_CREATED, message: why };
+        conditions::driver_present(&mut self.status, presence, self.app.generation, self.now);
         self.wake_in(hindered_wait(since, self.now));
     }
 
@@ -346,7 +348,8 @@ impl<'a> Draft<'a> {
         if told.is_none_or(|told| told.status != "Unknown" || told.reason != reason) {
             self.event(true, reason::DRIVER_UNREACHABLE, message.clone());
         }
-        conditions::driver_unreachable(&mut self.status, reason, &message, self.app.generation, self.now);
+        let presence = Presence::Unknown { reason, message: &message };
+        conditions::driver_present(&mut self.status, presence, self.app.generation, self.now);
         if let Some(at) = lost_at.filter(|at| *at > self.now) {
             self.wake_at(at);
         }
@@ -436,7 +439,7 @@ impl<'a> Draft<'a> {
             self.status.spark_application_id = Some(id.clone());
         }
         if let Some(outcome) = pod.outcome() {
-            conditions::driver_present(&mut self.status, true, self.app.generation, self.now);
+            conditions::driver_present(&mut self.status, Presence::Found, self.app.generation, self.now);
             return self.conclude(pod, outcome, seen, limits);
         }
         if let Some(why) = self.unreachable.as_ref().and_then(|unreachable| unreachable.lost.clone()) {
@@ -456,7 +459,7 @@ impl<'a> Draft<'a> {
         if self.unreachable.is_some() {
             self.tell_unreachable(pod);
         } else {
-            conditions::driver_present(&mut self.status, true, self.app.generation, self.now);
+            conditions::driver_present(&mut self.status, Presence::Found, self.app.generation, self.now);
         }
         // What stands around a driver is made from the specification, and a refused edit is not the driver's.
         if !conditions::refuses_edit(&self.status) {
@@ -515,9 +518,9 @@ impl<'a> Draft<'a> {
     /// Tells why a driver does not run, once for each reason.
     fn tell_waiting(&mut self, pod: &str, words: &Words) {
         let told = self.status.conditions.iter().find(|c| c.type_ == CONDITION_RUNNING).map(|c| c.reason.as_str());
-        let news = told.is_none_or(|told| diagnosis::kind(told) != diagnosis::kind(&words.reason));
+        let news = told.is_none_or(|told| reason_kind(told) != words.kind());
         if news && words.reason != "SchedulingGated" {
-            self.event(true, reason::DRIVER_PENDING, format!("driver {pod} is pending: {}", diagnosis::words(words)));
+            self.event(true, reason::DRIVER_PENDING, format!("driver {pod} is pending: {}", words.explain()));
         }
     }
 
@@ -526,7 +529,7 @@ impl<'a> Draft<'a> {
         if let Some((last, outcome)) = last.and_then(|l| Some((l, l.outcome()?))) {
             return self.conclude(last, outcome, seen, limits);
         }
-        conditions::driver_present(&mut self.status, false, self.app.generation, self.now);
+        conditions::driver_present(&mut self.status, Presence::NotFound, self.app.generation, self.now);
         let missing = conditions::since(&self.status.conditions, CONDITION_DRIVER_PRESENT, "False").unwrap_or(self.now);
         let until = missing.max(submitted).checked_add(limits.driver_grace).unwrap_or(Timestamp::MAX);
         if self.now < until {

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use firesteel_core::diagnosis::{Cause, Facts, Kind, Log, MOST_BYTES, cause};
-use firesteel_core::driver_pod::Ended;
+use firesteel_core::pod::Ended;
 use firesteel_spark::redaction::Redaction;
 use proptest::prelude::*;
 

@@ -4,11 +4,11 @@
 use std::collections::BTreeSet;
 
 use firesteel_api::SparkApplicationStatus;
-use firesteel_core::driver_pod::DriverPod;
 use firesteel_core::lifecycle::{
     Around, Created, Decision, EXPOSURE_BUDGET, Effect, ExposureOutcome, Limits, Observation, Seen, Sent, Submission,
     Work, step, still_exposed, submitted,
 };
+use firesteel_core::pod::DriverPod;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 

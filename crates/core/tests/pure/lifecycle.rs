@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use firesteel_api::{SparkApplicationSpec, SparkApplicationStatus};
 use firesteel_core::conf::Subject;
-use firesteel_core::driver_pod::{DriverPod, Owner, PodPhase};
 use firesteel_core::lifecycle::App;
+use firesteel_core::pod::{DriverPod, Owner, PodPhase};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 

@@ -6,12 +6,12 @@
 use std::collections::BTreeSet;
 
 use firesteel_api::{SparkApplicationSpec, SparkApplicationStatus};
-use firesteel_core::driver_pod::{DriverPod, Ended, PodPhase};
 use firesteel_core::identity;
 use firesteel_core::lifecycle::{
     App, Created, Decision, Effect, Limits, Observation, Seen, Submission, step, submitted,
 };
 use firesteel_core::phase::Phase;
+use firesteel_core::pod::{DriverPod, Ended, PodPhase};
 use firesteel_core::recall::recall;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use proptest::prelude::*;

@@ -2,8 +2,8 @@
 
 use firesteel_api::SparkApplicationStatus;
 use firesteel_core::driver_node::DriverNode;
-use firesteel_core::driver_pod::DriverPod;
 use firesteel_core::lifecycle::{Around, Decision, Effect, Limits, Observation, Seen, Work, step};
+use firesteel_core::pod::DriverPod;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::SignedDuration;
 use serde_json::{Value, json};

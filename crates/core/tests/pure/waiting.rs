@@ -1,11 +1,11 @@
 //! States that wait: each has a time to wake up, and delays count from what they wait after.
 
-use firesteel_core::driver_pod::{DriverPod, Ended, PodPhase};
 use firesteel_core::identity;
 use firesteel_core::lifecycle::{
     App, Decision, Effect, Limits, Observation, Seen, Submission, choose_driver, step, submitted,
 };
 use firesteel_core::phase::WORDS;
+use firesteel_core::pod::{DriverPod, Ended, PodPhase};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 

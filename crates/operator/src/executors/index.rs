@@ -10,7 +10,7 @@ use firesteel_api::names;
 use firesteel_core::allocation::admission::LiveDriver;
 use firesteel_core::allocation::pod::{ExecutorPod, State};
 use firesteel_core::allocation::size::{Amount, Size};
-use firesteel_core::driver_pod::{DriverPod, PodPhase};
+use firesteel_core::pod::{DriverPod, PodPhase, SparkContainer};
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
@@ -283,11 +283,7 @@ fn put(app: &mut AppPods, pod: &Pod) {
         }
         return;
     }
-    let annotations = pod.metadata.annotations.as_ref();
-    let container = annotations
-        .and_then(|a| a.get(names::ANNOTATION_DEFAULT_CONTAINER))
-        .map_or(names::EXECUTOR_CONTAINER, String::as_str);
-    if let Some(executor) = ExecutorPod::read(pod, container) {
+    if let Some(executor) = ExecutorPod::read(pod, SparkContainer::of(pod).name()) {
         if let Some(id) = executor.id {
             app.in_flight.remove(&id);
             app.claims_in_flight.remove(&id);

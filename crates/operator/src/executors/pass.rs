@@ -10,7 +10,7 @@ use firesteel_core::allocation::heard::Heard;
 use firesteel_core::allocation::sets::{ExecutorSet, identify};
 use firesteel_core::allocation::size::Size;
 use firesteel_core::allocation::{self, Decision, Driver, Memory, Note, Sight, nodes};
-use firesteel_core::driver_pod::DriverPod;
+use firesteel_core::pod::DriverPod;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use firesteel_api::executors::{ExecutorGrantSpec, ExecutorLedgerStatus, ProfileDemand};
 use firesteel_api::{ExecutorGrant, ExecutorLedger, names};
 use firesteel_core::allocation::{Decision, Removal, nodes};
-use firesteel_core::driver_pod::DriverPod;
+use firesteel_core::pod::DriverPod;
 use firesteel_spark::executor::{self, Profile};
 use firesteel_spark::value::Quantity;
 use futures::StreamExt;

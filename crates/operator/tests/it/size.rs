@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use firesteel_api::{SparkApplication, SparkApplicationStatus};
 use firesteel_core::conf::Subject;
-use firesteel_core::driver_pod::{DriverPod, PodPhase};
 use firesteel_core::executors::ExecutorSeen;
 use firesteel_core::lifecycle::{App, Limits, Observation, Seen, step};
+use firesteel_core::pod::{DriverPod, PodPhase};
 use firesteel_operator::writes;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;

@@ -9,7 +9,7 @@ use firesteel_core::allocation::pod::State;
 use firesteel_core::allocation::sets::{Trouble, name};
 use firesteel_core::allocation::size::Size;
 use firesteel_core::allocation::{Memory, nodes};
-use firesteel_core::driver_pod::Words;
+use firesteel_core::pod::Words;
 use proptest::prelude::*;
 
 use crate::allocation::application::seconds;

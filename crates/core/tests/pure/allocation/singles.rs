@@ -8,7 +8,7 @@ use firesteel_api::executors::{AvoidedNode, Cause, Maximum, ProfileDemand};
 use firesteel_core::allocation::pod::{End, State};
 use firesteel_core::allocation::size::Size;
 use firesteel_core::allocation::{nodes, refusal};
-use firesteel_core::driver_pod::Words;
+use firesteel_core::pod::Words;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use proptest::prelude::*;
 

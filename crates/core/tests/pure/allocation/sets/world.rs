@@ -7,7 +7,7 @@ use firesteel_api::executors::Strategy as Kind;
 use firesteel_core::allocation::pod::{End, ExecutorPod, Member, State};
 use firesteel_core::allocation::sets::{ExecutorSet, Mark, grow, identify};
 use firesteel_core::allocation::{Decision, Memory, nodes};
-use firesteel_core::driver_pod::Words;
+use firesteel_core::pod::Words;
 
 use crate::allocation::application::{Application, Life, pod, seconds};
 
