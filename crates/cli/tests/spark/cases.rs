@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
 
-use crate::bed::{Bed, Said, processes, said};
+use crate::bed::{Bed, SHORT_LIVED};
+use crate::cluster::{Said, processes, said};
+use crate::schedule::Beside;
 
 pub(crate) const JAR: &str = "local:///opt/spark/examples/jars/spark-examples.jar";
 pub(crate) const PI: &str = "org.apache.spark.examples.SparkPi";
@@ -19,12 +21,17 @@ pub(crate) struct Case {
     since: (u32, u32),
     /// Only `--full` runs it.
     pub(crate) is_rare: bool,
+    pub(crate) beside: Beside,
     pub(crate) run: fn(&Bed, &str),
 }
 
 impl Case {
     pub(crate) const fn rare(self) -> Case {
         Case { is_rare: true, ..self }
+    }
+
+    pub(crate) const fn beside(self, beside: Beside) -> Case {
+        Case { beside, ..self }
     }
 
     pub(crate) fn runs_on(&self, version: &str) -> bool {
@@ -34,7 +41,7 @@ impl Case {
 }
 
 pub(crate) const fn case(name: &'static str, run: fn(&Bed, &str)) -> Case {
-    Case { name, since: (3, 5), is_rare: false, run }
+    Case { name, since: (3, 5), is_rare: false, beside: Beside::Anything, run }
 }
 
 pub(crate) const CASES: [Case; 11] = [
@@ -71,11 +78,18 @@ fn pi_in_python_through_submit(bed: &Bed, version: &str) {
     assert_pi(&said, &bed.log("pi-py"), 2);
 }
 
+/// For `run`, whose applications live for seconds too.
+pub(crate) fn short_lived() -> [String; 2] {
+    ["driver", "executor"].map(|who| format!("spark.{who}.extraJavaOptions={SHORT_LIVED}"))
+}
+
 fn through_run(bed: &Bed, version: &str, rest: &[&str]) {
     let image = format!("spark.kubernetes.container.image=apache/spark:{version}");
     let all = "spark.scheduler.minRegisteredResourcesRatio=1";
     let mut words = vec!["--conf", &image, "--conf", "spark.executor.instances=2", "--conf", all];
     words.extend(["--conf", "spark.scheduler.maxRegisteredResourcesWaitingTime=200s"]);
+    let java = short_lived();
+    words.extend(java.iter().flat_map(|option| ["--conf", option.as_str()]));
     words.extend(["--driver-memory", "512m", "--executor-memory", "512m"]);
     words.extend(rest);
     let said = bed.run(&words);

@@ -5,8 +5,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use crate::bed::{Bed, Said, own_cache};
-use crate::cases::{ALLOCATOR, Case, JAR, PI, case};
+use crate::bed::Bed;
+use crate::cases::{ALLOCATOR, Case, JAR, PI, case, short_lived};
+use crate::cluster::{Said, own_cache};
 
 pub(crate) const CASES: [Case; 16] = [
     case("run_a_csv_becomes_parquet_beside_it", |b, v| csv(b, v, "direct")),
@@ -41,6 +42,8 @@ fn run(bed: &Bed, version: &str, directory: &Path, allocator: &str, env: &[(&str
     let allocator = format!("{ALLOCATOR}={allocator}");
     let mut words = vec!["--no-quick-starts", "--conf", &image, "--conf", &allocator];
     words.extend(["--conf", "spark.executor.instances=1", "--driver-memory", "512m", "--executor-memory", "512m"]);
+    let java = short_lived();
+    words.extend(java.iter().flat_map(|option| ["--conf", option.as_str()]));
     // SQL and Python beside a small heap.
     words.extend(["--conf", "spark.driver.memoryOverhead=1g"]);
     words.extend(rest);

@@ -10,17 +10,23 @@ use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::bed::{Bed, processes};
+use crate::bed::Bed;
 use crate::cases::{Case, case, exit_code, finished};
+use crate::cluster::processes;
 use crate::outside::{Way, assert_no_refusals, ledger, nothing_is_left, start, submit_script};
+use crate::schedule::Beside;
 
 pub(crate) const CASES: [Case; 3] = [
-    case("outside_lost_executors_are_told_and_replaced", |bed, version| lost(bed, version, Way::Pods)),
-    case(IN_A_REPLICA_SET, |bed, version| lost(bed, version, Way::ReplicaSet)),
-    case("sets_lost_executors_of_a_stateful_set_are_told_and_replaced", |bed, version| {
+    losses("outside_lost_executors_are_told_and_replaced", |bed, version| lost(bed, version, Way::Pods)),
+    losses(IN_A_REPLICA_SET, |bed, version| lost(bed, version, Way::ReplicaSet)),
+    losses("sets_lost_executors_of_a_stateful_set_are_told_and_replaced", |bed, version| {
         lost(bed, version, Way::StatefulSet);
     }),
 ];
+
+const fn losses(name: &'static str, run: fn(&Bed, &str)) -> Case {
+    case(name, run).beside(Beside::NoOtherThatKillsTheOperator)
+}
 
 /// The one that another release runs in CI.
 pub(crate) const IN_A_REPLICA_SET: &str = "sets_lost_executors_of_a_replica_set_are_told_and_replaced";

@@ -9,13 +9,16 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-use crate::bed::{Bed, processes};
+use crate::bed::{Bed, SHORT_LIVED};
 use crate::cases::{Case, JAR, PI, case, finished, registered};
+use crate::cluster::processes;
 use crate::outside::{assert_no_refusals, ledger, start, submit, submit_script};
+use crate::schedule::Beside;
 
 pub(crate) const CASES: [Case; 4] = [
     case("outside_an_executor_out_of_memory_counts_and_says_what_to_raise", out_of_memory),
-    case("outside_an_image_missing_on_one_node_makes_executors_move_on", an_image_missing_on_one_node),
+    case("outside_an_image_missing_on_one_node_makes_executors_move_on", an_image_missing_on_one_node)
+        .beside(Beside::Nothing),
     case("outside_a_reused_claim_brings_shuffle_data_back", a_reused_claim),
     case("outside_a_decommissioned_executor_hands_its_shuffle_data_on", a_decommissioned_executor),
 ];
@@ -26,8 +29,9 @@ fn told(log: &str) -> &str {
 }
 
 fn out_of_memory(bed: &Bed, version: &str) {
+    let java = format!("{SHORT_LIVED} -XX:MaxDirectMemorySize=2g");
     let conf = [
-        ("spark.executor.extraJavaOptions", "-XX:MaxDirectMemorySize=2g"),
+        ("spark.executor.extraJavaOptions", java.as_str()),
         ("spark.kubernetes.executor.deleteOnTermination", "false"),
     ];
     let child = start(submit_script(bed, version, "out-memory", ("oom.py", include_str!("oom.py")), &conf, &[]));

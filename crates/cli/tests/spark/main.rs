@@ -1,7 +1,8 @@
 //! Real Spark on the local cluster, from the outside: `firesteel submit` and `firesteel run` of real applications.
 //!
-//! All cases share one running cluster, one after the other: Spark is heavy and a cluster of its own for each case would be most
-//! of the time. So this test has a main function of its own instead of the usual one, with the usual words:
+//! All cases share one running cluster, each in a namespace of its own and as many at a time as the machine bears (`schedule.rs`):
+//! a cluster for each case would be most of the time. So this test has a main function of its own instead of the usual
+//! one, with the usual words (`--test-threads=N` runs N cases at a time):
 //!   spark [FILTER]                     every case, with the release that most people use
 //!   spark --ignored [FILTER]           what `tests/real` adds: Pi with every other release, losses in a set with one, `run` of every kind of
 //!                                      file with every allocator, and Pi and a script that reads and writes files as an ordinary user
@@ -12,19 +13,24 @@
 
 mod bed;
 mod cases;
+mod cluster;
 mod directory;
 mod hopeless;
 mod losses;
 mod lost;
 mod outside;
 mod report;
+mod schedule;
 
-use std::panic::AssertUnwindSafe;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use bed::{Bed, Who};
+use bed::Bed;
 use cases::Case;
+use cluster::{Cluster, Who, is_root};
 use report::Report;
+use schedule::Run;
 
 const MAIN: &str = "4.1.4";
 const OTHERS: [&str; 4] = ["3.5.9", "4.0.5", "4.2.1", "4.3.0"];
@@ -40,25 +46,49 @@ pub(crate) struct Ran {
     failure: Option<String>,
 }
 
+impl Ran {
+    fn of(who: Who, version: &str, case: &'static str, began: Instant, failure: Option<String>) -> Self {
+        Ran { who, version: version.to_owned(), case, took: began.elapsed(), failure }
+    }
+
+    fn show(&self) {
+        let word = if self.failure.is_none() { "ok" } else { "FAILED" };
+        println!("test {} ... {word} <{:.3}s>", title(self.who, &self.version, self.case), self.took.as_secs_f64());
+    }
+}
+
 /// Cases with the same cluster.
 struct Round {
     who: Who,
-    runs: Vec<(&'static Case, &'static str)>,
+    runs: Vec<Run>,
 }
 
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let has = |word: &str| words.iter().any(|w| w == word);
-    let known = ["--ignored", "--include-ignored", "--full", "--list", "--nocapture", "--quiet", "--exact"];
-    let filter = words.iter().find(|w| !w.starts_with("--")).cloned().unwrap_or_default();
+    // The last two ask the usual main function for what this one shows in any case.
+    let known = [
+        "--ignored",
+        "--include-ignored",
+        "--full",
+        "--list",
+        "--nocapture",
+        "--quiet",
+        "--exact",
+        "-Zunstable-options",
+        "--report-time",
+    ];
+    let filter = words.iter().find(|w| !w.starts_with('-')).cloned().unwrap_or_default();
     if let Some(strange) =
-        words.iter().find(|w| w.starts_with("--") && !w.starts_with("--test-threads") && !known.contains(&w.as_str()))
+        words.iter().find(|w| w.starts_with('-') && !w.starts_with("--test-threads") && !known.contains(&w.as_str()))
     {
         panic!("unknown option {strange}");
     }
+    let at_once = words.iter().find_map(|w| w.strip_prefix("--test-threads=")?.parse().ok());
+    let at_once = at_once.unwrap_or_else(schedule::at_once);
     let rounds =
         if has("--full") { full() } else { rounds(has("--ignored") || has("--include-ignored"), !has("--ignored")) };
-    let mut report = Report::of_environment();
+    let report = Report::of_environment();
     let rounds: Vec<Round> = rounds
         .into_iter()
         .map(|Round { who, mut runs }| {
@@ -75,7 +105,8 @@ fn main() {
         return;
     }
     println!("\nrunning {} tests", rounds.iter().map(|r| r.runs.len()).sum::<usize>());
-    let ran: Vec<Ran> = rounds.iter().flat_map(|round| run(round, &mut report)).collect();
+    let report = Mutex::new(report);
+    let ran: Vec<Ran> = rounds.iter().flat_map(|round| run(round, at_once, &report)).collect();
     let failed: Vec<&Ran> = ran.iter().filter(|r| r.failure.is_some()).collect();
     for one in &failed {
         let words = one.failure.as_deref().unwrap_or_default();
@@ -118,7 +149,7 @@ fn rounds(more: bool, usual: bool) -> Vec<Round> {
         mine.extend(directory::CASES.iter().filter(|c| c.is_rare).map(|c| (c, MAIN)));
     }
     all.push(Round { who: Who::Us, runs: mine });
-    if more && bed::is_root() {
+    if more && is_root() {
         let few =
             cases().filter(|c| c.name == PI || c.name == "pi_in_python_through_run" || directory::is_for_users(c));
         all.push(Round { who: Who::OrdinaryUser, runs: few.map(|c| (c, MAIN)).collect() });
@@ -130,55 +161,49 @@ fn full() -> Vec<Round> {
     let of = |version| cases().filter(move |c| c.runs_on(version)).map(move |c| (c, version));
     let everything = std::iter::once(MAIN).chain(OTHERS).flat_map(of).collect();
     let mut all = vec![Round { who: Who::Us, runs: everything }];
-    if bed::is_root() {
+    if is_root() {
         let others = OTHERS.into_iter().flat_map(of).filter(|(c, v)| c.name == PI || !c.runs_on(MAIN) && c.runs_on(v));
         all.push(Round { who: Who::OrdinaryUser, runs: of(MAIN).chain(others).collect() });
     }
     all
 }
 
-fn run(round: &Round, report: &mut Report) -> Vec<Ran> {
-    let versions: std::collections::BTreeSet<&str> = round.runs.iter().map(|(_, v)| *v).collect();
+fn run(round: &Round, at_once: usize, report: &Mutex<Report>) -> Vec<Ran> {
+    let mut versions: BTreeMap<&str, usize> = BTreeMap::new();
+    round.runs.iter().for_each(|(_, version)| *versions.entry(version).or_default() += 1);
     let began = Instant::now();
-    let bed = match Bed::up(round.who, &versions) {
-        Ok(Some(bed)) => bed,
+    let cluster = match Cluster::up(round.who, &versions) {
+        Ok(Some(cluster)) => Arc::new(cluster),
         Ok(None) => return Vec::new(),
         Err(failure) => {
-            let case = "a_cluster_comes_up";
-            println!("test {} ... FAILED", title(round.who, MAIN, case));
-            return vec![Ran {
-                who: round.who,
-                version: MAIN.to_owned(),
-                case,
-                took: began.elapsed(),
-                failure: Some(failure),
-            }];
+            let ran = Ran::of(round.who, MAIN, "a_cluster_comes_up", began, Some(failure));
+            ran.show();
+            return vec![ran];
         }
     };
-    let mut all = Vec::new();
-    for (case, version) in &round.runs {
+    let all = Mutex::new(Vec::new());
+    let end = |ran: Ran| {
+        ran.show();
+        report.lock().unwrap().add(&ran);
+        all.lock().unwrap().push(ran);
+    };
+    schedule::run_all(&round.runs, at_once, |(case, version)| {
         let began = Instant::now();
-        let outcome = std::panic::catch_unwind(AssertUnwindSafe(|| (case.run)(&bed, version)));
-        let failure = outcome.err().map(|cause| {
-            let words = cause.downcast_ref::<String>().cloned();
-            words
-                .or_else(|| cause.downcast_ref::<&str>().map(|s| (*s).to_owned()))
-                .unwrap_or_else(|| "it panicked".to_owned())
-        });
-        let took = began.elapsed();
-        let word = if failure.is_none() { "ok" } else { "FAILED" };
-        println!("test {} ... {word} ({:.0} s)", title(round.who, version, case.name), took.as_secs_f64());
-        bed.clear();
-        let ran = Ran { who: round.who, version: (*version).to_owned(), case: case.name, took, failure };
-        report.add(&ran);
-        all.push(ran);
-    }
+        let bed = Bed::new(&cluster, &namespace(version, case.name));
+        let failure = schedule::failure_of(|| (case.run)(&bed, version));
+        let left = schedule::failure_of(|| bed.clear());
+        drop(bed);
+        end(Ran::of(round.who, version, case.name, began, failure.or(left)));
+    });
     let began = Instant::now();
-    let failure = bed.down().err();
-    let case = "nothing_is_left_after_it";
-    println!("test {} ... {}", title(round.who, MAIN, case), if failure.is_none() { "ok" } else { "FAILED" });
-    let ran = Ran { who: round.who, version: MAIN.to_owned(), case, took: began.elapsed(), failure };
-    report.add(&ran);
-    all.push(ran);
-    all
+    let failure = Arc::into_inner(cluster).expect("no case is running").down().err();
+    end(Ran::of(round.who, MAIN, "nothing_is_left_after_it", began, failure));
+    all.into_inner().unwrap()
+}
+
+/// A name for a case's namespace: short enough, and of no other case.
+fn namespace(version: &str, case: &str) -> String {
+    let number = cases().position(|c| c.name == case).unwrap_or_default();
+    let words: String = case.replace('_', "-").chars().take(40).collect();
+    format!("{}-{number}-s{}", words.trim_end_matches('-'), version.replace('.', "-"))
 }

@@ -7,8 +7,9 @@ use firesteel_api::{ExecutorGrant, ExecutorLedger};
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{Pod, Secret};
 
-use crate::bed::{Bed, said};
+use crate::bed::Bed;
 use crate::cases::{ALLOCATOR, Case, JAR, ONE_TO_FOUR, PI, PI_PY, assert_pi, case, finished, registered};
+use crate::cluster::said;
 
 pub(crate) const CASES: [Case; 8] = [
     case("outside_pi_on_the_jvm", |bed, version| pi(bed, version, Way::Pods)),
@@ -52,7 +53,7 @@ pub(crate) const ACCOUNT: &str = "outside";
 
 pub(crate) fn set_up(bed: &Bed) {
     let role =
-        bed.firesteel(&["setup", "-n", "default", "--service-account", ACCOUNT, "--executors-outside", "--apply"]);
+        bed.firesteel(&["setup", "-n", &bed.namespace, "--service-account", ACCOUNT, "--executors-outside", "--apply"]);
     assert_eq!(role.code, 0, "{}", role.err);
 }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use crate::Ran;
-use crate::bed::Who;
+use crate::cluster::Who;
 
 const HEAD: &str = "| as | Spark | case | result | seconds | at |\n|---|---|---|---|---|---|\n";
 
