@@ -41,7 +41,10 @@ pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
                 "reason": {"type": "string", "maxLength": 1024},
                 "message": {"type": "string", "maxLength": 32768},
                 "lastTransitionTime": {"type": "string", "format": "date-time"},
-                "observedGeneration": {"type": "integer", "format": "int64"}
+                "observedGeneration": {
+                    "description": "The generation of the object that the condition is about.",
+                    "type": "integer", "format": "int64"
+                }
             }
         }
     })
@@ -56,16 +59,24 @@ pub(crate) fn profiles(_: &mut SchemaGenerator) -> Schema {
             "type": "object",
             "required": ["wanted"],
             "properties": {
-                "wanted": {"type": "integer", "format": "int64", "minimum": 0, "maximum": 2147483647},
-                "cores": {"type": "integer", "format": "int64", "minimum": 0, "maximum": 65536},
-                "cpu": {"type": "string", "maxLength": 32},
-                "cpuLimit": {"type": "string", "maxLength": 32},
-                "memory": {"type": "string", "maxLength": 32},
+                "wanted": {
+                    "description": "Executors in total, running ones included.",
+                    "type": "integer", "format": "int64", "minimum": 0, "maximum": 2147483647
+                },
+                "cores": {
+                    "description": "Cores that Spark counts with.",
+                    "type": "integer", "format": "int64", "minimum": 0, "maximum": 65536
+                },
+                "cpu": {"description": "CPU request of the container.", "type": "string", "maxLength": 32},
+                "cpuLimit": {"description": "CPU limit of the container.", "type": "string", "maxLength": 32},
+                "memory": {"description": "Memory of the container.", "type": "string", "maxLength": 32},
                 "resources": {
+                    "description": "Named resources, such as GPUs.",
                     "type": "object", "maxProperties": 32,
                     "additionalProperties": {"type": "string", "maxLength": 32}
                 },
                 "env": {
+                    "description": "Literal environment of the container.",
                     "type": "object", "maxProperties": 1024,
                     "additionalProperties": {"type": "string", "maxLength": 16384}
                 }

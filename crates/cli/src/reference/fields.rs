@@ -83,6 +83,7 @@ fn walk(schema: &Value, path: &str, kind: &str, remarks: &Remarks, rows: &mut Ve
         if said.is_empty() && field["x-kubernetes-preserve-unknown-fields"] == true {
             said.push("As in a Kubernetes pod.".to_owned());
         }
+        assert!(!said.is_empty(), "{kind} {path} has no description");
         rows.push(vec![code(&path), type_of(field), cell(&said.join(" "))]);
         if is_application || seen.len() > 6 {
             continue;
