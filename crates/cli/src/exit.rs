@@ -67,7 +67,7 @@ pub(crate) fn install_panic_hook() {
     std::panic::set_hook(Box::new(|info| {
         let cause = payload(info.payload());
         let place = info.location().map_or_else(String::new, |at| format!(" ({}:{})", at.file(), at.line()));
-        say(&format!("internal error: {cause}{place}; this is a fault of firesteel, please report it"));
+        say(&format!("internal error: {cause}{place}; this is a bug in Firesteel, please report it"));
     }));
 }
 

@@ -94,7 +94,7 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
         }
         Verb::Remove { reference } => {
             if !runtimes.mappings().remove(&reference)? {
-                return Err(BadInput(format!("no image {reference} was added")).into());
+                return Err(BadInput(format!("no image {reference} is registered")).into());
             }
         }
         Verb::List => {
@@ -110,7 +110,7 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
             // Spark runs without it too.
             if !no_quick_starts && let Err(error) = runtimes.quicken(&reference) {
                 teller.end();
-                printer.warn(format_args!("{reference} will not start quicker: {error}"));
+                printer.warn(format_args!("{reference} will not start faster: {error}"));
             }
         }
         Verb::Save { reference, file, name, base, compression } => {

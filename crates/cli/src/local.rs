@@ -75,8 +75,11 @@ enum Verb {
 
 /// The data directory asked for, else the usual one.
 pub(crate) fn home(data_dir: Option<PathBuf>) -> anyhow::Result<Home> {
-    let none =
-        || BadInput("there is no HOME to keep the cluster's data in: name a directory with --data-dir".to_owned());
+    let none = || {
+        BadInput(
+            "HOME is not set, so there is no place for the cluster's data: name a directory with --data-dir".to_owned(),
+        )
+    };
     match data_dir {
         Some(directory) => Ok(Home::at(std::path::absolute(&directory).unwrap_or(directory))),
         None => Ok(Home::usual(|name| std::env::var_os(name)).ok_or_else(none)?),
@@ -110,7 +113,7 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
         }
         Verb::Reset => {
             cluster::reset(&mut home)?;
-            printer.talk(format_args!("The local cluster is down, and {} is empty", home.root().display()));
+            printer.talk(format_args!("The local cluster is down, and {} was emptied", home.root().display()));
             Ok(ExitStatus::Success)
         }
         Verb::Image(args) => crate::image::main(args),

@@ -166,7 +166,7 @@ async fn client(kubeconfig: Option<PathBuf>) -> anyhow::Result<kube::Client> {
                 .with_context(|| format!("--kubeconfig {}", path.display()))?;
             kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default()).await?
         }
-        None => kube::Config::infer().await.context("no cluster: give --kubeconfig FILE")?,
+        None => kube::Config::infer().await.context("no cluster found: use --kubeconfig FILE")?,
     };
     config.connect_timeout = Some(std::time::Duration::from_secs(10));
     Ok(firesteel_operator::pace::client(config)?)
@@ -193,7 +193,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     let (namespaces, namespace_selector) = scope(args)?;
     if args.secure_metrics.0 && args.metrics_bind_address.0.is_some() {
         let problem =
-            "--secure-metrics: metrics are served without TLS; bind them to 127.0.0.1 and put a proxy before them";
+            "--secure-metrics: metrics are served without TLS; bind them to 127.0.0.1 and put a proxy in front of them";
         return Err(BadInput(problem.to_owned()).into());
     }
     let leader = args.leader_election.0.then(|| LeaderOptions {
@@ -273,8 +273,8 @@ fn scope(args: &Args) -> Result<(Vec<String>, Option<String>), BadInput> {
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
-    let number: usize = text.parse().map_err(|_| "it is not a whole number".to_owned())?;
-    if number == 0 { Err("it has to be at least 1".to_owned()) } else { Ok(number) }
+    let number: usize = text.parse().map_err(|_| "not a whole number".to_owned())?;
+    if number == 0 { Err("must be at least 1".to_owned()) } else { Ok(number) }
 }
 
 /// A number above none, which would stop everything.
@@ -284,9 +284,9 @@ fn whole(text: &str) -> Result<u64, String> {
 
 /// Memory in MiB.
 fn memory(text: &str) -> Result<u64, String> {
-    let quantity: Quantity = text.parse().map_err(|_| "it is not a quantity of memory, such as 500Gi".to_owned())?;
+    let quantity: Quantity = text.parse().map_err(|_| "not a quantity of memory such as 500Gi".to_owned())?;
     match u64::try_from(quantity.in_units_of(1 << 20)) {
-        Ok(0) | Err(_) => Err("it has to be at least 1Mi".to_owned()),
+        Ok(0) | Err(_) => Err("must be at least 1Mi".to_owned()),
         Ok(mebibytes) => Ok(mebibytes),
     }
 }

@@ -61,7 +61,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<ExitStatus> {
     for (option, name) in [("--namespace", &args.namespace), ("--service-account", &args.service_account)] {
         if !is_name(name) {
             return Err(BadInput(format!(
-                "{option} {name}: a name has only lower-case letters, digits and hyphens, and at most 63 of them"
+                "{option} {name}: a name consists of at most 63 lower-case letters, digits and hyphens"
             ))
             .into());
         }
@@ -170,7 +170,7 @@ async fn apply(args: &Args, objects: &[Value]) -> anyhow::Result<ExitStatus> {
         // Whoever may only read it sees that an administrator installed it.
         let of_cluster = is_policy(&kind);
         if of_cluster && is_as_wanted(&cluster.ask(api.get_opt(&name)).await, &object) {
-            Printer.talk(format_args!("{} {} is there already", kind.to_lowercase(), name));
+            Printer.talk(format_args!("{} {} exists already", kind.to_lowercase(), name));
             continue;
         }
         let params = PatchParams::apply("firesteel").force();
@@ -180,21 +180,21 @@ async fn apply(args: &Args, objects: &[Value]) -> anyhow::Result<ExitStatus> {
                 Attempt { verb: "create", kind: &kind, name: &name, namespace: &namespace, server: &cluster.server };
             match &error {
                 kube::Error::Api(status) if status.code == 403 && of_cluster => anyhow::anyhow!(
-                    "the account is set up, but you may not install the admission policy {name}, which is for the whole cluster: let an administrator run `{}`, or add --without-admission-policy if that was done (the API server said: {})",
+                    "the account is set up, but you lack permission to install the cluster-wide admission policy {name}: ask an administrator to run `{}`, or add --without-admission-policy if it is installed (the API server said: {})",
                     firesteel_api::policy::COMMAND,
                     status.message
                 ),
                 kube::Error::Api(status) if status.code == 404 && of_cluster => anyhow::anyhow!(
-                    "the account is set up, but this cluster has no ValidatingAdmissionPolicies, which Kubernetes has from 1.30 on: add --without-admission-policy and give every driver an account of its own"
+                    "the account is set up, but this cluster has no ValidatingAdmissionPolicies, which came with Kubernetes 1.30: add --without-admission-policy and use one service account per driver"
                 ),
                 kube::Error::Api(status) if status.code == 403 => anyhow::anyhow!(
-                    "you may not set up namespace {}: let an administrator run this command (the API server said: {})",
+                    "you lack permission to set up namespace {}: ask an administrator to run this command (the API server said: {})",
                     args.namespace,
                     status.message
                 ),
                 kube::Error::Api(status) if status.code == 404 && status.message.contains("namespaces") => {
                     anyhow::anyhow!(
-                        "there is no namespace {}: add --create-namespace to have it made, or name another with -n",
+                        "there is no namespace {}: add --create-namespace to create it, or name another with -n",
                         args.namespace
                     )
                 }

@@ -101,7 +101,7 @@ async fn applied_it_keeps_drivers_of_one_account_from_each_others_executors() {
     place.install_crds();
     let words = ["setup", "-n", place.name(), "--service-account", "etl", "--executors-outside", "--apply"];
     // What is there as it should be is not written again: those who may only read it can set up namespaces, too.
-    for words_of_it in [&["applied", "is there already"][..], &["is there already"]] {
+    for words_of_it in [&["applied", "exists already"][..], &["exists already"]] {
         let ran = firesteel(words).kubeconfig(place.env.kubeconfig()).run();
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{ran:?}");
         for kind in ["validatingadmissionpolicy", "validatingadmissionpolicybinding"] {
@@ -172,13 +172,13 @@ async fn who_may_not_install_the_policy_hears_who_may_and_what_is_left_to_do() {
     };
     // The role takes a moment to be followed.
     for _ in 0..50 {
-        if !setup(&[]).last_words().contains("you may not set up namespace") {
+        if !setup(&[]).last_words().contains("you lack permission to set up namespace") {
             break;
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let ran = setup(&[]);
-    let told = "you may not install the admission policy firesteel-executor-grants, which is for the whole cluster: let an administrator run `firesteel crds | kubectl apply --server-side -f -`, or add --without-admission-policy";
+    let told = "you lack permission to install the cluster-wide admission policy firesteel-executor-grants: ask an administrator to run `firesteel crds | kubectl apply --server-side -f -`, or add --without-admission-policy";
     assert!(ran.code == Some(1) && ran.last_words().contains(told), "{ran:?}");
     assert!(ran.stderr.contains("rolebinding spark-driver applied"), "{ran:?}");
     let ran = setup(&["--without-admission-policy"]);
@@ -190,8 +190,10 @@ async fn without_rights_or_namespace_it_says_so() {
     let Some(place) = Place::new("setupno").await else { return };
     let powerless = place.namespace.powerless("nobody").await;
     let ran = firesteel(["setup", "-n", place.name(), "--apply"]).kubeconfig(powerless.path()).run();
-    let start =
-        format!("firesteel: you may not set up namespace {}: let an administrator run this command", place.name());
+    let start = format!(
+        "firesteel: you lack permission to set up namespace {}: ask an administrator to run this command",
+        place.name()
+    );
     assert!(ran.refusal().starts_with(&start), "{ran:?}");
     let ran = firesteel(["setup", "-n", "no-such-namespace", "--apply"]).kubeconfig(place.env.kubeconfig()).run();
     assert!(ran.refusal().contains("there is no namespace no-such-namespace: add --create-namespace"), "{ran:?}");
