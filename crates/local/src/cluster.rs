@@ -13,7 +13,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::home::{Home, HomeError, Phase, Status};
-use crate::leftovers;
+use crate::orphans;
 
 /// How long `up` waits for the daemon, which gives up before.
 const READY: Duration = Duration::from_secs(90);
@@ -169,12 +169,12 @@ fn end(home: &mut Home) -> Result<bool, ClusterError> {
         }
         // It lets go of the directory a moment before it ends.
         let deadline = Instant::now() + GONE;
-        while leftovers::is_daemon(pid.as_raw()) && Instant::now() < deadline {
+        while orphans::is_daemon(pid.as_raw()) && Instant::now() < deadline {
             std::thread::sleep(LOOK);
         }
     }
-    ended |= !leftovers::find(home.root()).is_empty();
-    let left = leftovers::end(home.root());
+    ended |= !orphans::find(home.root()).is_empty();
+    let left = orphans::end(home.root());
     if left.is_empty() { Ok(ended) } else { Err(ClusterError::Stuck(left)) }
 }
 
@@ -183,7 +183,7 @@ fn end(home: &mut Home) -> Result<bool, ClusterError> {
 fn daemon(home: &Home) -> Option<Pid> {
     let deadline = Instant::now() + GONE;
     while home.is_held() && Instant::now() < deadline {
-        if let Some(status) = home.status().filter(|s| leftovers::is_daemon(s.pid)) {
+        if let Some(status) = home.status().filter(|s| orphans::is_daemon(s.pid)) {
             return Some(Pid::from_raw(status.pid));
         }
         std::thread::sleep(LOOK);

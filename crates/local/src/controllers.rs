@@ -3,26 +3,26 @@
 //! They share one watch per kind and react to events, not to clocks. They hold no state that the API server does not
 //! have: killed at any point and started again, they go on where they were.
 
-mod affairs;
 mod certificates;
-mod collector;
 mod controller;
 mod deployments;
-mod disruptions;
+mod disruption;
 mod endpoints;
-mod events;
+mod event_recorder;
+mod event_ttl;
+mod garbage_collector;
+mod graph_builder;
 mod ignore;
-mod inventory;
 mod jobs;
-mod members;
 mod namespaces;
-mod nodes;
+mod node_lifecycle;
+mod persistent_volumes;
+mod pod_control;
 mod replica_sets;
 mod revision;
 mod scheduler;
 mod service_accounts;
 mod stateful_sets;
-mod volumes;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -30,7 +30,7 @@ use std::time::Duration;
 use kube::Client;
 use tokio::task::JoinSet;
 
-use crate::world::World;
+use crate::informers::Informers;
 
 pub use certificates::Signer;
 
@@ -57,29 +57,29 @@ pub struct Controllers {
 /// Starts all controllers. Gives them back once each has seen the whole cluster.
 pub async fn start(settings: Settings) -> Controllers {
     let mut tasks = JoinSet::new();
-    let world = World::new(settings.client);
-    let inventory = inventory::start(&world, &mut tasks);
-    scheduler::start(&world, &mut tasks);
-    collector::start(&world, &inventory, &mut tasks);
-    namespaces::start(&world, &inventory, &mut tasks);
-    service_accounts::start(&world, settings.ca_pem, &mut tasks);
-    endpoints::start(&world, &mut tasks);
-    replica_sets::start(&world, &mut tasks);
-    stateful_sets::start(&world, &mut tasks);
-    deployments::start(&world, &mut tasks);
-    jobs::start(&world, &mut tasks);
-    disruptions::start(&world, &mut tasks);
-    nodes::start(&world, &mut tasks);
+    let informers = Informers::new(settings.client);
+    let graph_builder = graph_builder::start(&informers, &mut tasks);
+    scheduler::start(&informers, &mut tasks);
+    garbage_collector::start(&informers, &graph_builder, &mut tasks);
+    namespaces::start(&informers, &graph_builder, &mut tasks);
+    service_accounts::start(&informers, settings.ca_pem, &mut tasks);
+    endpoints::start(&informers, &mut tasks);
+    replica_sets::start(&informers, &mut tasks);
+    stateful_sets::start(&informers, &mut tasks);
+    deployments::start(&informers, &mut tasks);
+    jobs::start(&informers, &mut tasks);
+    disruption::start(&informers, &mut tasks);
+    node_lifecycle::start(&informers, &mut tasks);
     if let Some(signer) = settings.signer {
-        certificates::start(&world, signer, &mut tasks);
+        certificates::start(&informers, signer, &mut tasks);
     }
     if let Some(ttl) = settings.events_ttl {
-        events::start(&world, ttl, &mut tasks);
+        event_ttl::start(&informers, ttl, &mut tasks);
     }
-    volumes::start(&world, settings.volumes, &mut tasks);
-    world.start(&mut tasks);
-    world.ready().await;
-    inventory.ready().await;
+    persistent_volumes::start(&informers, settings.volumes, &mut tasks);
+    informers.start(&mut tasks);
+    informers.ready().await;
+    graph_builder.ready().await;
     Controllers { tasks }
 }
 

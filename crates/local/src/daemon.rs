@@ -19,7 +19,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use crate::bootstrap;
 use crate::controllers::{self, Controllers, Settings, Signer};
 use crate::home::{Component, Home, Phase, Status};
-use crate::leftovers;
+use crate::orphans;
 use crate::supervisor::{Program, Supervised};
 
 /// How long everything together may take to get ready.
@@ -234,7 +234,7 @@ impl Running {
         let root: Arc<std::path::Path> = home.root().into();
         let left = tokio::task::spawn_blocking(move || {
             parts.into_iter().rev().for_each(Supervised::stop);
-            leftovers::end(&root)
+            orphans::end(&root)
         })
         .await?;
         self.controllers.stop().await;

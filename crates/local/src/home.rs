@@ -77,7 +77,7 @@ pub enum HomeError {
 
 /// Holding the directory; dropped with the process.
 #[derive(Debug)]
-pub struct Held {
+pub struct HomeLock {
     _lock: File,
 }
 
@@ -175,10 +175,10 @@ impl Home {
     }
 
     /// Takes the directory for this process.
-    pub fn hold(&self) -> Result<Held, HomeError> {
+    pub fn hold(&self) -> Result<HomeLock, HomeError> {
         let lock = self.open_lock("lock")?;
         match lock.try_lock() {
-            Ok(()) => Ok(Held { _lock: lock }),
+            Ok(()) => Ok(HomeLock { _lock: lock }),
             Err(TryLockError::WouldBlock) => {
                 let pid = self.written().map_or(0, |s| s.pid);
                 Err(HomeError::InUse { path: self.root.clone(), pid })
@@ -190,10 +190,10 @@ impl Home {
     }
 
     /// Waits until no other `up` or `down` is at work here.
-    pub fn take_turn(&self) -> Result<Held, HomeError> {
+    pub fn take_turn(&self) -> Result<HomeLock, HomeError> {
         let lock = self.open_lock("turn")?;
         lock.lock().map_err(|source| HomeError::Io { doing: "lock", path: self.root.join("turn"), source })?;
-        Ok(Held { _lock: lock })
+        Ok(HomeLock { _lock: lock })
     }
 
     /// Whether a daemon holds the directory.

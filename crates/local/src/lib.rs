@@ -11,11 +11,11 @@ pub mod cluster;
 pub mod controllers;
 pub mod daemon;
 pub mod home;
-mod leftovers;
-mod quantity;
-mod queue;
+mod informer;
+mod informers;
+mod orphans;
+mod resource_list;
 pub mod supervisor;
-mod watched;
-mod world;
+mod work_queue;
 
 pub use bootstrap::driver_account;

@@ -33,21 +33,21 @@ pub struct Program {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct ProcessState {
     pid: Option<i32>,
     restarts: u32,
     ended: Option<String>,
-    unwanted: bool,
+    anti_affinity_terms: bool,
 }
 
 /// A child under supervision.
 pub struct Supervised {
     pub name: String,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<ProcessState>>,
     thread: Option<JoinHandle<()>>,
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<ProcessState>) -> MutexGuard<'_, ProcessState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -59,7 +59,7 @@ fn pause(failures: u32) -> Duration {
 impl Supervised {
     /// Starts a child and keeps it running.
     pub fn start(program: Program) -> io::Result<Self> {
-        let state = Arc::new(Mutex::new(State::default()));
+        let state = Arc::new(Mutex::new(ProcessState::default()));
         let name = program.name.clone();
         let shared = Arc::clone(&state);
         let thread = std::thread::Builder::new().name(format!("keep-{name}")).spawn(move || keep(&program, &shared))?;
@@ -83,7 +83,7 @@ impl Supervised {
     pub fn stop(mut self) {
         let pid = {
             let mut state = lock(&self.state);
-            state.unwanted = true;
+            state.anti_affinity_terms = true;
             state.pid
         };
         if let Some(pid) = pid {
@@ -105,14 +105,14 @@ impl Supervised {
     }
 }
 
-fn keep(program: &Program, state: &Mutex<State>) {
+fn keep(program: &Program, state: &Mutex<ProcessState>) {
     let mut failures = 0;
-    while !lock(state).unwanted {
+    while !lock(state).anti_affinity_terms {
         let began = Instant::now();
         let ended = run_once(program, state);
         let mut now = lock(state);
         now.pid = None;
-        if now.unwanted {
+        if now.anti_affinity_terms {
             return;
         }
         failures = if began.elapsed() >= WELL_AFTER { 1 } else { failures + 1 };
@@ -126,7 +126,7 @@ fn keep(program: &Program, state: &Mutex<State>) {
 
 /// Starts the child and waits for its end; says how it ended.
 #[allow(unsafe_code)]
-fn run_once(program: &Program, state: &Mutex<State>) -> String {
+fn run_once(program: &Program, state: &Mutex<ProcessState>) -> String {
     let output = File::options().create(true).append(true).open(&program.log).and_then(|f| Ok((f.try_clone()?, f)));
     let (out, err) = match output {
         Ok(files) => files,
@@ -145,12 +145,12 @@ fn run_once(program: &Program, state: &Mutex<State>) -> String {
         Err(error) => return format!("cannot start {}: {error}", program.executable.display()),
     };
     let pid = i32::try_from(child.id()).unwrap_or(0);
-    let unwanted = {
+    let anti_affinity_terms = {
         let mut now = lock(state);
         now.pid = Some(pid);
-        now.unwanted
+        now.anti_affinity_terms
     };
-    if unwanted {
+    if anti_affinity_terms {
         let _ = kill(Pid::from_raw(pid), Signal::SIGTERM);
     }
     match child.wait() {

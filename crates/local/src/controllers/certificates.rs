@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::controllers::controller::{self, Controller};
-use crate::queue::Next;
-use crate::watched::Key;
-use crate::world::World;
+use crate::informer::Key;
+use crate::informers::Informers;
+use crate::work_queue::Action;
 
 /// Signs a request (PEM) for at most so many seconds; gives the certificate (PEM), or why not.
 pub type Signer = Arc<dyn Fn(&str, Option<i64>) -> Result<String, String> + Send + Sync>;
@@ -24,13 +24,13 @@ const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
 /// What becomes of a request.
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum SigningDecision {
     Leave,
     Sign,
     Fail(String),
 }
 
-fn verdict(request: &CertificateSigningRequest) -> Verdict {
+fn decide(request: &CertificateSigningRequest) -> SigningDecision {
     let status = request.status.as_ref();
     let has = |kind: &str| {
         let conditions = status.and_then(|s| s.conditions.as_deref()).unwrap_or_default();
@@ -39,17 +39,17 @@ fn verdict(request: &CertificateSigningRequest) -> Verdict {
     let signed = status.and_then(|s| s.certificate.as_ref()).is_some_and(|c| !c.0.is_empty());
     let approved = has("Approved") && !has("Denied") && !has("Failed");
     if request.spec.signer_name != SIGNER || !approved || signed {
-        return Verdict::Leave;
+        return SigningDecision::Leave;
     }
     let usages = request.spec.usages.as_deref().unwrap_or_default();
     let known = ["client auth", "digital signature", "key encipherment"];
     if let Some(other) = usages.iter().find(|u| !known.contains(&u.as_str())) {
-        return Verdict::Fail(format!("invalid usage for client certificate: {other}"));
+        return SigningDecision::Fail(format!("invalid usage for client certificate: {other}"));
     }
     if usages.iter().all(|u| u != "client auth") {
-        return Verdict::Fail("missing required usage for client certificate: client auth".to_owned());
+        return SigningDecision::Fail("missing required usage for client certificate: client auth".to_owned());
     }
-    Verdict::Sign
+    SigningDecision::Sign
 }
 
 /// The status that says why there is no certificate.
@@ -63,20 +63,20 @@ fn failure(request: &CertificateSigningRequest, why: &str, now: Timestamp) -> Va
     json!({"conditions": conditions})
 }
 
-pub(crate) fn start(world: &Arc<World>, signer: Signer, tasks: &mut JoinSet<()>) {
-    Controller::new("certificate signing requests", world).reconciles(&world.signing_requests).run(
+pub(crate) fn start(informers: &Arc<Informers>, signer: Signer, tasks: &mut JoinSet<()>) {
+    Controller::new("certificate signing requests", informers).reconciles(&informers.signing_requests).run(
         tasks,
         1,
-        move |world, key| reconcile(world, Arc::clone(&signer), key),
+        move |informers, key| reconcile(informers, Arc::clone(&signer), key),
     );
 }
 
-async fn reconcile(world: Arc<World>, signer: Signer, key: Key) -> anyhow::Result<Next> {
-    let Some(request) = world.signing_requests.get(&key) else { return Ok(Next::Wait) };
-    let signed = match verdict(&request) {
-        Verdict::Leave => return Ok(Next::Wait),
-        Verdict::Fail(why) => Err(why),
-        Verdict::Sign => {
+async fn reconcile(informers: Arc<Informers>, signer: Signer, key: Key) -> anyhow::Result<Action> {
+    let Some(request) = informers.signing_requests.get(&key) else { return Ok(Action::AwaitChange) };
+    let signed = match decide(&request) {
+        SigningDecision::Leave => return Ok(Action::AwaitChange),
+        SigningDecision::Fail(why) => Err(why),
+        SigningDecision::Sign => {
             let pem = String::from_utf8_lossy(&request.spec.request.0);
             signer(&pem, request.spec.expiration_seconds.map(i64::from))
         }
@@ -86,10 +86,10 @@ async fn reconcile(world: Arc<World>, signer: Signer, key: Key) -> anyhow::Resul
         Err(why) => failure(&request, &why, Timestamp::now()),
     };
     let patch = json!({"metadata": {"resourceVersion": request.resource_version()}, "status": status});
-    let api = world.cluster_api::<CertificateSigningRequest>();
-    let written = controller::patch_status(&api, &world.signing_requests, &key.name, &patch).await;
+    let api = informers.cluster_api::<CertificateSigningRequest>();
+    let written = controller::patch_status(&api, &informers.signing_requests, &key.name, &patch).await;
     written.context("write the status of a certificate signing request")?;
-    Ok(Next::Wait)
+    Ok(Action::AwaitChange)
 }
 
 #[cfg(test)]
@@ -108,24 +108,27 @@ mod tests {
     #[test]
     fn what_is_approved_for_clients_is_signed_once() {
         let usages = ["client auth", "digital signature"];
-        assert_eq!(verdict(&request(&usages, &["Approved"])), Verdict::Sign);
+        assert_eq!(decide(&request(&usages, &["Approved"])), SigningDecision::Sign);
         for conditions in [&[][..], &["Denied"], &["Approved", "Failed"]] {
-            assert_eq!(verdict(&request(&usages, conditions)), Verdict::Leave, "{conditions:?}");
+            assert_eq!(decide(&request(&usages, conditions)), SigningDecision::Leave, "{conditions:?}");
         }
         let mut done = request(&usages, &["Approved"]);
         done.status.as_mut().unwrap().certificate = Some(k8s_openapi::ByteString(b"x".to_vec()));
-        assert_eq!(verdict(&done), Verdict::Leave);
+        assert_eq!(decide(&done), SigningDecision::Leave);
         let mut other = request(&usages, &["Approved"]);
         other.spec.signer_name = "example.com/other".to_owned();
-        assert_eq!(verdict(&other), Verdict::Leave);
+        assert_eq!(decide(&other), SigningDecision::Leave);
     }
 
     #[test]
     fn what_is_no_client_certificate_fails_with_the_reason() {
         let why = "missing required usage for client certificate: client auth";
-        assert_eq!(verdict(&request(&["digital signature"], &["Approved"])), Verdict::Fail(why.to_owned()));
+        assert_eq!(decide(&request(&["digital signature"], &["Approved"])), SigningDecision::Fail(why.to_owned()));
         let why = "invalid usage for client certificate: server auth";
-        assert_eq!(verdict(&request(&["client auth", "server auth"], &["Approved"])), Verdict::Fail(why.to_owned()));
+        assert_eq!(
+            decide(&request(&["client auth", "server auth"], &["Approved"])),
+            SigningDecision::Fail(why.to_owned())
+        );
         let status = failure(&request(&[], &["Approved"]), "so", Timestamp::UNIX_EPOCH);
         let conditions = status["conditions"].as_array().unwrap();
         assert_eq!((conditions.len(), &conditions[1]["message"]), (2, &json!("so")), "the approval stays");

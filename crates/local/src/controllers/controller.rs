@@ -15,9 +15,9 @@ use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::controllers::ignore;
-use crate::queue::{Next, Queue};
-use crate::watched::{Change, Key, Watched};
-use crate::world::World;
+use crate::informer::{Change, Informer, Key};
+use crate::informers::Informers;
+use crate::work_queue::{Action, WorkQueue};
 
 /// What the memory can hold.
 pub(crate) trait Kind:
@@ -31,30 +31,30 @@ impl<K> Kind for K where K: Resource<DynamicType = ()> + Clone + DeserializeOwne
 pub(crate) struct Controller<T> {
     /// For the log.
     name: &'static str,
-    world: Arc<World>,
-    queue: Arc<Queue<T>>,
+    informers: Arc<Informers>,
+    queue: Arc<WorkQueue<T>>,
 }
 
 impl<T: Clone + Eq + Hash + Debug + Send + Sync + 'static> Controller<T> {
-    pub(crate) fn new(name: &'static str, world: &Arc<World>) -> Self {
-        Controller { name, world: Arc::clone(world), queue: Queue::new() }
+    pub(crate) fn new(name: &'static str, informers: &Arc<Informers>) -> Self {
+        Controller { name, informers: Arc::clone(informers), queue: WorkQueue::new() }
     }
 
     /// Reconciles the keys that `keys` names for a change.
     pub(crate) fn watches<K, I>(
         self,
-        kind: &Watched<K>,
-        keys: impl Fn(&World, &Change<K>) -> I + Send + Sync + 'static,
+        kind: &Informer<K>,
+        keys: impl Fn(&Informers, &Change<K>) -> I + Send + Sync + 'static,
     ) -> Self
     where
         K: Kind,
         I: IntoIterator<Item = T>,
     {
         // The world holds the listener, so the listener must not hold the world.
-        let (queue, world) = (Arc::clone(&self.queue), Arc::downgrade(&self.world));
+        let (queue, informers) = (Arc::clone(&self.queue), Arc::downgrade(&self.informers));
         kind.on_change(move |change| {
-            let Some(world) = world.upgrade() else { return };
-            keys(&world, change).into_iter().for_each(|key| queue.add(key));
+            let Some(informers) = informers.upgrade() else { return };
+            keys(&informers, change).into_iter().for_each(|key| queue.add(key));
         });
         self
     }
@@ -62,25 +62,25 @@ impl<T: Clone + Eq + Hash + Debug + Send + Sync + 'static> Controller<T> {
     /// Calls `reconcile` for `workers` keys at a time, once the whole cluster has been seen.
     pub(crate) fn run<F, Fut>(self, tasks: &mut JoinSet<()>, workers: usize, reconcile: F)
     where
-        F: Fn(Arc<World>, T) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = anyhow::Result<Next>> + Send + 'static,
+        F: Fn(Arc<Informers>, T) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = anyhow::Result<Action>> + Send + 'static,
     {
-        let Controller { name, world, queue } = self;
+        let Controller { name, informers, queue } = self;
         tasks.spawn(async move {
-            world.ready().await;
-            queue.serve(name, workers, move |key| reconcile(Arc::clone(&world), key)).await;
+            informers.ready().await;
+            queue.serve(name, workers, move |key| reconcile(Arc::clone(&informers), key)).await;
         });
     }
 }
 
 impl Controller<Key> {
     /// Reconciles every object of a kind that changes.
-    pub(crate) fn reconciles<K: Kind>(self, kind: &Watched<K>) -> Self {
+    pub(crate) fn reconciles<K: Kind>(self, kind: &Informer<K>) -> Self {
         self.watches(kind, |_, change| [Key::of(&**change.object())])
     }
 
     /// Reconciles the owners (of kind `O`) of an object that changes; one that went over to another owner counts for both.
-    pub(crate) fn owns<O: Kind, M: Kind>(self, members: &Watched<M>) -> Self {
+    pub(crate) fn owns<O: Kind, M: Kind>(self, members: &Informer<M>) -> Self {
         let kind = O::kind(&());
         self.watches(members, move |_, change| {
             let owners = |member: &M| -> Vec<Key> {
@@ -97,8 +97,8 @@ impl Controller<Key> {
 ///
 /// `counts` are fields that serde leaves out when they are zero; a merge patch has to take them away by name.
 pub(crate) async fn write_status<K>(
-    world: &World,
-    kept: &Watched<K>,
+    informers: &Informers,
+    kept: &Informer<K>,
     key: &Key,
     status: &impl Serialize,
     counts: &[&str],
@@ -112,19 +112,19 @@ where
             patch["status"][field] = Value::Null;
         }
     }
-    patch_status(&world.api(&key.namespace), kept, &key.name, &patch).await
+    patch_status(&informers.api(&key.namespace), kept, &key.name, &patch).await
 }
 
 /// Merges `patch` into a status and waits until the memory has it. An object that is gone needs none.
 pub(crate) async fn patch_status<K: Kind>(
     api: &Api<K>,
-    kept: &Watched<K>,
+    kept: &Informer<K>,
     name: &str,
     patch: &Value,
 ) -> kube::Result<()> {
     let written = api.patch_status(name, &PatchParams::default(), &Patch::Merge(patch)).await;
     if let Some(written) = ignore::not_found(written)? {
-        kept.caught_up(&written).await;
+        kept.wait_for_write(&written).await;
     }
     Ok(())
 }

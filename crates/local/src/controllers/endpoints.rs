@@ -16,27 +16,27 @@ use tokio::task::JoinSet;
 
 use crate::controllers::controller::Controller;
 use crate::controllers::ignore;
-use crate::queue::Next;
-use crate::watched::{Change, Key};
-use crate::world::World;
+use crate::informer::{Change, Key};
+use crate::informers::Informers;
+use crate::work_queue::Action;
 
 const WORKERS: usize = 8;
 
-pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
-    Controller::new("endpoints", world)
-        .reconciles(&world.services)
-        .watches(&world.pods, |world, change| {
+pub(crate) fn start(informers: &Arc<Informers>, tasks: &mut JoinSet<()>) {
+    Controller::new("endpoints", informers)
+        .reconciles(&informers.services)
+        .watches(&informers.pods, |informers, change| {
             if let Change::Applied { old: Some(old), new } = change
                 && backends::same_to_services(old, new)
             {
                 return Vec::new();
             }
-            let services = world.services.in_namespace(&change.object().namespace().unwrap_or_default());
+            let services = informers.services.in_namespace(&change.object().namespace().unwrap_or_default());
             let selects = |service: &&Arc<Service>| change.states().any(|pod| backends::selects(service, pod));
             services.iter().filter(selects).map(|s| Key::of(&**s)).collect()
         })
         // What others break is put right again.
-        .watches(&world.slices, |_, change| match change {
+        .watches(&informers.slices, |_, change| match change {
             Change::Deleted(slice) => {
                 backends::service_of(slice).map(|service| Key::new(&slice.namespace().unwrap_or_default(), &service))
             }
@@ -45,32 +45,32 @@ pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
         .run(tasks, WORKERS, reconcile);
 }
 
-async fn reconcile(world: Arc<World>, key: Key) -> anyhow::Result<Next> {
-    let service = world.services.get(&key).filter(|s| s.metadata.deletion_timestamp.is_none());
+async fn reconcile(informers: Arc<Informers>, key: Key) -> anyhow::Result<Action> {
+    let service = informers.services.get(&key).filter(|s| s.metadata.deletion_timestamp.is_none());
     let Some(service) = service else {
         // The slices are owned by the service and go with it; Endpoints only share its name.
         let ours = |e: &Arc<Endpoints>| e.labels().get(backends::MANAGED_BY).is_some_and(|m| m == backends::MANAGER);
-        if world.endpoints.get(&key).as_ref().is_some_and(ours) {
-            let api = world.api::<Endpoints>(&key.namespace);
+        if informers.endpoints.get(&key).as_ref().is_some_and(ours) {
+            let api = informers.api::<Endpoints>(&key.namespace);
             ignore::not_found(api.delete(&key.name, &DeleteParams::default()).await).context("delete endpoints")?;
         }
-        return Ok(Next::Wait);
+        return Ok(Action::AwaitChange);
     };
     if !backends::has_selector(&service) {
-        return Ok(Next::Wait);
+        return Ok(Action::AwaitChange);
     }
-    let pods = world.pods.in_namespace(&key.namespace);
+    let pods = informers.pods.in_namespace(&key.namespace);
     let groups = backends::group(&service, pods.iter().map(|p| &**p));
-    write_endpoints(&world, &service, &groups).await?;
-    write_slices(&world, &service, &groups).await?;
-    Ok(Next::Wait)
+    write_endpoints(&informers, &service, &groups).await?;
+    write_slices(&informers, &service, &groups).await?;
+    Ok(Action::AwaitChange)
 }
 
-async fn write_endpoints(world: &World, service: &Service, groups: &[backends::Group]) -> anyhow::Result<()> {
+async fn write_endpoints(informers: &Informers, service: &Service, groups: &[backends::Group]) -> anyhow::Result<()> {
     let key = Key::of(service);
-    let api = world.api::<Endpoints>(&key.namespace);
+    let api = informers.api::<Endpoints>(&key.namespace);
     let mut wanted = backends::endpoints(service, groups);
-    let written = match world.endpoints.get(&key) {
+    let written = match informers.endpoints.get(&key) {
         Some(old) if old.subsets == wanted.subsets && old.metadata.labels == wanted.metadata.labels => return Ok(()),
         Some(old) => {
             wanted.metadata.resource_version = old.resource_version();
@@ -79,19 +79,19 @@ async fn write_endpoints(world: &World, service: &Service, groups: &[backends::G
         None => api.create(&PostParams::default(), &wanted).await,
     };
     if let Some(written) = unless_refused(written).context("write endpoints")? {
-        world.endpoints.caught_up(&written).await;
+        informers.endpoints.wait_for_write(&written).await;
     }
     Ok(())
 }
 
-async fn write_slices(world: &World, service: &Service, groups: &[backends::Group]) -> anyhow::Result<()> {
+async fn write_slices(informers: &Informers, service: &Service, groups: &[backends::Group]) -> anyhow::Result<()> {
     let key = Key::of(service);
-    let api = world.api::<EndpointSlice>(&key.namespace);
+    let api = informers.api::<EndpointSlice>(&key.namespace);
     let wanted = backends::slices(service, groups);
     let names: BTreeSet<String> = wanted.iter().map(ResourceExt::name_any).collect();
     for mut slice in wanted {
         let name = slice.name_any();
-        let written = match world.slices.get(&Key::new(&key.namespace, &name)) {
+        let written = match informers.slices.get(&Key::new(&key.namespace, &name)) {
             Some(old)
                 if old.endpoints == slice.endpoints
                     && old.ports == slice.ports
@@ -106,10 +106,10 @@ async fn write_slices(world: &World, service: &Service, groups: &[backends::Grou
             None => api.create(&PostParams::default(), &slice).await,
         };
         if let Some(written) = unless_refused(written).context("write endpoint slice")? {
-            world.slices.caught_up(&written).await;
+            informers.slices.wait_for_write(&written).await;
         }
     }
-    let ours = world.slices.controlled_by(&service.uid().unwrap_or_default());
+    let ours = informers.slices.controlled_by(&service.uid().unwrap_or_default());
     for slice in ours.iter().filter(|s| !names.contains(&s.name_any())) {
         ignore::not_found(api.delete(&slice.name_any(), &DeleteParams::default()).await)
             .context("delete endpoint slice")?;

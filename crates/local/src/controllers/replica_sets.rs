@@ -10,12 +10,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use tokio::task::JoinSet;
 
-use crate::controllers::affairs::Speaker;
 use crate::controllers::controller::{self, Controller};
-use crate::controllers::members;
-use crate::queue::Next;
-use crate::watched::Key;
-use crate::world::World;
+use crate::controllers::event_recorder::EventRecorder;
+use crate::controllers::pod_control;
+use crate::informer::Key;
+use crate::informers::Informers;
+use crate::work_queue::Action;
 
 const WORKERS: usize = 8;
 /// Fields of the status that are left out when they are zero.
@@ -23,7 +23,7 @@ const COUNTS: [&str; 3] = ["fullyLabeledReplicas", "readyReplicas", "availableRe
 
 /// What to do for one ReplicaSet.
 #[derive(Debug, PartialEq)]
-struct Plan {
+struct ReplicaSetPlan {
     create: usize,
     delete: Vec<Arc<Pod>>,
     status: ReplicaSetStatus,
@@ -31,16 +31,16 @@ struct Plan {
     wake: bool,
 }
 
-fn plan(set: &ReplicaSet, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
+fn plan(set: &ReplicaSet, pods: &[Arc<Pod>], now: Timestamp) -> ReplicaSetPlan {
     let spec = set.spec.clone();
     let wanted = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or(0);
     let min_ready = spec.min_ready_seconds.unwrap_or(0);
-    let mut active: Vec<Arc<Pod>> = pods.iter().filter(|p| members::active(p)).cloned().collect();
+    let mut active: Vec<Arc<Pod>> = pods.iter().filter(|p| pod_control::active(p)).cloned().collect();
     let count = |n: usize| i32::try_from(n).ok();
     let template = spec.template.as_ref().and_then(|t| t.metadata.as_ref()?.labels.clone()).unwrap_or_default();
     let full = |p: &&Arc<Pod>| template.iter().all(|(k, v)| p.labels().get(k) == Some(v));
-    let ready = active.iter().filter(|p| members::ready_since(p).is_some()).count();
-    let available = active.iter().filter(|p| members::available(p, min_ready, now)).count();
+    let ready = active.iter().filter(|p| pod_control::ready_since(p).is_some()).count();
+    let available = active.iter().filter(|p| pod_control::available(p, min_ready, now)).count();
     let going = pods.iter().filter(|p| p.metadata.deletion_timestamp.is_some()).count();
     let status = ReplicaSetStatus {
         replicas: count(active.len()).unwrap_or(i32::MAX),
@@ -53,46 +53,47 @@ fn plan(set: &ReplicaSet, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
     };
     let wake = ready > available;
     if set.metadata.deletion_timestamp.is_some() {
-        return Plan { create: 0, delete: Vec::new(), status, wake };
+        return ReplicaSetPlan { create: 0, delete: Vec::new(), status, wake };
     }
     let create = wanted.saturating_sub(active.len());
     let surplus = active.len().saturating_sub(wanted);
-    members::least_useful_first(&mut active);
+    pod_control::least_useful_first(&mut active);
     active.truncate(surplus);
-    Plan { create, delete: active, status, wake }
+    ReplicaSetPlan { create, delete: active, status, wake }
 }
 
-pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
-    let speaker = Speaker::new(world.client.clone(), "replicaset-controller");
-    Controller::new("replica sets", world).reconciles(&world.replica_sets).owns::<ReplicaSet, _>(&world.pods).run(
-        tasks,
-        WORKERS,
-        move |world, key| reconcile(world, speaker.clone(), key),
-    );
+pub(crate) fn start(informers: &Arc<Informers>, tasks: &mut JoinSet<()>) {
+    let events = EventRecorder::new(informers.client.clone(), "replicaset-controller");
+    Controller::new("replica sets", informers)
+        .reconciles(&informers.replica_sets)
+        .owns::<ReplicaSet, _>(&informers.pods)
+        .run(tasks, WORKERS, move |informers, key| reconcile(informers, events.clone(), key));
 }
 
-async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Result<Next> {
-    let Some(set) = world.replica_sets.get(&key) else { return Ok(Next::Wait) };
-    let pods = world.pods.controlled_by(&set.uid().unwrap_or_default());
+async fn reconcile(informers: Arc<Informers>, events: EventRecorder, key: Key) -> anyhow::Result<Action> {
+    let Some(set) = informers.replica_sets.get(&key) else { return Ok(Action::AwaitChange) };
+    let pods = informers.pods.controlled_by(&set.uid().unwrap_or_default());
     let plan = plan(&set, &pods, Timestamp::now());
     let template = set.spec.template.clone().unwrap_or_default();
     let acted = async {
         if plan.create > 0 {
-            let mut pod = members::from_template(&template, members::controlled_by(&*set));
-            pod.metadata.generate_name = Some(members::prefix(&key.name));
-            members::create_pods(&world, &speaker, &*set, vec![pod; plan.create]).await.context("create pods")?;
+            let mut pod = pod_control::from_template(&template, pod_control::controlled_by(&*set));
+            pod.metadata.generate_name = Some(pod_control::prefix(&key.name));
+            pod_control::create_pods(&informers, &events, &*set, vec![pod; plan.create])
+                .await
+                .context("create pods")?;
         }
-        members::delete_pods(&world, &speaker, &*set, &plan.delete).await.context("delete pods")
+        pod_control::delete_pods(&informers, &events, &*set, &plan.delete).await.context("delete pods")
     }
     .await;
     if set.status.as_ref() != Some(&plan.status) {
-        controller::write_status(&world, &world.replica_sets, &key, &plan.status, &COUNTS)
+        controller::write_status(&informers, &informers.replica_sets, &key, &plan.status, &COUNTS)
             .await
             .context("write status")?;
     }
     acted?;
     // What was created or deleted comes back as events.
-    Ok(if plan.wake { Next::After(Duration::from_secs(1)) } else { Next::Wait })
+    Ok(if plan.wake { Action::RequeueAfter(Duration::from_secs(1)) } else { Action::AwaitChange })
 }
 
 #[cfg(test)]
@@ -140,7 +141,7 @@ mod tests {
     #[test]
     fn a_set_that_goes_makes_nothing() {
         let mut going = set(3);
-        going.metadata.deletion_timestamp = Some(members::time(Timestamp::now()));
+        going.metadata.deletion_timestamp = Some(pod_control::time(Timestamp::now()));
         assert_eq!(plan(&going, &[], Timestamp::now()).create, 0);
     }
 

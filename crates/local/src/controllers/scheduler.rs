@@ -1,13 +1,13 @@
 //! The scheduler: gives every pod that waits for one a node, or says why there is none.
 //!
-//! One task holds all of the state ([`desk::Desk`]) and decides one pod at a time; writes go out beside it. There is no
+//! One task holds all of the state ([`scheduling_queue::SchedulingQueue`]) and decides one pod at a time; writes go out beside it. There is no
 //! preemption: priority only decides who is looked at first.
 
-mod affinity;
-mod desk;
-mod fit;
-mod needs;
-mod neighbours;
+mod filter;
+mod inter_pod_affinity;
+mod node_affinity;
+mod pod_requests;
+mod scheduling_queue;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,13 +20,13 @@ use serde_json::json;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-pub(crate) use affinity::{taints, tolerates};
-pub(crate) use needs::ended;
+pub(crate) use node_affinity::{taints, tolerates};
+pub(crate) use pod_requests::is_terminal;
 
-use self::desk::{Decision, Desk};
-use crate::controllers::affairs::Speaker;
-use crate::watched::{Change, Key};
-use crate::world::World;
+use self::scheduling_queue::{Decision, SchedulingQueue};
+use crate::controllers::event_recorder::EventRecorder;
+use crate::informer::{Change, Key};
+use crate::informers::Informers;
 
 /// How many bindings and refusals are written at the same time.
 const WRITES_AT_ONCE: usize = 32;
@@ -36,7 +36,7 @@ const BIND_AGAIN: Duration = Duration::from_millis(200);
 
 /// What the scheduler's task is told.
 #[derive(Debug)]
-enum News {
+enum ClusterEvent {
     Pod(Arc<Pod>),
     PodGone(Arc<Pod>),
     Node(Arc<Node>),
@@ -45,82 +45,86 @@ enum News {
     Claim(Arc<PersistentVolumeClaim>),
     ClaimGone(Arc<PersistentVolumeClaim>),
     /// A binding was refused; the pod goes back to those that wait.
-    NotBound(Arc<Pod>),
+    BindingFailed(Arc<Pod>),
 }
 
-pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
-    let (tell, news) = mpsc::unbounded_channel();
-    let to = tell.clone();
-    world.pods.on_change(move |change| {
+pub(crate) fn start(informers: &Arc<Informers>, tasks: &mut JoinSet<()>) {
+    let (sender, cluster_events) = mpsc::unbounded_channel();
+    let to = sender.clone();
+    informers.pods.on_change(move |change| {
         let _ = to.send(match change {
-            Change::Applied { new, .. } => News::Pod(Arc::clone(new)),
-            Change::Deleted(pod) => News::PodGone(Arc::clone(pod)),
+            Change::Applied { new, .. } => ClusterEvent::Pod(Arc::clone(new)),
+            Change::Deleted(pod) => ClusterEvent::PodGone(Arc::clone(pod)),
         });
     });
-    let to = tell.clone();
-    world.nodes.on_change(move |change| {
+    let to = sender.clone();
+    informers.nodes.on_change(move |change| {
         let _ = to.send(match change {
-            Change::Applied { new, .. } => News::Node(Arc::clone(new)),
-            Change::Deleted(node) => News::NodeGone(Arc::clone(node)),
+            Change::Applied { new, .. } => ClusterEvent::Node(Arc::clone(new)),
+            Change::Deleted(node) => ClusterEvent::NodeGone(Arc::clone(node)),
         });
     });
-    let to = tell.clone();
-    world.claims.on_change(move |change| {
+    let to = sender.clone();
+    informers.claims.on_change(move |change| {
         let _ = to.send(match change {
-            Change::Applied { new, .. } => News::Claim(Arc::clone(new)),
-            Change::Deleted(claim) => News::ClaimGone(Arc::clone(claim)),
+            Change::Applied { new, .. } => ClusterEvent::Claim(Arc::clone(new)),
+            Change::Deleted(claim) => ClusterEvent::ClaimGone(Arc::clone(claim)),
         });
     });
-    let world = Arc::clone(world);
+    let informers = Arc::clone(informers);
     tasks.spawn(async move {
-        world.pods.ready().await;
-        world.nodes.ready().await;
-        world.claims.ready().await;
-        run(world, tell, news).await;
+        informers.pods.ready().await;
+        informers.nodes.ready().await;
+        informers.claims.ready().await;
+        run(informers, sender, cluster_events).await;
     });
 }
 
-async fn run(world: Arc<World>, tell: mpsc::UnboundedSender<News>, mut news: mpsc::UnboundedReceiver<News>) {
-    let mut desk = Desk::default();
-    let shell = Arc::new(Shell {
-        speaker: Speaker::new(world.client.clone(), "default-scheduler"),
+async fn run(
+    informers: Arc<Informers>,
+    sender: mpsc::UnboundedSender<ClusterEvent>,
+    mut cluster_events: mpsc::UnboundedReceiver<ClusterEvent>,
+) {
+    let mut queue = SchedulingQueue::default();
+    let binder = Arc::new(Binder {
+        events: EventRecorder::new(informers.client.clone(), "default-scheduler"),
         writes: Semaphore::new(WRITES_AT_ONCE),
-        world,
-        tell,
+        informers,
+        sender,
     });
-    while let Some(first) = news.recv().await {
+    while let Some(first) = cluster_events.recv().await {
         let mut next = Some(first);
         while let Some(item) = next {
-            hear(&mut desk, item);
-            next = news.try_recv().ok();
+            handle(&mut queue, item);
+            next = cluster_events.try_recv().ok();
         }
-        for decision in desk.decide() {
-            let shell = Arc::clone(&shell);
-            tokio::spawn(async move { shell.perform(decision).await });
+        for decision in queue.decide() {
+            let binder = Arc::clone(&binder);
+            tokio::spawn(async move { binder.perform(decision).await });
         }
     }
 }
 
-fn hear(desk: &mut Desk, news: News) {
-    match news {
-        News::Pod(pod) => desk.pod(pod),
-        News::PodGone(pod) => desk.pod_gone(&pod),
-        News::Node(node) => desk.node(node),
-        News::NodeGone(node) => desk.node_gone(&node.name_any()),
-        News::Claim(claim) => desk.claim(&claim),
-        News::ClaimGone(claim) => desk.claim_gone(&Key::of(&*claim)),
-        News::NotBound(pod) => desk.not_bound(pod),
+fn handle(queue: &mut SchedulingQueue, cluster_events: ClusterEvent) {
+    match cluster_events {
+        ClusterEvent::Pod(pod) => queue.pod(pod),
+        ClusterEvent::PodGone(pod) => queue.pod_gone(&pod),
+        ClusterEvent::Node(node) => queue.node(node),
+        ClusterEvent::NodeGone(node) => queue.node_gone(&node.name_any()),
+        ClusterEvent::Claim(claim) => queue.claim(&claim),
+        ClusterEvent::ClaimGone(claim) => queue.claim_gone(&Key::of(&*claim)),
+        ClusterEvent::BindingFailed(pod) => queue.binding_failed(pod),
     }
 }
 
-struct Shell {
-    world: Arc<World>,
-    speaker: Speaker,
+struct Binder {
+    informers: Arc<Informers>,
+    events: EventRecorder,
     writes: Semaphore,
-    tell: mpsc::UnboundedSender<News>,
+    sender: mpsc::UnboundedSender<ClusterEvent>,
 }
 
-impl Shell {
+impl Binder {
     async fn perform(&self, decision: Decision) {
         let Ok(_place) = self.writes.acquire().await else { return };
         match decision {
@@ -147,22 +151,22 @@ impl Shell {
             ..ObjectReference::default()
         };
         let binding = Binding { metadata: meta, target };
-        let api: Api<Pod> = self.world.api(&namespace);
+        let api: Api<Pod> = self.informers.api(&namespace);
         let written = api.create_subresource::<_, Status>("binding", &name, &PostParams::default(), &binding).await;
         match written {
             Ok(_) => {
                 let note = format!("Successfully assigned {namespace}/{name} to {node}");
-                self.speaker.normal(&*pod, "Scheduled", "Binding", note);
+                self.events.normal(&*pod, "Scheduled", "Binding", note);
             }
             Err(kube::Error::Api(status)) if status.is_not_found() => {
-                let _ = self.tell.send(News::PodGone(pod));
+                let _ = self.sender.send(ClusterEvent::PodGone(pod));
             }
             Err(error) => {
                 tracing::debug!(%namespace, %name, node, "not bound: {error}");
                 tokio::time::sleep(BIND_AGAIN).await;
                 // What is true by now decides: the pod may be gone, or another scheduler's.
-                let now = self.world.pods.get(&Key::of(&*pod)).filter(|p| p.uid() == pod.uid());
-                let _ = self.tell.send(now.map_or(News::PodGone(pod), News::NotBound));
+                let now = self.informers.pods.get(&Key::of(&*pod)).filter(|p| p.uid() == pod.uid());
+                let _ = self.sender.send(now.map_or(ClusterEvent::PodGone(pod), ClusterEvent::BindingFailed));
             }
         }
     }
@@ -186,13 +190,13 @@ impl Shell {
             "lastTransitionTime": format!("{since:.0}"),
         });
         let patch = json!({"metadata": {"uid": pod.uid()}, "status": {"conditions": [condition]}});
-        let api: Api<Pod> = self.world.api(&pod.namespace().unwrap_or_default());
+        let api: Api<Pod> = self.informers.api(&pod.namespace().unwrap_or_default());
         let name = pod.name_any();
         if let Err(error) = api.patch_status(&name, &PatchParams::default(), &Patch::Strategic(&patch)).await {
             tracing::debug!(name, "condition not written: {error}");
         }
         if reason == "Unschedulable" {
-            self.speaker.warning(pod, "FailedScheduling", "Scheduling", message.to_owned());
+            self.events.warning(pod, "FailedScheduling", "Scheduling", message.to_owned());
         }
     }
 }

@@ -11,59 +11,59 @@ use tokio::task::JoinSet;
 
 use crate::controllers::controller::Controller;
 use crate::controllers::ignore;
-use crate::queue::Next;
-use crate::watched::Key;
-use crate::world::{ROOT_CA, World};
+use crate::informer::Key;
+use crate::informers::{Informers, ROOT_CA};
+use crate::work_queue::Action;
 
 const DEFAULT: &str = "default";
 
 /// What a namespace lacks.
 #[derive(Debug, PartialEq, Eq)]
-enum Lack {
+enum Missing {
     ServiceAccount,
     RootCa,
     /// The ConfigMap is there but holds something else.
-    RightRootCa,
+    StaleRootCa,
 }
 
-fn lacks(namespace: Option<&Namespace>, account: bool, root_ca: Option<&ConfigMap>, ca_pem: &str) -> Vec<Lack> {
+fn missing(namespace: Option<&Namespace>, account: bool, root_ca: Option<&ConfigMap>, ca_pem: &str) -> Vec<Missing> {
     if namespace.is_none_or(|n| n.metadata.deletion_timestamp.is_some()) {
         return Vec::new();
     }
-    let mut lacks = Vec::new();
+    let mut missing = Vec::new();
     if !account {
-        lacks.push(Lack::ServiceAccount);
+        missing.push(Missing::ServiceAccount);
     }
     let right = |map: &ConfigMap| map.data.as_ref().and_then(|d| d.get("ca.crt")).is_some_and(|ca| ca == ca_pem);
     match root_ca {
-        None => lacks.push(Lack::RootCa),
-        Some(map) if !right(map) => lacks.push(Lack::RightRootCa),
+        None => missing.push(Missing::RootCa),
+        Some(map) if !right(map) => missing.push(Missing::StaleRootCa),
         Some(_) => {}
     }
-    lacks
+    missing
 }
 
-pub(crate) fn start(world: &Arc<World>, ca_pem: String, tasks: &mut JoinSet<()>) {
+pub(crate) fn start(informers: &Arc<Informers>, ca_pem: String, tasks: &mut JoinSet<()>) {
     let ca_pem: Arc<str> = ca_pem.into();
-    Controller::new("service accounts", world)
-        .watches(&world.namespaces, |_, change| [change.object().name_any()])
-        .watches(&world.service_accounts, |_, change| [change.object().namespace().unwrap_or_default()])
-        .watches(&world.root_cas, |_, change| [change.object().namespace().unwrap_or_default()])
-        .run(tasks, 4, move |world, namespace| provide(world, Arc::clone(&ca_pem), namespace));
+    Controller::new("service accounts", informers)
+        .watches(&informers.namespaces, |_, change| [change.object().name_any()])
+        .watches(&informers.service_accounts, |_, change| [change.object().namespace().unwrap_or_default()])
+        .watches(&informers.root_cas, |_, change| [change.object().namespace().unwrap_or_default()])
+        .run(tasks, 4, move |informers, namespace| provide(informers, Arc::clone(&ca_pem), namespace));
 }
 
-async fn provide(world: Arc<World>, ca_pem: Arc<str>, name: String) -> anyhow::Result<Next> {
-    let namespace = world.namespaces.get(&Key::new("", &name));
-    let account = world.service_accounts.get(&Key::new(&name, DEFAULT)).is_some();
-    let root_ca = world.root_cas.get(&Key::new(&name, ROOT_CA));
-    for lack in lacks(namespace.as_deref(), account, root_ca.as_deref(), &ca_pem) {
-        let outcome = match lack {
-            Lack::ServiceAccount => {
+async fn provide(informers: Arc<Informers>, ca_pem: Arc<str>, name: String) -> anyhow::Result<Action> {
+    let namespace = informers.namespaces.get(&Key::new("", &name));
+    let account = informers.service_accounts.get(&Key::new(&name, DEFAULT)).is_some();
+    let root_ca = informers.root_cas.get(&Key::new(&name, ROOT_CA));
+    for gap in missing(namespace.as_deref(), account, root_ca.as_deref(), &ca_pem) {
+        let outcome = match gap {
+            Missing::ServiceAccount => {
                 let meta = ObjectMeta { name: Some(DEFAULT.to_owned()), ..ObjectMeta::default() };
                 let account = ServiceAccount { metadata: meta, ..ServiceAccount::default() };
-                world.api::<ServiceAccount>(&name).create(&PostParams::default(), &account).await.map(|_| ())
+                informers.api::<ServiceAccount>(&name).create(&PostParams::default(), &account).await.map(|_| ())
             }
-            Lack::RootCa => {
+            Missing::RootCa => {
                 let note = "Contains a CA bundle that can be used to verify the kube-apiserver when using internal \
                             endpoints such as the internal service IP or kubernetes.default.svc. No other usage is \
                             guaranteed across distributions of Kubernetes clusters.";
@@ -74,17 +74,17 @@ async fn provide(world: Arc<World>, ca_pem: Arc<str>, name: String) -> anyhow::R
                 };
                 let data = Some(BTreeMap::from([("ca.crt".to_owned(), ca_pem.to_string())]));
                 let map = ConfigMap { metadata: meta, data, ..ConfigMap::default() };
-                world.api::<ConfigMap>(&name).create(&PostParams::default(), &map).await.map(|_| ())
+                informers.api::<ConfigMap>(&name).create(&PostParams::default(), &map).await.map(|_| ())
             }
-            Lack::RightRootCa => {
+            Missing::StaleRootCa => {
                 let patch = json!({"data": {"ca.crt": &*ca_pem}});
-                let api = world.api::<ConfigMap>(&name);
+                let api = informers.api::<ConfigMap>(&name);
                 api.patch(ROOT_CA, &PatchParams::default(), &Patch::Merge(&patch)).await.map(|_| ())
             }
         };
         ignore::unless(outcome, |status| status.is_already_exists() || status.is_not_found())?;
     }
-    Ok(Next::Wait)
+    Ok(Action::AwaitChange)
 }
 
 #[cfg(test)]
@@ -97,20 +97,20 @@ mod tests {
 
     #[test]
     fn a_new_namespace_gets_both() {
-        assert_eq!(lacks(Some(&Namespace::default()), false, None, "ca"), [Lack::ServiceAccount, Lack::RootCa]);
-        assert_eq!(lacks(Some(&Namespace::default()), true, Some(&map("ca")), "ca"), []);
+        assert_eq!(missing(Some(&Namespace::default()), false, None, "ca"), [Missing::ServiceAccount, Missing::RootCa]);
+        assert_eq!(missing(Some(&Namespace::default()), true, Some(&map("ca")), "ca"), []);
     }
 
     #[test]
     fn an_old_certificate_authority_is_replaced() {
-        assert_eq!(lacks(Some(&Namespace::default()), true, Some(&map("old")), "ca"), [Lack::RightRootCa]);
+        assert_eq!(missing(Some(&Namespace::default()), true, Some(&map("old")), "ca"), [Missing::StaleRootCa]);
     }
 
     #[test]
     fn a_namespace_that_goes_gets_nothing() {
         let mut namespace = Namespace::default();
         namespace.metadata.deletion_timestamp = serde_json::from_value(serde_json::json!("2026-01-01T00:00:00Z")).ok();
-        assert_eq!(lacks(Some(&namespace), false, None, "ca"), []);
-        assert_eq!(lacks(None, false, None, "ca"), []);
+        assert_eq!(missing(Some(&namespace), false, None, "ca"), []);
+        assert_eq!(missing(None, false, None, "ca"), []);
     }
 }

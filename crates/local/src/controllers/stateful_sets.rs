@@ -15,69 +15,68 @@ use kube::api::{ObjectMeta, PostParams};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use crate::controllers::affairs::Speaker;
 use crate::controllers::controller::{self, Controller};
-use crate::controllers::{ignore, members, revision};
-use crate::queue::Next;
-use crate::watched::Key;
-use crate::world::World;
+use crate::controllers::event_recorder::EventRecorder;
+use crate::controllers::{ignore, pod_control, revision};
+use crate::informer::Key;
+use crate::informers::Informers;
+use crate::work_queue::Action;
 
 const WORKERS: usize = 8;
 /// Fields of the status that are left out when they are zero.
 const COUNTS: [&str; 3] = ["readyReplicas", "currentReplicas", "updatedReplicas"];
 
-pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
-    let speaker = Speaker::new(world.client.clone(), "statefulset-controller");
-    Controller::new("stateful sets", world).reconciles(&world.stateful_sets).owns::<StatefulSet, _>(&world.pods).run(
-        tasks,
-        WORKERS,
-        move |world, key| reconcile(world, speaker.clone(), key),
-    );
+pub(crate) fn start(informers: &Arc<Informers>, tasks: &mut JoinSet<()>) {
+    let events = EventRecorder::new(informers.client.clone(), "statefulset-controller");
+    Controller::new("stateful sets", informers)
+        .reconciles(&informers.stateful_sets)
+        .owns::<StatefulSet, _>(&informers.pods)
+        .run(tasks, WORKERS, move |informers, key| reconcile(informers, events.clone(), key));
 }
 
-async fn reconcile(world: Arc<World>, speaker: Speaker, key: Key) -> anyhow::Result<Next> {
-    let Some(set) = world.stateful_sets.get(&key) else { return Ok(Next::Wait) };
+async fn reconcile(informers: Arc<Informers>, events: EventRecorder, key: Key) -> anyhow::Result<Action> {
+    let Some(set) = informers.stateful_sets.get(&key) else { return Ok(Action::AwaitChange) };
     let template = set.spec.template.clone();
     let wanted = format!("{}-{}", key.name, revision::of(&template));
     if set.metadata.deletion_timestamp.is_none() {
-        record_revision(&world, &set, &wanted).await.context("record revision")?;
+        record_revision(&informers, &set, &wanted).await.context("record revision")?;
     }
-    let pods = world.pods.controlled_by(&set.uid().unwrap_or_default());
+    let pods = informers.pods.controlled_by(&set.uid().unwrap_or_default());
     let plan = plan::plan(&set, &pods, &wanted, Timestamp::now());
     let acted = async {
         for claim in plan.create.iter().flat_map(|i| plan::claims(&set, *i)) {
-            make_claim(&world, &claim).await.context("create claim")?;
+            make_claim(&informers, &claim).await.context("create claim")?;
         }
         let pods = plan.create.iter().map(|i| plan::pod(&set, *i, &wanted)).collect();
-        members::create_pods(&world, &speaker, &*set, pods).await.context("create pods")?;
-        members::delete_pods(&world, &speaker, &*set, &plan.delete).await.context("delete pods")
+        pod_control::create_pods(&informers, &events, &*set, pods).await.context("create pods")?;
+        pod_control::delete_pods(&informers, &events, &*set, &plan.delete).await.context("delete pods")
     }
     .await;
     if set.status.as_ref() != Some(&plan.status) {
-        controller::write_status(&world, &world.stateful_sets, &key, &plan.status, &COUNTS)
+        controller::write_status(&informers, &informers.stateful_sets, &key, &plan.status, &COUNTS)
             .await
             .context("write status")?;
     }
     acted?;
-    Ok(if plan.wake { Next::After(Duration::from_secs(1)) } else { Next::Wait })
+    Ok(if plan.wake { Action::RequeueAfter(Duration::from_secs(1)) } else { Action::AwaitChange })
 }
 
-async fn make_claim(world: &World, claim: &PersistentVolumeClaim) -> kube::Result<()> {
+async fn make_claim(informers: &Informers, claim: &PersistentVolumeClaim) -> kube::Result<()> {
     let key = Key::of(claim);
-    if world.claims.get(&key).is_some() {
+    if informers.claims.get(&key).is_some() {
         return Ok(());
     }
-    let api = world.api::<PersistentVolumeClaim>(&key.namespace);
+    let api = informers.api::<PersistentVolumeClaim>(&key.namespace);
     ignore::already_exists(api.create(&PostParams::default(), claim).await).map(drop)
 }
 
 /// Keeps the template of each revision, for `kubectl rollout history` and `undo`.
-async fn record_revision(world: &World, set: &StatefulSet, name: &str) -> kube::Result<()> {
+async fn record_revision(informers: &Informers, set: &StatefulSet, name: &str) -> kube::Result<()> {
     let namespace = set.namespace().unwrap_or_default();
-    if world.revisions.get(&Key::new(&namespace, name)).is_some() {
+    if informers.revisions.get(&Key::new(&namespace, name)).is_some() {
         return Ok(());
     }
-    let before = world.revisions.controlled_by(&set.uid().unwrap_or_default());
+    let before = informers.revisions.controlled_by(&set.uid().unwrap_or_default());
     let spec = set.spec.clone();
     let mut template = serde_json::to_value(&spec.template).unwrap_or_default();
     template["$patch"] = json!("replace");
@@ -88,15 +87,15 @@ async fn record_revision(world: &World, set: &StatefulSet, name: &str) -> kube::
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
             labels: Some(labels),
-            owner_references: Some(vec![members::controlled_by(set)]),
+            owner_references: Some(vec![pod_control::controlled_by(set)]),
             ..ObjectMeta::default()
         },
         data: RawExtension(json!({"spec": {"template": template}})),
         revision: Some(before.iter().filter_map(|r| r.revision).max().unwrap_or(0) + 1),
     };
-    let api = world.api::<ControllerRevision>(&namespace);
+    let api = informers.api::<ControllerRevision>(&namespace);
     if let Some(written) = ignore::already_exists(api.create(&PostParams::default(), &record).await)? {
-        world.revisions.caught_up(&written).await;
+        informers.revisions.wait_for_write(&written).await;
     }
     Ok(())
 }

@@ -12,13 +12,13 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 
-use crate::controllers::{members, revision};
+use crate::controllers::{pod_control, revision};
 
 pub(crate) const HASH: &str = "pod-template-hash";
 pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
 
 #[derive(Debug, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct DeploymentPlan {
     /// A ReplicaSet to make.
     pub(crate) create: Option<ReplicaSet>,
     pub(crate) scale: Vec<(Arc<ReplicaSet>, i32)>,
@@ -62,7 +62,7 @@ fn share(value: Option<&IntOrString>, of: i32, up: bool) -> i32 {
     }
 }
 
-pub(crate) fn plan(deployment: &Deployment, sets: &[Arc<ReplicaSet>], now: Timestamp) -> Plan {
+pub(crate) fn plan(deployment: &Deployment, sets: &[Arc<ReplicaSet>], now: Timestamp) -> DeploymentPlan {
     let spec = deployment.spec.clone();
     let template = bare(&spec.template);
     let same = |s: &&Arc<ReplicaSet>| s.spec.template.as_ref().is_some_and(|t| bare(t) == template);
@@ -75,7 +75,7 @@ pub(crate) fn plan(deployment: &Deployment, sets: &[Arc<ReplicaSet>], now: Times
         Some(_) | None => newest + 1,
     };
     let status = status(deployment, new.as_deref(), sets, now);
-    let mut plan = Plan { create: None, scale: Vec::new(), delete: Vec::new(), revision, status };
+    let mut plan = DeploymentPlan { create: None, scale: Vec::new(), delete: Vec::new(), revision, status };
     if deployment.metadata.deletion_timestamp.is_some() {
         return plan;
     }
@@ -109,7 +109,7 @@ fn roll(
     new: Option<&Arc<ReplicaSet>>,
     old: &[Arc<ReplicaSet>],
     template: &PodTemplateSpec,
-    plan: &mut Plan,
+    plan: &mut DeploymentPlan,
 ) {
     let spec = deployment.spec.clone();
     let wanted = spec.replicas.unwrap_or(1);
@@ -173,7 +173,7 @@ fn replica_set(deployment: &Deployment, template: &PodTemplateSpec, replicas: i3
             namespace: deployment.namespace(),
             labels: template.metadata.as_ref().and_then(|m| m.labels.clone()),
             annotations: Some(annotations),
-            owner_references: Some(vec![members::controlled_by(deployment)]),
+            owner_references: Some(vec![pod_control::controlled_by(deployment)]),
             ..ObjectMeta::default()
         },
         spec: ReplicaSetSpec {
@@ -239,8 +239,8 @@ fn condition(
         status: status.to_owned().into(),
         reason: Some(reason.to_owned()),
         message: Some(message),
-        last_transition_time: Some(members::time(now)),
-        last_update_time: Some(members::time(now)),
+        last_transition_time: Some(pod_control::time(now)),
+        last_update_time: Some(pod_control::time(now)),
     };
     match before.iter().find(|c| c.type_ == wanted.type_) {
         Some(old) if old.status == wanted.status && old.reason == wanted.reason && old.message == wanted.message => {
@@ -284,7 +284,7 @@ mod tests {
         Arc::new(set)
     }
 
-    fn scaled(plan: &Plan) -> Vec<(String, i32)> {
+    fn scaled(plan: &DeploymentPlan) -> Vec<(String, i32)> {
         plan.scale.iter().map(|(s, n)| (s.uid().unwrap(), *n)).collect()
     }
 

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::ObjectMeta;
 use kube::{Resource, ResourceExt};
 
-use crate::controllers::scheduler::ended;
+use crate::controllers::scheduler::is_terminal;
 
 /// The label that says who writes an Endpoints object.
 pub(crate) const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
@@ -78,7 +78,7 @@ pub(crate) fn same_to_services(old: &Pod, new: &Pod) -> bool {
     old.metadata.labels == new.metadata.labels
         && address(old) == address(new)
         && is_ready(old) == is_ready(new)
-        && ended(old) == ended(new)
+        && is_terminal(old) == is_terminal(new)
         && old.metadata.deletion_timestamp.is_some() == new.metadata.deletion_timestamp.is_some()
 }
 
@@ -95,7 +95,7 @@ fn is_ready(pod: &Pod) -> bool {
 pub(crate) fn group<'a>(service: &Service, pods: impl Iterator<Item = &'a Pod>) -> Vec<Group> {
     let mut groups: BTreeMap<Vec<Port>, Vec<Backend>> = BTreeMap::new();
     let forced = service.spec.as_ref().and_then(|s| s.publish_not_ready_addresses).unwrap_or(false);
-    for pod in pods.filter(|pod| selects(service, pod) && !ended(pod)) {
+    for pod in pods.filter(|pod| selects(service, pod) && !is_terminal(pod)) {
         let Some(address) = address(pod) else { continue };
         let spec = pod.spec.as_ref();
         let subdomain = spec.and_then(|s| s.subdomain.as_deref()) == Some(&service.name_any());

@@ -12,8 +12,8 @@ use k8s_openapi::api::batch::v1::{Job, JobCondition, JobStatus};
 use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
 use kube::ResourceExt;
 
-use crate::controllers::members;
-use crate::controllers::scheduler::ended;
+use crate::controllers::pod_control;
+use crate::controllers::scheduler::is_terminal;
 
 pub(crate) const TRACKING: &str = "batch.kubernetes.io/job-tracking";
 const INDEX: &str = "batch.kubernetes.io/job-completion-index";
@@ -21,7 +21,7 @@ const FIRST_BACKOFF: Duration = Duration::from_secs(10);
 const LONGEST_BACKOFF: Duration = Duration::from_secs(360);
 
 #[derive(Debug, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct JobPlan {
     /// New pods; an index each for an indexed job.
     pub(crate) create: Vec<Option<i32>>,
     pub(crate) delete: Vec<Arc<Pod>>,
@@ -73,10 +73,10 @@ fn write_indexes(indexes: &BTreeSet<i32>) -> String {
     parts.iter().map(part).collect::<Vec<_>>().join(",")
 }
 
-pub(crate) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
+pub(crate) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp) -> JobPlan {
     let spec = job.spec.clone().unwrap_or_default();
     let mut status = job.status.clone().unwrap_or_default();
-    let mut plan = Plan {
+    let mut plan = JobPlan {
         create: Vec::new(),
         delete: Vec::new(),
         release: Vec::new(),
@@ -99,14 +99,14 @@ pub(crate) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
     }
     let indexed = spec.completion_mode.as_deref() == Some("Indexed");
     count(pods, &mut status, &mut plan, indexed);
-    let active: Vec<Arc<Pod>> = pods.iter().filter(|p| members::active(p)).cloned().collect();
+    let active: Vec<Arc<Pod>> = pods.iter().filter(|p| pod_control::active(p)).cloned().collect();
     let uncounted = status.uncounted_terminated_pods.clone().unwrap_or_default();
     let waiting = |list: &Option<Vec<String>>| list.as_ref().map_or(0, Vec::len);
     let done = status.succeeded.unwrap_or(0) + i32::try_from(waiting(&uncounted.succeeded)).unwrap_or(0);
     let failed = status.failed.unwrap_or(0) + i32::try_from(waiting(&uncounted.failed)).unwrap_or(0);
     let suspended = spec.suspend == Some(true);
     if !suspended && status.start_time.is_none() {
-        status.start_time = Some(members::time(now));
+        status.start_time = Some(pod_control::time(now));
     }
     let limit = spec.backoff_limit.unwrap_or(6);
     let restarts: i32 = active
@@ -142,10 +142,10 @@ pub(crate) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
         let settled = active.is_empty() && waiting(&uncounted.succeeded) + waiting(&uncounted.failed) == 0;
         set(&mut status, first, reason, message, now);
         // The last word is spoken when nothing moves any more.
-        if settled && pods.iter().all(|p| ended(p)) {
+        if settled && pods.iter().all(|p| is_terminal(p)) {
             set(&mut status, last, reason, message, now);
             if last == "Complete" {
-                status.completion_time = Some(members::time(now));
+                status.completion_time = Some(pod_control::time(now));
             }
         }
     } else if suspended {
@@ -172,17 +172,18 @@ pub(crate) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp) -> Plan {
     }
     let number = |n: usize| i32::try_from(n).ok();
     status.active = number(active.len()).filter(|n| *n > 0);
-    status.ready = number(active.iter().filter(|p| members::ready_since(p).is_some()).count());
-    status.terminating = number(pods.iter().filter(|p| p.metadata.deletion_timestamp.is_some() && !ended(p)).count());
+    status.ready = number(active.iter().filter(|p| pod_control::ready_since(p).is_some()).count());
+    status.terminating =
+        number(pods.iter().filter(|p| p.metadata.deletion_timestamp.is_some() && !is_terminal(p)).count());
     plan.status = status;
     plan
 }
 
 /// Moves pods that ended through the books.
-fn count(pods: &[Arc<Pod>], status: &mut JobStatus, plan: &mut Plan, indexed: bool) {
+fn count(pods: &[Arc<Pod>], status: &mut JobStatus, plan: &mut JobPlan, indexed: bool) {
     let mut books = status.uncounted_terminated_pods.clone().unwrap_or_default();
     let mut indexes = parse_indexes(status.completed_indexes.as_deref().unwrap_or_default());
-    let settle = |list: &mut Option<Vec<String>>, counter: &mut Option<i32>| {
+    let assume = |list: &mut Option<Vec<String>>, counter: &mut Option<i32>| {
         let still = |uid: &String| pods.iter().any(|p| p.uid().as_ref() == Some(uid) && tracked(p));
         let uids = list.take().unwrap_or_default();
         let (held, free): (Vec<String>, Vec<String>) = uids.into_iter().partition(still);
@@ -191,11 +192,11 @@ fn count(pods: &[Arc<Pod>], status: &mut JobStatus, plan: &mut Plan, indexed: bo
         }
         *list = (!held.is_empty()).then_some(held);
     };
-    settle(&mut books.succeeded, &mut status.succeeded);
-    settle(&mut books.failed, &mut status.failed);
+    assume(&mut books.succeeded, &mut status.succeeded);
+    assume(&mut books.failed, &mut status.failed);
     for pod in pods.iter().filter(|p| tracked(p)) {
         // A pod that is deleted before it ended counts as failed.
-        let over = ended(pod) || pod.metadata.deletion_timestamp.is_some();
+        let over = is_terminal(pod) || pod.metadata.deletion_timestamp.is_some();
         if !over {
             continue;
         }
@@ -229,13 +230,14 @@ fn new_pods(
         return vec![None; missing];
     }
     let done = parse_indexes(status.completed_indexes.as_deref().unwrap_or_default());
-    let busy: BTreeSet<i32> = pods.iter().filter(|p| members::active(p)).filter_map(|p| index(p)).collect();
+    let busy: BTreeSet<i32> = pods.iter().filter(|p| pod_control::active(p)).filter_map(|p| index(p)).collect();
     (0..wanted.unwrap_or(0)).filter(|i| !done.contains(i) && !busy.contains(i)).take(missing).map(Some).collect()
 }
 
 /// How long to wait after failures before the next pod.
 fn backoff(pods: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
-    let failed: Vec<Timestamp> = pods.iter().filter(|p| ended(p) && !succeeded(p)).map(|p| finished(p, now)).collect();
+    let failed: Vec<Timestamp> =
+        pods.iter().filter(|p| is_terminal(p) && !succeeded(p)).map(|p| finished(p, now)).collect();
     let last = failed.iter().max()?;
     let doubled = u32::try_from(failed.len() - 1).unwrap_or(10).min(10);
     let wait = FIRST_BACKOFF.saturating_mul(1 << doubled).min(LONGEST_BACKOFF);
@@ -260,8 +262,8 @@ fn set(status: &mut JobStatus, type_: &str, reason: &str, message: &str, now: Ti
         status: "True".to_owned(),
         reason: Some(reason.to_owned()),
         message: Some(message.to_owned()),
-        last_transition_time: Some(members::time(now)),
-        last_probe_time: Some(members::time(now)),
+        last_transition_time: Some(pod_control::time(now)),
+        last_probe_time: Some(pod_control::time(now)),
     });
 }
 
@@ -269,18 +271,18 @@ fn set(status: &mut JobStatus, type_: &str, reason: &str, message: &str, now: Ti
 pub(crate) fn pod(job: &Job, at: Option<i32>) -> Pod {
     let template = job.spec.as_ref().map(|s| s.template.clone()).unwrap_or_default();
     let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());
-    let mut pod = members::from_template(&template, members::controlled_by(job));
+    let mut pod = pod_control::from_template(&template, pod_control::controlled_by(job));
     let labels = pod.metadata.labels.get_or_insert_default();
     for (key, value) in [("controller-uid", &uid), ("job-name", &name)] {
         labels.insert(key.to_owned(), value.clone());
         labels.insert(format!("batch.kubernetes.io/{key}"), value.clone());
     }
     pod.metadata.finalizers.get_or_insert_default().push(TRACKING.to_owned());
-    pod.metadata.generate_name = Some(members::prefix(&name));
+    pod.metadata.generate_name = Some(pod_control::prefix(&name));
     if let Some(i) = at {
         labels.insert(INDEX.to_owned(), i.to_string());
         pod.metadata.annotations.get_or_insert_default().insert(INDEX.to_owned(), i.to_string());
-        pod.metadata.generate_name = Some(members::prefix(&format!("{name}-{i}")));
+        pod.metadata.generate_name = Some(pod_control::prefix(&format!("{name}-{i}")));
         let spec = pod.spec.get_or_insert_default();
         spec.hostname = Some(format!("{name}-{i}"));
         let field = ObjectFieldSelector { field_path: format!("metadata.labels['{INDEX}']"), api_version: None };
@@ -337,11 +339,11 @@ mod tests {
 
     #[test]
     fn an_end_is_noted_then_released_then_counted() {
-        let ended = [pod_in("a", "Succeeded", true)];
-        let first = plan(&job(json!({}), json!({})), &ended, now());
+        let is_terminal = [pod_in("a", "Succeeded", true)];
+        let first = plan(&job(json!({}), json!({})), &is_terminal, now());
         assert_eq!(first.status.uncounted_terminated_pods.as_ref().unwrap().succeeded, Some(vec!["a".to_owned()]));
         assert!(first.release.is_empty() && !has(&first.status, "Complete"));
-        let second = plan(&job(json!({}), serde_json::to_value(&first.status).unwrap()), &ended, now());
+        let second = plan(&job(json!({}), serde_json::to_value(&first.status).unwrap()), &is_terminal, now());
         assert_eq!(second.release.len(), 1);
         assert_eq!(second.status.succeeded, None);
         let third = plan(

@@ -10,15 +10,15 @@ use k8s_openapi::api::apps::v1::{StatefulSet, StatefulSetStatus};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Pod, Volume};
 use kube::ResourceExt;
 
-use crate::controllers::members;
-use crate::controllers::scheduler::ended;
+use crate::controllers::pod_control;
+use crate::controllers::scheduler::is_terminal;
 
 const POD_NAME: &str = "statefulset.kubernetes.io/pod-name";
 const POD_INDEX: &str = "apps.kubernetes.io/pod-index";
 pub(crate) const REVISION: &str = "controller-revision-hash";
 
 #[derive(Debug, PartialEq)]
-pub(crate) struct Plan {
+pub(crate) struct StatefulSetPlan {
     pub(crate) create: Vec<i32>,
     pub(crate) delete: Vec<Arc<Pod>>,
     pub(crate) status: StatefulSetStatus,
@@ -34,7 +34,7 @@ fn ordinal(set: &str, pod: &Pod) -> Option<i32> {
 }
 
 /// Decides. `revision` is the full name of the wanted revision.
-pub(crate) fn plan(set: &StatefulSet, pods: &[Arc<Pod>], revision: &str, now: Timestamp) -> Plan {
+pub(crate) fn plan(set: &StatefulSet, pods: &[Arc<Pod>], revision: &str, now: Timestamp) -> StatefulSetPlan {
     let spec = set.spec.clone();
     let first = spec.ordinals.as_ref().and_then(|o| o.start).unwrap_or(0);
     let wanted = first..first + spec.replicas.unwrap_or(1).max(0);
@@ -44,12 +44,12 @@ pub(crate) fn plan(set: &StatefulSet, pods: &[Arc<Pod>], revision: &str, now: Ti
     let have: BTreeMap<i32, Arc<Pod>> = pods.iter().filter_map(|p| Some((ordinal(&name, p)?, Arc::clone(p)))).collect();
     let status = status(set, have.values(), revision, min_ready, now);
     let wake = status.ready_replicas.unwrap_or(0) > status.available_replicas.unwrap_or(0);
-    let mut plan = Plan { create: Vec::new(), delete: Vec::new(), status, wake };
+    let mut plan = StatefulSetPlan { create: Vec::new(), delete: Vec::new(), status, wake };
     if set.metadata.deletion_timestamp.is_some() {
         return plan;
     }
     let going = |p: &Pod| p.metadata.deletion_timestamp.is_some();
-    let healthy = |p: &Pod| members::active(p) && members::available(p, min_ready, now);
+    let healthy = |p: &Pod| pod_control::active(p) && pod_control::available(p, min_ready, now);
     for i in wanted.clone() {
         let settled = match have.get(&i) {
             None => {
@@ -57,7 +57,7 @@ pub(crate) fn plan(set: &StatefulSet, pods: &[Arc<Pod>], revision: &str, now: Ti
                 false
             }
             Some(pod) if going(pod) => false,
-            Some(pod) if ended(pod) => {
+            Some(pod) if is_terminal(pod) => {
                 plan.delete.push(Arc::clone(pod));
                 false
             }
@@ -104,12 +104,12 @@ fn status<'a>(
     let current = before.current_revision.clone().unwrap_or_else(|| revision.to_owned());
     let (mut replicas, mut ready, mut available, mut at_current, mut at_update) = (0, 0, 0, 0, 0);
     for pod in pods {
-        replicas += i32::from(!ended(pod));
-        ready += i32::from(members::active(pod) && members::ready_since(pod).is_some());
-        available += i32::from(members::active(pod) && members::available(pod, min_ready, now));
+        replicas += i32::from(!is_terminal(pod));
+        ready += i32::from(pod_control::active(pod) && pod_control::ready_since(pod).is_some());
+        available += i32::from(pod_control::active(pod) && pod_control::available(pod, min_ready, now));
         let of = pod.labels().get(REVISION);
-        at_current += i32::from(members::active(pod) && of.is_some_and(|r| *r == current));
-        at_update += i32::from(members::active(pod) && of.is_some_and(|r| r == revision));
+        at_current += i32::from(pod_control::active(pod) && of.is_some_and(|r| *r == current));
+        at_update += i32::from(pod_control::active(pod) && of.is_some_and(|r| r == revision));
     }
     let wanted = set.spec.replicas.unwrap_or(1);
     // All pods are at the wanted revision: it is the current one from now on.
@@ -133,7 +133,7 @@ fn status<'a>(
 pub(crate) fn pod(set: &StatefulSet, ordinal: i32, revision: &str) -> Pod {
     let spec = set.spec.clone();
     let name = format!("{}-{ordinal}", set.name_any());
-    let mut pod = members::from_template(&spec.template, members::controlled_by(set));
+    let mut pod = pod_control::from_template(&spec.template, pod_control::controlled_by(set));
     let labels = pod.metadata.labels.get_or_insert_default();
     labels.insert(POD_NAME.to_owned(), name.clone());
     labels.insert(POD_INDEX.to_owned(), ordinal.to_string());
@@ -172,7 +172,7 @@ pub(crate) fn claims(set: &StatefulSet, ordinal: i32) -> Vec<PersistentVolumeCla
         claim.metadata.name = Some(claim_name(&template.name_any(), &pod));
         claim.metadata.namespace = set.namespace();
         claim.metadata.labels.get_or_insert_default().extend(labels.clone());
-        claim.metadata.owner_references = goes_with_set.then(|| vec![members::controlled_by(set)]);
+        claim.metadata.owner_references = goes_with_set.then(|| vec![pod_control::controlled_by(set)]);
         claim.status = None;
         claim
     };

@@ -17,37 +17,37 @@ use kube::runtime::watcher;
 use kube::{Api, Client, Resource};
 use tokio::task::JoinSet;
 
-use crate::watched::Watched;
+use crate::informer::Informer;
 
 /// The namespace nodes send their heartbeats to.
 pub(crate) const NODE_LEASES: &str = "kube-node-lease";
 /// The ConfigMap with the cluster's certificate authority, one in each namespace.
 pub(crate) const ROOT_CA: &str = "kube-root-ca.crt";
 
-pub(crate) struct World {
+pub(crate) struct Informers {
     pub(crate) client: Client,
-    pub(crate) budgets: Watched<PodDisruptionBudget>,
-    pub(crate) claims: Watched<PersistentVolumeClaim>,
-    pub(crate) deployments: Watched<Deployment>,
-    pub(crate) endpoints: Watched<Endpoints>,
-    pub(crate) jobs: Watched<Job>,
-    pub(crate) leases: Watched<Lease>,
-    pub(crate) namespaces: Watched<Namespace>,
-    pub(crate) nodes: Watched<Node>,
-    pub(crate) pods: Watched<Pod>,
-    pub(crate) replica_sets: Watched<ReplicaSet>,
-    pub(crate) revisions: Watched<ControllerRevision>,
-    pub(crate) root_cas: Watched<ConfigMap>,
-    pub(crate) service_accounts: Watched<ServiceAccount>,
-    pub(crate) services: Watched<Service>,
-    pub(crate) signing_requests: Watched<CertificateSigningRequest>,
-    pub(crate) slices: Watched<EndpointSlice>,
-    pub(crate) stateful_sets: Watched<StatefulSet>,
-    pub(crate) storage_classes: Watched<StorageClass>,
-    pub(crate) volumes: Watched<PersistentVolume>,
+    pub(crate) budgets: Informer<PodDisruptionBudget>,
+    pub(crate) claims: Informer<PersistentVolumeClaim>,
+    pub(crate) deployments: Informer<Deployment>,
+    pub(crate) endpoints: Informer<Endpoints>,
+    pub(crate) jobs: Informer<Job>,
+    pub(crate) leases: Informer<Lease>,
+    pub(crate) namespaces: Informer<Namespace>,
+    pub(crate) nodes: Informer<Node>,
+    pub(crate) pods: Informer<Pod>,
+    pub(crate) replica_sets: Informer<ReplicaSet>,
+    pub(crate) revisions: Informer<ControllerRevision>,
+    pub(crate) root_cas: Informer<ConfigMap>,
+    pub(crate) service_accounts: Informer<ServiceAccount>,
+    pub(crate) services: Informer<Service>,
+    pub(crate) signing_requests: Informer<CertificateSigningRequest>,
+    pub(crate) slices: Informer<EndpointSlice>,
+    pub(crate) stateful_sets: Informer<StatefulSet>,
+    pub(crate) storage_classes: Informer<StorageClass>,
+    pub(crate) volumes: Informer<PersistentVolume>,
 }
 
-/// Calls one macro with every field of [`World`] that is watched, its scope and its filter.
+/// Calls one macro with every field of [`Informers`] that is watched, its scope and its filter.
 macro_rules! kinds {
     ($each:ident, $all:ident) => {
         $each!(budgets, $all());
@@ -72,29 +72,29 @@ macro_rules! kinds {
     };
 }
 
-impl World {
+impl Informers {
     pub(crate) fn new(client: Client) -> Arc<Self> {
-        Arc::new(World {
+        Arc::new(Informers {
             client,
-            budgets: Watched::default(),
-            claims: Watched::default(),
-            deployments: Watched::default(),
-            endpoints: Watched::default(),
-            jobs: Watched::default(),
-            leases: Watched::default(),
-            namespaces: Watched::default(),
-            nodes: Watched::default(),
-            pods: Watched::default(),
-            replica_sets: Watched::default(),
-            revisions: Watched::default(),
-            root_cas: Watched::default(),
-            service_accounts: Watched::default(),
-            services: Watched::default(),
-            signing_requests: Watched::default(),
-            slices: Watched::default(),
-            stateful_sets: Watched::default(),
-            storage_classes: Watched::default(),
-            volumes: Watched::default(),
+            budgets: Informer::default(),
+            claims: Informer::default(),
+            deployments: Informer::default(),
+            endpoints: Informer::default(),
+            jobs: Informer::default(),
+            leases: Informer::default(),
+            namespaces: Informer::default(),
+            nodes: Informer::default(),
+            pods: Informer::default(),
+            replica_sets: Informer::default(),
+            revisions: Informer::default(),
+            root_cas: Informer::default(),
+            service_accounts: Informer::default(),
+            services: Informer::default(),
+            signing_requests: Informer::default(),
+            slices: Informer::default(),
+            stateful_sets: Informer::default(),
+            storage_classes: Informer::default(),
+            volumes: Informer::default(),
         })
     }
 
@@ -103,11 +103,11 @@ impl World {
         let all = || watcher::Config::default().any_semantic();
         macro_rules! watch {
             ($field:ident, $what:expr) => {
-                let world = Arc::clone(self);
+                let informers = Arc::clone(self);
                 let config = $what;
                 tasks.spawn(async move {
-                    let api = Api::all(world.client.clone());
-                    world.$field.run(api, config).await;
+                    let api = Api::all(informers.client.clone());
+                    informers.$field.run(api, config).await;
                 });
             };
         }

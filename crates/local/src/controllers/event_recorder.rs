@@ -5,14 +5,14 @@ use kube::{Client, Resource};
 
 /// Speaks for one controller.
 #[derive(Clone)]
-pub(crate) struct Speaker {
+pub(crate) struct EventRecorder {
     recorder: Recorder,
 }
 
-impl Speaker {
+impl EventRecorder {
     pub(crate) fn new(client: Client, controller: &str) -> Self {
         let reporter = Reporter { controller: controller.to_owned(), instance: None };
-        Speaker { recorder: Recorder::new(client, reporter) }
+        EventRecorder { recorder: Recorder::new(client, reporter) }
     }
 
     pub(crate) fn normal<K>(&self, about: &K, reason: &str, action: &str, note: String)

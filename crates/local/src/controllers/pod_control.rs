@@ -10,11 +10,11 @@ use kube::api::{DeleteParams, ObjectMeta, PostParams, Preconditions};
 use kube::core::{Selector, SelectorExt};
 use kube::{Resource, ResourceExt};
 
-use crate::controllers::affairs::Speaker;
+use crate::controllers::event_recorder::EventRecorder;
 use crate::controllers::ignore;
-use crate::controllers::scheduler::ended;
-use crate::watched::Key;
-use crate::world::World;
+use crate::controllers::scheduler::is_terminal;
+use crate::informer::Key;
+use crate::informers::Informers;
 
 /// How many pods of one set are written at the same time.
 const AT_ONCE: usize = 16;
@@ -49,7 +49,7 @@ pub(crate) fn prefix(name: &str) -> String {
 
 /// Whether a pod is there to stay: not ended, not going.
 pub(crate) fn active(pod: &Pod) -> bool {
-    !ended(pod) && pod.metadata.deletion_timestamp.is_none()
+    !is_terminal(pod) && pod.metadata.deletion_timestamp.is_none()
 }
 
 /// Since when a pod has been ready, if it is.
@@ -93,11 +93,16 @@ pub(crate) fn selects<K: ResourceExt>(selector: &LabelSelector, object: &K) -> b
 }
 
 /// Creates pods and waits until the memory has them. The first error ends it, after what was under way.
-pub(crate) async fn create_pods<K>(world: &World, speaker: &Speaker, owner: &K, pods: Vec<Pod>) -> anyhow::Result<()>
+pub(crate) async fn create_pods<K>(
+    informers: &Informers,
+    events: &EventRecorder,
+    owner: &K,
+    pods: Vec<Pod>,
+) -> anyhow::Result<()>
 where
     K: Resource<DynamicType = ()>,
 {
-    let api = world.api::<Pod>(&owner.namespace().unwrap_or_default());
+    let api = informers.api::<Pod>(&owner.namespace().unwrap_or_default());
     let mut writes = stream::iter(pods)
         .map(|pod| {
             let api = api.clone();
@@ -109,7 +114,7 @@ where
     while let Some(outcome) = writes.next().await {
         match outcome {
             Ok(pod) => {
-                speaker.normal(owner, "SuccessfulCreate", "Create", format!("Created pod: {}", pod.name_any()));
+                events.normal(owner, "SuccessfulCreate", "Create", format!("Created pod: {}", pod.name_any()));
                 let number = |p: &Pod| p.resource_version().and_then(|v| v.parse::<u64>().ok());
                 if newest.as_ref().is_none_or(|n| number(n) < number(&pod)) {
                     newest = Some(pod);
@@ -121,7 +126,7 @@ where
                     kube::Error::Api(status) => status.message.clone(),
                     other => other.to_string(),
                 };
-                speaker.warning(owner, "FailedCreate", "Create", format!("Error creating: {said}"));
+                events.warning(owner, "FailedCreate", "Create", format!("Error creating: {said}"));
                 failure = Some(error);
                 break;
             }
@@ -129,17 +134,22 @@ where
     }
     drop(writes);
     if let Some(pod) = newest {
-        world.pods.caught_up(&pod).await;
+        informers.pods.wait_for_write(&pod).await;
     }
     failure.map_or(Ok(()), |error| Err(error.into()))
 }
 
 /// Deletes pods, these very ones, and waits until the memory knows it.
-pub(crate) async fn delete_pods<K>(world: &World, speaker: &Speaker, owner: &K, pods: &[Arc<Pod>]) -> anyhow::Result<()>
+pub(crate) async fn delete_pods<K>(
+    informers: &Informers,
+    events: &EventRecorder,
+    owner: &K,
+    pods: &[Arc<Pod>],
+) -> anyhow::Result<()>
 where
     K: Resource<DynamicType = ()>,
 {
-    let api = world.api::<Pod>(&owner.namespace().unwrap_or_default());
+    let api = informers.api::<Pod>(&owner.namespace().unwrap_or_default());
     let mut writes = stream::iter(pods.iter().cloned())
         .map(|pod| {
             let api = api.clone();
@@ -152,8 +162,8 @@ where
         .buffer_unordered(AT_ONCE);
     while let Some((pod, outcome)) = writes.next().await {
         if ignore::gone_or_replaced(outcome)?.is_some() {
-            speaker.normal(owner, "SuccessfulDelete", "Delete", format!("Deleted pod: {}", pod.name_any()));
-            world.pods.gone(&Key::of(&*pod), &pod.uid().unwrap_or_default()).await;
+            events.normal(owner, "SuccessfulDelete", "Delete", format!("Deleted pod: {}", pod.name_any()));
+            informers.pods.gone(&Key::of(&*pod), &pod.uid().unwrap_or_default()).await;
         }
     }
     Ok(())

@@ -2,36 +2,36 @@
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
-use crate::quantity::{self, Amounts};
+use crate::resource_list::{self, ResourceList};
 
 /// The resources a pod asks for, as Kubernetes counts them: containers and sidecars together, but never less than what
 /// any init container needs while it runs beside the sidecars started before it.
-pub(crate) fn requests(spec: &PodSpec) -> Amounts {
-    let of = |c: &Container| quantity::amounts(c.resources.as_ref().and_then(|r| r.requests.as_ref()));
-    let mut running = Amounts::new();
+pub(crate) fn requests(spec: &PodSpec) -> ResourceList {
+    let of = |c: &Container| resource_list::amounts(c.resources.as_ref().and_then(|r| r.requests.as_ref()));
+    let mut running = ResourceList::new();
     for container in &spec.containers {
-        quantity::add(&mut running, &of(container));
+        resource_list::add(&mut running, &of(container));
     }
-    let mut sidecars = Amounts::new();
-    let mut peak = Amounts::new();
+    let mut sidecars = ResourceList::new();
+    let mut peak = ResourceList::new();
     for container in spec.init_containers.iter().flatten() {
         let asked = of(container);
         if container.restart_policy.as_deref() == Some("Always") {
-            quantity::add(&mut running, &asked);
-            quantity::add(&mut sidecars, &asked);
-            quantity::raise(&mut peak, &sidecars);
+            resource_list::add(&mut running, &asked);
+            resource_list::add(&mut sidecars, &asked);
+            resource_list::raise(&mut peak, &sidecars);
         } else {
             let mut here = sidecars.clone();
-            quantity::add(&mut here, &asked);
-            quantity::raise(&mut peak, &here);
+            resource_list::add(&mut here, &asked);
+            resource_list::raise(&mut peak, &here);
         }
     }
-    quantity::raise(&mut running, &peak);
+    resource_list::raise(&mut running, &peak);
     // Requests of the pod as a whole stand above those of its containers.
     if let Some(whole) = spec.resources.as_ref().and_then(|r| r.requests.as_ref()) {
-        running.extend(quantity::amounts(Some(whole)));
+        running.extend(resource_list::amounts(Some(whole)));
     }
-    quantity::add(&mut running, &quantity::amounts(spec.overhead.as_ref()));
+    resource_list::add(&mut running, &resource_list::amounts(spec.overhead.as_ref()));
     running.retain(|_, amount| *amount != 0);
     running
 }
@@ -56,7 +56,7 @@ pub(crate) fn ports_clash(a: &(String, String, i32), b: &(String, String, i32)) 
 }
 
 /// Whether a pod has ended and holds nothing any more.
-pub(crate) fn ended(pod: &Pod) -> bool {
+pub(crate) fn is_terminal(pod: &Pod) -> bool {
     matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"))
 }
 

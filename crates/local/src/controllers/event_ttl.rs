@@ -10,7 +10,7 @@ use kube::api::{Api, DeleteParams, ListParams};
 use tokio::task::JoinSet;
 
 use crate::controllers::ignore;
-use crate::world::World;
+use crate::informers::Informers;
 
 const SWEEP: Duration = Duration::from_secs(300);
 const PAGE: u32 = 500;
@@ -27,25 +27,25 @@ fn is_old(event: &Event, ttl: Duration, now: Timestamp) -> bool {
     last_seen(event).is_some_and(|seen| now.as_second() - seen.as_second() > seconds)
 }
 
-pub(crate) fn start(world: &Arc<World>, ttl: Duration, tasks: &mut JoinSet<()>) {
-    let world = Arc::clone(world);
+pub(crate) fn start(informers: &Arc<Informers>, ttl: Duration, tasks: &mut JoinSet<()>) {
+    let informers = Arc::clone(informers);
     tasks.spawn(async move {
         loop {
             tokio::time::sleep(SWEEP).await;
-            if let Err(error) = sweep(&world, ttl).await {
+            if let Err(error) = sweep(&informers, ttl).await {
                 tracing::debug!("events: {error}");
             }
         }
     });
 }
 
-async fn sweep(world: &World, ttl: Duration) -> kube::Result<()> {
-    let all: Api<Event> = Api::all(world.client.clone());
+async fn sweep(informers: &Informers, ttl: Duration) -> kube::Result<()> {
+    let all: Api<Event> = Api::all(informers.client.clone());
     let mut page = ListParams::default().limit(PAGE);
     loop {
         let list = all.list(&page).await?;
         for event in list.items.iter().filter(|e| is_old(e, ttl, Timestamp::now())) {
-            let api = world.api::<Event>(&event.namespace().unwrap_or_default());
+            let api = informers.api::<Event>(&event.namespace().unwrap_or_default());
             ignore::not_found(api.delete(&event.name_any(), &DeleteParams::default()).await)?;
         }
         match list.metadata.continue_.filter(|c| !c.is_empty()) {

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
 
-use crate::controllers::scheduler::ended;
+use crate::controllers::scheduler::is_terminal;
 
 /// An eviction that has not led to a deletion by then has failed.
 const FAILED_AFTER: Duration = Duration::from_secs(120);
@@ -46,7 +46,7 @@ pub(super) fn status(
     now: Timestamp,
 ) -> (PodDisruptionBudgetStatus, Option<Duration>) {
     let spec = budget.spec.clone().unwrap_or_default();
-    let alive: Vec<&&Pod> = pods.iter().filter(|p| !ended(p)).collect();
+    let alive: Vec<&&Pod> = pods.iter().filter(|p| !is_terminal(p)).collect();
     let mut sets: BTreeMap<String, i32> = BTreeMap::new();
     let mut alone = 0;
     for pod in &alive {

@@ -14,21 +14,21 @@ const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
 /// What a handler wants next for its key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Next {
+pub(crate) enum Action {
     /// Nothing until something changes.
-    Wait,
+    AwaitChange,
     /// Look again after this time even if nothing changes.
-    After(Duration),
+    RequeueAfter(Duration),
 }
 
 #[derive(Debug)]
-pub(crate) struct Queue<T> {
-    state: Mutex<State<T>>,
+pub(crate) struct WorkQueue<T> {
+    state: Mutex<QueueState<T>>,
     added: Notify,
 }
 
 #[derive(Debug)]
-struct State<T> {
+struct QueueState<T> {
     ready: VecDeque<T>,
     /// Everything in `ready`, plus keys that changed while being handled.
     dirty: HashSet<T>,
@@ -36,14 +36,18 @@ struct State<T> {
     failures: HashMap<T, u32>,
 }
 
-impl<T: Clone + Eq + Hash + Debug + Send + Sync + 'static> Queue<T> {
+impl<T: Clone + Eq + Hash + Debug + Send + Sync + 'static> WorkQueue<T> {
     pub(crate) fn new() -> Arc<Self> {
-        let state =
-            State { ready: VecDeque::new(), dirty: HashSet::new(), active: HashSet::new(), failures: HashMap::new() };
-        Arc::new(Queue { state: Mutex::new(state), added: Notify::new() })
+        let state = QueueState {
+            ready: VecDeque::new(),
+            dirty: HashSet::new(),
+            active: HashSet::new(),
+            failures: HashMap::new(),
+        };
+        Arc::new(WorkQueue { state: Mutex::new(state), added: Notify::new() })
     }
 
-    fn state(&self) -> MutexGuard<'_, State<T>> {
+    fn state(&self) -> MutexGuard<'_, QueueState<T>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -109,11 +113,11 @@ impl<T: Clone + Eq + Hash + Debug + Send + Sync + 'static> Queue<T> {
     pub(crate) async fn serve<F, Fut>(self: Arc<Self>, name: &'static str, at_once: usize, handle: F)
     where
         F: Fn(T) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = anyhow::Result<Next>> + Send + 'static,
+        Fut: Future<Output = anyhow::Result<Action>> + Send + 'static,
     {
-        let places = Arc::new(Semaphore::new(at_once));
+        let nodes = Arc::new(Semaphore::new(at_once));
         loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { return };
+            let Ok(node_info) = Arc::clone(&nodes).acquire_owned().await else { return };
             let key = self.next().await;
             let work = handle(key.clone());
             let queue = Arc::clone(&self);
@@ -122,7 +126,7 @@ impl<T: Clone + Eq + Hash + Debug + Send + Sync + 'static> Queue<T> {
                 match outcome {
                     Ok(next) => {
                         queue.done(&key, false);
-                        if let Next::After(delay) = next {
+                        if let Action::RequeueAfter(delay) = next {
                             queue.add_after(key, delay);
                         }
                     }
@@ -133,7 +137,7 @@ impl<T: Clone + Eq + Hash + Debug + Send + Sync + 'static> Queue<T> {
                         }
                     }
                 }
-                drop(place);
+                drop(node_info);
             });
         }
     }
@@ -145,7 +149,7 @@ mod tests {
 
     #[test]
     fn a_key_added_twice_is_handled_once() {
-        let queue = Queue::new();
+        let queue = WorkQueue::new();
         queue.add(1);
         queue.add(1);
         assert_eq!(queue.pop(), Some(1));
@@ -154,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_key_changed_while_handled_comes_again_afterwards() {
-        let queue = Queue::new();
+        let queue = WorkQueue::new();
         queue.add("a");
         let key = queue.pop().unwrap();
         queue.add("a");
@@ -165,7 +169,7 @@ mod tests {
 
     #[test]
     fn failures_wait_longer_each_time_up_to_a_limit() {
-        let queue = Queue::new();
+        let queue = WorkQueue::new();
         let mut waits = Vec::new();
         for _ in 0..40 {
             queue.add("a");

@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use serde_json::{Value, json};
 
-use crate::controllers::members;
-use crate::controllers::scheduler::{ended, taints as taints_of, tolerates};
+use crate::controllers::pod_control;
+use crate::controllers::scheduler::{is_terminal, taints as taints_of, tolerates};
 
 const NOT_READY: &str = "node.kubernetes.io/not-ready";
 const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
@@ -16,15 +16,15 @@ const OURS: [&str; 3] = [NOT_READY, UNREACHABLE, CORDONED];
 
 /// How long a pod may stay on its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stay {
-    AsLongAsItLikes,
-    For(Duration),
-    NoLonger,
+pub(crate) enum Eviction {
+    Never,
+    After(Duration),
+    Now,
 }
 
 /// Whether a pod holds a place on a node.
 pub(crate) fn is_on(pod: &Pod, node: &str) -> bool {
-    !ended(pod) && pod.spec.as_ref().and_then(|s| s.node_name.as_deref()) == Some(node)
+    !is_terminal(pod) && pod.spec.as_ref().and_then(|s| s.node_name.as_deref()) == Some(node)
 }
 
 fn ready(node: &Node) -> Option<&str> {
@@ -72,7 +72,7 @@ pub(crate) fn taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
         have.iter().filter(|t| !OURS.contains(&t.key.as_str()) || wanted.iter().any(|w| is(t, w))).cloned().collect();
     for want in &wanted {
         if !taints.iter().any(|t| is(t, want)) {
-            let time_added = (want.1 == "NoExecute" || want.0 != CORDONED).then(|| members::time(now));
+            let time_added = (want.1 == "NoExecute" || want.0 != CORDONED).then(|| pod_control::time(now));
             taints.push(Taint { key: want.0.to_owned(), effect: want.1.to_owned(), value: None, time_added });
         }
     }
@@ -80,25 +80,25 @@ pub(crate) fn taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
 }
 
 /// How long a pod may stay on a node with these taints.
-pub(crate) fn stay(pod: &Pod, node: &Node, now: Timestamp) -> Stay {
+pub(crate) fn eviction(pod: &Pod, node: &Node, now: Timestamp) -> Eviction {
     let tolerations = pod.spec.as_ref().and_then(|s| s.tolerations.as_deref()).unwrap_or_default();
-    let mut stay = Stay::AsLongAsItLikes;
+    let mut eviction = Eviction::Never;
     for taint in taints_of(node).iter().filter(|t| t.effect == "NoExecute") {
         let fitting: Vec<_> = tolerations.iter().filter(|t| tolerates(t, taint)).collect();
         if fitting.is_empty() {
-            return Stay::NoLonger;
+            return Eviction::Now;
         }
         let Some(limit) = fitting.iter().filter_map(|t| t.toleration_seconds).min() else { continue };
         let since = taint.time_added.as_ref().map_or(now, |t| t.0);
         let left = since.as_second() + limit.max(0) - now.as_second();
-        let Some(left) = u64::try_from(left).ok().filter(|l| *l > 0) else { return Stay::NoLonger };
+        let Some(left) = u64::try_from(left).ok().filter(|l| *l > 0) else { return Eviction::Now };
         let left = Duration::from_secs(left);
-        stay = match stay {
-            Stay::For(other) => Stay::For(other.min(left)),
-            Stay::AsLongAsItLikes | Stay::NoLonger => Stay::For(left),
+        eviction = match eviction {
+            Eviction::After(other) => Eviction::After(other.min(left)),
+            Eviction::Never | Eviction::Now => Eviction::After(left),
         };
     }
-    stay
+    eviction
 }
 
 #[cfg(test)]
@@ -155,9 +155,9 @@ mod tests {
                 .unwrap()
         };
         let tolerate = |seconds: i64| json!([{"key": UNREACHABLE, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}]);
-        assert_eq!(stay(&pod(json!([])), &node, now()), Stay::NoLonger);
-        assert_eq!(stay(&pod(tolerate(300)), &node, now()), Stay::For(Duration::from_secs(240)));
-        assert_eq!(stay(&pod(tolerate(60)), &node, now()), Stay::NoLonger);
-        assert_eq!(stay(&pod(json!([{"operator": "Exists"}])), &node, now()), Stay::AsLongAsItLikes);
+        assert_eq!(eviction(&pod(json!([])), &node, now()), Eviction::Now);
+        assert_eq!(eviction(&pod(tolerate(300)), &node, now()), Eviction::After(Duration::from_secs(240)));
+        assert_eq!(eviction(&pod(tolerate(60)), &node, now()), Eviction::Now);
+        assert_eq!(eviction(&pod(json!([{"operator": "Exists"}])), &node, now()), Eviction::Never);
     }
 }

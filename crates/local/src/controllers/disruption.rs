@@ -13,69 +13,69 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use crate::controllers::controller::{self, Controller};
-use crate::queue::Next;
-use crate::watched::Key;
-use crate::world::World;
+use crate::informer::Key;
+use crate::informers::Informers;
+use crate::work_queue::Action;
 
 const WORKERS: usize = 2;
 
-pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) {
-    Controller::new("disruption budgets", world)
-        .reconciles(&world.budgets)
-        .watches(&world.pods, |world, change| {
+pub(crate) fn start(informers: &Arc<Informers>, tasks: &mut JoinSet<()>) {
+    Controller::new("disruption budgets", informers)
+        .reconciles(&informers.budgets)
+        .watches(&informers.pods, |informers, change| {
             let covers = |budget: &Arc<PodDisruptionBudget>| change.states().any(|pod| allowance::covers(budget, pod));
-            budgets_beside(world, &**change.object(), covers)
+            budgets_beside(informers, &**change.object(), covers)
         })
         // What a share is a share of changes with the size of sets.
-        .watches(&world.deployments, |world, change| budgets_beside(world, &**change.object(), |_| true))
-        .watches(&world.replica_sets, |world, change| budgets_beside(world, &**change.object(), |_| true))
-        .watches(&world.stateful_sets, |world, change| budgets_beside(world, &**change.object(), |_| true))
+        .watches(&informers.deployments, |informers, change| budgets_beside(informers, &**change.object(), |_| true))
+        .watches(&informers.replica_sets, |informers, change| budgets_beside(informers, &**change.object(), |_| true))
+        .watches(&informers.stateful_sets, |informers, change| budgets_beside(informers, &**change.object(), |_| true))
         .run(tasks, WORKERS, reconcile);
 }
 
 /// The budgets in the namespace of an object that `concerned` picks.
 fn budgets_beside<K: ResourceExt>(
-    world: &World,
+    informers: &Informers,
     object: &K,
     concerned: impl Fn(&Arc<PodDisruptionBudget>) -> bool,
 ) -> Vec<Key> {
-    let budgets = world.budgets.in_namespace(&object.namespace().unwrap_or_default());
+    let budgets = informers.budgets.in_namespace(&object.namespace().unwrap_or_default());
     budgets.iter().filter(|b| concerned(b)).map(|b| Key::of(&**b)).collect()
 }
 
-async fn reconcile(world: Arc<World>, key: Key) -> anyhow::Result<Next> {
-    let budget = world.budgets.get(&key).filter(|b| b.metadata.deletion_timestamp.is_none());
-    let Some(budget) = budget else { return Ok(Next::Wait) };
-    let pods = world.pods.in_namespace(&key.namespace);
+async fn reconcile(informers: Arc<Informers>, key: Key) -> anyhow::Result<Action> {
+    let budget = informers.budgets.get(&key).filter(|b| b.metadata.deletion_timestamp.is_none());
+    let Some(budget) = budget else { return Ok(Action::AwaitChange) };
+    let pods = informers.pods.in_namespace(&key.namespace);
     let covered: Vec<&Pod> = pods.iter().map(|p| &**p).filter(|p| allowance::covers(&budget, p)).collect();
-    let sizes = |pod: &Pod| size_of_controller(&world, pod);
+    let sizes = |pod: &Pod| size_of_controller(&informers, pod);
     let now = Timestamp::now();
     let (status, again) = allowance::status(&budget, &covered, sizes, now);
     if budget.status.as_ref() != Some(&status) {
         // A fresh read may hold an eviction we have not seen: it must not be written over.
         let patch = json!({"metadata": {"resourceVersion": budget.resource_version()}, "status": status});
-        let api = world.api::<PodDisruptionBudget>(&key.namespace);
-        let written = controller::patch_status(&api, &world.budgets, &key.name, &patch).await;
+        let api = informers.api::<PodDisruptionBudget>(&key.namespace);
+        let written = controller::patch_status(&api, &informers.budgets, &key.name, &patch).await;
         written.context("write the status of a disruption budget")?;
     }
-    Ok(again.map_or(Next::Wait, Next::After))
+    Ok(again.map_or(Action::AwaitChange, Action::RequeueAfter))
 }
 
 /// The set a pod belongs to, and how many pods it shall have.
-fn size_of_controller(world: &World, pod: &Pod) -> Option<(String, i32)> {
+fn size_of_controller(informers: &Informers, pod: &Pod) -> Option<(String, i32)> {
     let owner = pod.owner_references().iter().find(|o| o.controller == Some(true))?;
     let key = Key::new(&pod.namespace()?, &owner.name);
     match owner.kind.as_str() {
         "ReplicaSet" => {
-            let set = world.replica_sets.get(&key)?;
+            let set = informers.replica_sets.get(&key)?;
             let deployment = set.owner_references().iter().find(|o| o.controller == Some(true)).and_then(|o| {
-                let found = world.deployments.get(&Key::new(&key.namespace, &o.name))?;
+                let found = informers.deployments.get(&Key::new(&key.namespace, &o.name))?;
                 Some((o.uid.clone(), found.spec.replicas.unwrap_or(1)))
             });
             deployment.or_else(|| Some((owner.uid.clone(), set.spec.replicas.unwrap_or(1))))
         }
         "StatefulSet" => {
-            let set = world.stateful_sets.get(&key)?;
+            let set = informers.stateful_sets.get(&key)?;
             Some((owner.uid.clone(), set.spec.replicas.unwrap_or(1)))
         }
         _ => None,

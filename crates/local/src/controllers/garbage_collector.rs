@@ -17,36 +17,36 @@ use serde_json::json;
 use tokio::task::JoinSet;
 
 use self::verdict::{FOREGROUND, ORPHAN, Owner, Verdict, judge};
+use crate::controllers::graph_builder::{Event, GraphBuilder, Item, Meta};
 use crate::controllers::ignore;
-use crate::controllers::inventory::{Event, Inventory, Item, Meta};
-use crate::queue::{Next, Queue};
-use crate::world::World;
+use crate::informers::Informers;
+use crate::work_queue::{Action, WorkQueue};
 
 const WORKERS: usize = 16;
 /// How often objects whose owner is not known are looked at again: a safety net for an owner that came and went
 /// between two lists.
 const RECHECK: Duration = Duration::from_secs(30);
 
-pub(crate) fn start(world: &Arc<World>, inventory: &Arc<Inventory>, tasks: &mut JoinSet<()>) {
-    let queue: Arc<Queue<String>> = Queue::new();
-    let (to, of) = (Arc::clone(&queue), Arc::downgrade(inventory));
-    inventory.on_change(move |event| {
-        let Some(inventory) = of.upgrade() else { return };
-        for uid in touched(event, &inventory) {
+pub(crate) fn start(informers: &Arc<Informers>, graph_builder: &Arc<GraphBuilder>, tasks: &mut JoinSet<()>) {
+    let queue: Arc<WorkQueue<String>> = WorkQueue::new();
+    let (to, of) = (Arc::clone(&queue), Arc::downgrade(graph_builder));
+    graph_builder.on_change(move |event| {
+        let Some(graph_builder) = of.upgrade() else { return };
+        for uid in touched(event, &graph_builder) {
             to.add(uid);
         }
     });
-    let collector = Arc::new(Collector {
-        client: world.client.clone(),
-        inventory: Arc::clone(inventory),
+    let garbage_collector = Arc::new(GarbageCollector {
+        client: informers.client.clone(),
+        graph_builder: Arc::clone(graph_builder),
         queue: Arc::clone(&queue),
     });
-    let (again, of) = (Arc::clone(&queue), Arc::clone(inventory));
+    let (again, of) = (Arc::clone(&queue), Arc::clone(graph_builder));
     tasks.spawn(async move {
         of.ready().await;
-        queue.serve("garbage collector", WORKERS, move |uid| Arc::clone(&collector).collect(uid)).await;
+        queue.serve("garbage collector", WORKERS, move |uid| Arc::clone(&garbage_collector).collect(uid)).await;
     });
-    let of = Arc::clone(inventory);
+    let of = Arc::clone(graph_builder);
     tasks.spawn(async move {
         loop {
             tokio::time::sleep(RECHECK).await;
@@ -57,7 +57,7 @@ pub(crate) fn start(world: &Arc<World>, inventory: &Arc<Inventory>, tasks: &mut 
 }
 
 /// The objects that have to be looked at after an event.
-fn touched(event: &Event, inventory: &Inventory) -> Vec<String> {
+fn touched(event: &Event, graph_builder: &GraphBuilder) -> Vec<String> {
     match event {
         Event::Changed { old, new } => {
             let same = old.as_ref().is_some_and(|old| {
@@ -75,27 +75,27 @@ fn touched(event: &Event, inventory: &Inventory) -> Vec<String> {
             uids
         }
         Event::Gone(item) => {
-            let dependents = inventory.graph().dependents(&item.uid);
+            let dependents = graph_builder.graph().dependents(&item.uid);
             dependents.iter().map(|d| d.uid.clone()).chain(item.owners.iter().map(|o| o.uid.clone())).collect()
         }
     }
 }
 
-struct Collector {
+struct GarbageCollector {
     client: Client,
-    inventory: Arc<Inventory>,
-    queue: Arc<Queue<String>>,
+    graph_builder: Arc<GraphBuilder>,
+    queue: Arc<WorkQueue<String>>,
 }
 
-impl Collector {
-    async fn collect(self: Arc<Self>, uid: String) -> anyhow::Result<Next> {
-        let Some(item) = self.inventory.graph().get(&uid) else { return Ok(Next::Wait) };
-        let dependents = self.inventory.graph().dependents(&uid);
+impl GarbageCollector {
+    async fn collect(self: Arc<Self>, uid: String) -> anyhow::Result<Action> {
+        let Some(item) = self.graph_builder.graph().get(&uid) else { return Ok(Action::AwaitChange) };
+        let dependents = self.graph_builder.graph().dependents(&uid);
         if item.deleting {
             return self.finish(&item, &dependents).await;
         }
         if item.owners.is_empty() {
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
         let mut owners = Vec::with_capacity(item.owners.len());
         for reference in &item.owners {
@@ -112,11 +112,11 @@ impl Collector {
                 ignore::not_found(api.delete(&item.key.name, &how).await).context("delete")?;
             }
         }
-        Ok(Next::Wait)
+        Ok(Action::AwaitChange)
     }
 
     /// Does what the finalizers of an object under deletion ask of the garbage collector.
-    async fn finish(&self, item: &Item, dependents: &[Arc<Item>]) -> anyhow::Result<Next> {
+    async fn finish(&self, item: &Item, dependents: &[Arc<Item>]) -> anyhow::Result<Action> {
         if item.has_finalizer(ORPHAN) {
             for dependent in dependents {
                 self.drop_owners(dependent, std::slice::from_ref(&item.uid)).await?;
@@ -129,12 +129,12 @@ impl Collector {
                 self.drop_finalizer(item, FOREGROUND).await?;
             }
         }
-        Ok(Next::Wait)
+        Ok(Action::AwaitChange)
     }
 
     /// What became of an owner. The inventory is asked first, the API server only about what is not in it.
     async fn look_up(&self, item: &Item, reference: &OwnerReference) -> anyhow::Result<Owner> {
-        if let Some(owner) = self.inventory.graph().get(&reference.uid) {
+        if let Some(owner) = self.graph_builder.graph().get(&reference.uid) {
             let reachable = owner.key.namespace.is_empty() || owner.key.namespace == item.key.namespace;
             return Ok(match () {
                 () if !reachable || owner.key.name != reference.name => Owner::Absent,
@@ -142,7 +142,7 @@ impl Collector {
                 () => Owner::Present,
             });
         }
-        let kind = self.inventory.kind_of(reference).with_context(|| {
+        let kind = self.graph_builder.kind_of(reference).with_context(|| {
             format!("owner {} {} of {}: no such kind", reference.kind, reference.name, item.key.name)
         })?;
         if kind.namespaced && item.key.namespace.is_empty() {

@@ -16,8 +16,8 @@ use kube::{Client, ResourceExt};
 use tokio::sync::{Notify, watch};
 use tokio::task::{AbortHandle, JoinSet};
 
-use crate::watched::{Change, Key, Watched};
-use crate::world::World;
+use crate::informer::{Change, Informer, Key};
+use crate::informers::Informers;
 
 /// Definitions arrive in bursts; discovery is asked once for each burst.
 const SETTLE: Duration = Duration::from_millis(50);
@@ -28,7 +28,7 @@ pub(crate) type Meta = PartialObjectMeta<DynamicObject>;
 
 /// One kind of object that can be listed and deleted.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Kind {
+pub(crate) struct ResourceKind {
     pub(crate) resource: ApiResource,
     pub(crate) namespaced: bool,
     pub(crate) deletes_collections: bool,
@@ -36,7 +36,7 @@ pub(crate) struct Kind {
     pub(crate) watched: bool,
 }
 
-impl Kind {
+impl ResourceKind {
     /// The API of this kind for objects of one namespace; the namespace is not looked at for cluster-scoped kinds.
     pub(crate) fn api<K>(&self, client: &Client, namespace: &str) -> Api<K>
     where
@@ -53,7 +53,7 @@ impl Kind {
 /// What is known of one object.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Item {
-    pub(crate) kind: Arc<Kind>,
+    pub(crate) kind: Arc<ResourceKind>,
     pub(crate) key: Key,
     pub(crate) uid: String,
     pub(crate) version: String,
@@ -63,7 +63,7 @@ pub(crate) struct Item {
 }
 
 impl Item {
-    fn of(kind: &Arc<Kind>, meta: &Meta) -> Self {
+    fn of(kind: &Arc<ResourceKind>, meta: &Meta) -> Self {
         Item {
             kind: Arc::clone(kind),
             key: Key::of(meta),
@@ -140,35 +140,35 @@ impl Graph {
 
 type Listener = Box<dyn Fn(&Event) + Send + Sync>;
 
-pub(crate) struct Inventory {
+pub(crate) struct GraphBuilder {
     client: Client,
     graph: RwLock<Graph>,
-    kinds: RwLock<Arc<Vec<Arc<Kind>>>>,
+    kinds: RwLock<Arc<Vec<Arc<ResourceKind>>>>,
     listeners: Mutex<Vec<Listener>>,
     ready: watch::Sender<bool>,
     stale: Notify,
 }
 
-pub(crate) fn start(world: &Arc<World>, tasks: &mut JoinSet<()>) -> Arc<Inventory> {
-    let inventory = Arc::new(Inventory {
-        client: world.client.clone(),
+pub(crate) fn start(informers: &Arc<Informers>, tasks: &mut JoinSet<()>) -> Arc<GraphBuilder> {
+    let graph_builder = Arc::new(GraphBuilder {
+        client: informers.client.clone(),
         graph: RwLock::default(),
         kinds: RwLock::default(),
         listeners: Mutex::default(),
         ready: watch::Sender::new(false),
         stale: Notify::new(),
     });
-    let definitions = Watched::<CustomResourceDefinition>::default();
-    let keeper = Arc::clone(&inventory);
+    let definitions = Informer::<CustomResourceDefinition>::default();
+    let keeper = Arc::clone(&graph_builder);
     definitions.on_change(move |_| keeper.stale.notify_one());
-    let client = world.client.clone();
+    let client = informers.client.clone();
     tasks.spawn(async move { definitions.run(Api::all(client), watcher::Config::default()).await });
-    let keeper = Arc::clone(&inventory);
+    let keeper = Arc::clone(&graph_builder);
     tasks.spawn(async move { keeper.follow_kinds().await });
-    inventory
+    graph_builder
 }
 
-impl Inventory {
+impl GraphBuilder {
     pub(crate) fn on_change(&self, listener: impl Fn(&Event) + Send + Sync + 'static) {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
     }
@@ -177,12 +177,12 @@ impl Inventory {
         self.graph.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(crate) fn kinds(&self) -> Arc<Vec<Arc<Kind>>> {
+    pub(crate) fn kinds(&self) -> Arc<Vec<Arc<ResourceKind>>> {
         Arc::clone(&self.kinds.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The kind an owner reference speaks of, whatever version it names.
-    pub(crate) fn kind_of(&self, owner: &OwnerReference) -> Option<Arc<Kind>> {
+    pub(crate) fn kind_of(&self, owner: &OwnerReference) -> Option<Arc<ResourceKind>> {
         let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
         self.kinds().iter().find(|k| k.resource.group == group && k.resource.kind == owner.kind).cloned()
     }
@@ -197,7 +197,7 @@ impl Inventory {
         }
     }
 
-    fn changed(&self, kind: &Arc<Kind>, change: &Change<Meta>) {
+    fn changed(&self, kind: &Arc<ResourceKind>, change: &Change<Meta>) {
         match change {
             Change::Applied { new, .. } => {
                 let new = Arc::new(Item::of(kind, new));
@@ -216,7 +216,7 @@ impl Inventory {
 
     /// Keeps one watch for each kind, as long as discovery lists the kind.
     async fn follow_kinds(self: Arc<Self>) {
-        let mut watches: BTreeMap<(String, String), (Arc<Kind>, AbortHandle)> = BTreeMap::new();
+        let mut watches: BTreeMap<(String, String), (Arc<ResourceKind>, AbortHandle)> = BTreeMap::new();
         let mut tasks = JoinSet::new();
         loop {
             match discover(&self.client).await {
@@ -239,11 +239,11 @@ impl Inventory {
 
     fn take_over(
         self: &Arc<Self>,
-        kinds: Vec<Arc<Kind>>,
-        watches: &mut BTreeMap<(String, String), (Arc<Kind>, AbortHandle)>,
+        kinds: Vec<Arc<ResourceKind>>,
+        watches: &mut BTreeMap<(String, String), (Arc<ResourceKind>, AbortHandle)>,
         tasks: &mut JoinSet<()>,
-    ) -> Vec<Arc<Watched<Meta>>> {
-        let name = |k: &Kind| (k.resource.group.clone(), k.resource.kind.clone());
+    ) -> Vec<Arc<Informer<Meta>>> {
+        let name = |k: &ResourceKind| (k.resource.group.clone(), k.resource.kind.clone());
         watches.retain(|key, (kind, task)| {
             let stays = kinds.iter().any(|k| name(k) == *key && k == kind);
             if !stays {
@@ -263,7 +263,7 @@ impl Inventory {
             if watches.contains_key(&name(kind)) {
                 continue;
             }
-            let watched = Arc::new(Watched::<Meta>::default());
+            let watched = Arc::new(Informer::<Meta>::default());
             let (keeper, of) = (Arc::clone(self), Arc::clone(kind));
             watched.on_change(move |change| keeper.changed(&of, change));
             let api: Api<Meta> = Api::all_with(self.client.clone(), &kind.resource);
@@ -277,12 +277,12 @@ impl Inventory {
 }
 
 /// All kinds that can be listed and deleted, each in one version.
-async fn discover(client: &Client) -> kube::Result<Vec<Arc<Kind>>> {
+async fn discover(client: &Client) -> kube::Result<Vec<Arc<ResourceKind>>> {
     let discovery = match Discovery::new(client.clone()).run_aggregated().await {
         Ok(discovery) => discovery,
         Err(_) => Discovery::new(client.clone()).run().await?,
     };
-    let mut kinds: Vec<Arc<Kind>> = Vec::new();
+    let mut kinds: Vec<Arc<ResourceKind>> = Vec::new();
     for group in discovery.groups_alphabetical() {
         for (resource, can) in group.recommended_resources() {
             if !can.supports_operation(verbs::LIST) || !can.supports_operation(verbs::DELETE) {
@@ -290,7 +290,7 @@ async fn discover(client: &Client) -> kube::Result<Vec<Arc<Kind>>> {
             }
             // Events own nothing and come in floods.
             let event = resource.kind == "Event" && matches!(resource.group.as_str(), "" | "events.k8s.io");
-            kinds.push(Arc::new(Kind {
+            kinds.push(Arc::new(ResourceKind {
                 watched: can.supports_operation(verbs::WATCH) && !event,
                 namespaced: can.scope == Scope::Namespaced,
                 deletes_collections: can.supports_operation(verbs::DELETE_COLLECTION),

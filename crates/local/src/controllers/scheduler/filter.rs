@@ -5,44 +5,44 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 
-use super::{affinity, needs, neighbours};
-use crate::quantity::{self, Amounts};
+use super::{inter_pod_affinity, node_affinity, pod_requests};
+use crate::resource_list::{self, ResourceList};
 
 /// A node and what is taken of it.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct NodeInfo {
     pub(crate) node: Arc<Node>,
-    allocatable: Amounts,
-    taken: Amounts,
-    pods: BTreeMap<String, Taken>,
+    allocatable: ResourceList,
+    taken: ResourceList,
+    pods: BTreeMap<String, PodInfo>,
     /// How many of the pods do not want certain others near.
-    shy: usize,
+    pods_with_anti_affinity: usize,
 }
 
 #[derive(Debug, Clone)]
-struct Taken {
-    requests: Amounts,
+struct PodInfo {
+    requests: ResourceList,
     ports: Vec<(String, String, i32)>,
     pod: Arc<Pod>,
 }
 
-impl Place {
+impl NodeInfo {
     pub(crate) fn new(node: Arc<Node>) -> Self {
-        let mut place = Place {
+        let mut node_info = NodeInfo {
             node: Arc::clone(&node),
-            allocatable: Amounts::new(),
-            taken: Amounts::new(),
+            allocatable: ResourceList::new(),
+            taken: ResourceList::new(),
             pods: BTreeMap::new(),
-            shy: 0,
+            pods_with_anti_affinity: 0,
         };
-        place.update(node);
-        place
+        node_info.update(node);
+        node_info
     }
 
     /// Takes over a new state of the node.
     pub(crate) fn update(&mut self, node: Arc<Node>) {
         let status = node.status.as_ref();
-        self.allocatable = quantity::amounts(status.and_then(|s| s.allocatable.as_ref().or(s.capacity.as_ref())));
+        self.allocatable = resource_list::amounts(status.and_then(|s| s.allocatable.as_ref().or(s.capacity.as_ref())));
         self.node = node;
     }
 
@@ -52,17 +52,21 @@ impl Place {
         if self.pods.contains_key(uid) {
             return;
         }
-        let taken = Taken { requests: needs::requests(spec), ports: needs::host_ports(spec), pod: Arc::clone(pod) };
-        self.shy += usize::from(!neighbours::unwanted(pod).is_empty());
-        quantity::add(&mut self.taken, &taken.requests);
+        let taken = PodInfo {
+            requests: pod_requests::requests(spec),
+            ports: pod_requests::host_ports(spec),
+            pod: Arc::clone(pod),
+        };
+        self.pods_with_anti_affinity += usize::from(!inter_pod_affinity::anti_affinity_terms(pod).is_empty());
+        resource_list::add(&mut self.taken, &taken.requests);
         self.pods.insert(uid.to_owned(), taken);
     }
 
     /// Frees what a pod took; false if it took nothing here.
     pub(crate) fn free(&mut self, uid: &str) -> bool {
         let Some(taken) = self.pods.remove(uid) else { return false };
-        quantity::subtract(&mut self.taken, &taken.requests);
-        self.shy -= usize::from(!neighbours::unwanted(&taken.pod).is_empty());
+        resource_list::subtract(&mut self.taken, &taken.requests);
+        self.pods_with_anti_affinity -= usize::from(!inter_pod_affinity::anti_affinity_terms(&taken.pod).is_empty());
         true
     }
 
@@ -74,7 +78,7 @@ impl Place {
 
 /// Why a node does not take a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Refusal {
+struct FilterFailure {
     reasons: Vec<String>,
     /// Whether taking other pods away could help.
     preemption_could_help: bool,
@@ -82,29 +86,29 @@ struct Refusal {
 
 /// Why no node takes a pod, in kube-scheduler's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Unfit(pub(crate) String);
+pub(crate) struct FitError(pub(crate) String);
 
 /// Chooses the node for a pod: among those that can take it the most preferred, then the emptiest.
-pub(crate) fn choose<'a>(pod: &Pod, places: impl Iterator<Item = &'a Place>) -> Result<String, Unfit> {
-    let Some(spec) = &pod.spec else { return Err(Unfit("pod has no specification".to_owned())) };
-    let requests = needs::requests(spec);
-    let ports = needs::host_ports(spec);
-    let places: Vec<&Place> = places.collect();
+pub(crate) fn choose<'a>(pod: &Pod, nodes: impl Iterator<Item = &'a NodeInfo>) -> Result<String, FitError> {
+    let Some(spec) = &pod.spec else { return Err(FitError("pod has no specification".to_owned())) };
+    let requests = pod_requests::requests(spec);
+    let ports = pod_requests::host_ports(spec);
+    let nodes: Vec<&NodeInfo> = nodes.collect();
     // Looking at all neighbours is dear, and mostly nobody asks for it.
-    let picky = neighbours::has_terms(pod) || places.iter().any(|p| p.shy > 0);
+    let inter_pod = inter_pod_affinity::has_terms(pod) || nodes.iter().any(|p| p.pods_with_anti_affinity > 0);
     let mut refusals = Vec::new();
     let mut best: Option<(i64, i64, &str)> = None;
-    for place in &places {
+    for node_info in &nodes {
         let objection = || {
-            let (reason, preemption_could_help) = neighbours::object(pod, place, &places)?;
-            Some(Refusal { reasons: vec![reason.to_owned()], preemption_could_help })
+            let (reason, preemption_could_help) = inter_pod_affinity::filter(pod, node_info, &nodes)?;
+            Some(FilterFailure { reasons: vec![reason.to_owned()], preemption_could_help })
         };
-        let refusal = refuse(pod, &requests, &ports, place);
-        match refusal.or_else(|| if picky { objection() } else { None }) {
+        let refusal = refuse(pod, &requests, &ports, node_info);
+        match refusal.or_else(|| if inter_pod { objection() } else { None }) {
             Some(refusal) => refusals.push(refusal),
             None => {
-                let name = place.node.metadata.name.as_deref().unwrap_or_default();
-                let score = (affinity::preference(spec, &place.node), room(place, &requests));
+                let name = node_info.node.metadata.name.as_deref().unwrap_or_default();
+                let score = (node_affinity::preference(spec, &node_info.node), room(node_info, &requests));
                 if best.is_none_or(|(p, r, _)| score > (p, r)) {
                     best = Some((score.0, score.1, name));
                 }
@@ -118,74 +122,81 @@ pub(crate) fn choose<'a>(pod: &Pod, places: impl Iterator<Item = &'a Place>) -> 
 }
 
 /// Refuses a pod whatever the nodes are, for a reason found before looking at them.
-pub(crate) fn refused_everywhere(nodes: usize, reason: &str) -> Unfit {
-    Unfit(format!(
+pub(crate) fn refused_everywhere(nodes: usize, reason: &str) -> FitError {
+    FitError(format!(
         "0/{nodes} nodes are available: {reason}. no new claims to deallocate, preemption: 0/{nodes} nodes are available: \
          {nodes} Preemption is not helpful for scheduling."
     ))
 }
 
 /// The smallest share, in percent, of cpu and memory that stays free.
-fn room(place: &Place, requests: &Amounts) -> i64 {
+fn room(node_info: &NodeInfo, requests: &ResourceList) -> i64 {
     let share = |name: &str| {
-        let all = place.allocatable.get(name).copied().unwrap_or(0);
-        let taken = place.taken.get(name).copied().unwrap_or(0) + requests.get(name).copied().unwrap_or(0);
+        let all = node_info.allocatable.get(name).copied().unwrap_or(0);
+        let taken = node_info.taken.get(name).copied().unwrap_or(0) + requests.get(name).copied().unwrap_or(0);
         if all <= 0 { 0 } else { i64::try_from((all - taken) * 100 / all).unwrap_or(0) }
     };
     share("cpu").min(share("memory"))
 }
 
-fn refuse(pod: &Pod, requests: &Amounts, ports: &[(String, String, i32)], place: &Place) -> Option<Refusal> {
+fn refuse(
+    pod: &Pod,
+    requests: &ResourceList,
+    ports: &[(String, String, i32)],
+    node_info: &NodeInfo,
+) -> Option<FilterFailure> {
     let spec = pod.spec.as_ref()?;
-    let final_word = |reason: &str| Some(Refusal { reasons: vec![reason.to_owned()], preemption_could_help: false });
+    let final_word =
+        |reason: &str| Some(FilterFailure { reasons: vec![reason.to_owned()], preemption_could_help: false });
     let tolerations = spec.tolerations.as_deref().unwrap_or_default();
     let cordon = Taint {
         key: "node.kubernetes.io/unschedulable".to_owned(),
         effect: "NoSchedule".to_owned(),
         ..Taint::default()
     };
-    let cordoned = place.node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false);
-    if cordoned && !affinity::tolerated(tolerations, &cordon) {
+    let cordoned = node_info.node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false);
+    if cordoned && !node_affinity::tolerated(tolerations, &cordon) {
         return final_word("node(s) were unschedulable");
     }
     let hard = |t: &&Taint| matches!(t.effect.as_str(), "NoSchedule" | "NoExecute");
-    if affinity::taints(&place.node).iter().filter(hard).any(|t| !affinity::tolerated(tolerations, t)) {
+    if node_affinity::taints(&node_info.node).iter().filter(hard).any(|t| !node_affinity::tolerated(tolerations, t)) {
         return final_word("node(s) had untolerated taint(s)");
     }
-    if !affinity::allows(spec, &place.node) {
+    if !node_affinity::allows(spec, &node_info.node) {
         return final_word("node(s) didn't match Pod's node affinity/selector");
     }
-    let open = |port| place.pods.values().flat_map(|t| &t.ports).any(|other| needs::ports_clash(port, other));
+    let open =
+        |port| node_info.pods.values().flat_map(|t| &t.ports).any(|other| pod_requests::ports_clash(port, other));
     if ports.iter().any(open) {
         let reasons = vec!["node(s) didn't have free ports for the requested pod ports".to_owned()];
-        return Some(Refusal { reasons, preemption_could_help: true });
+        return Some(FilterFailure { reasons, preemption_could_help: true });
     }
-    lacking(requests, place)
+    lacking(requests, node_info)
 }
 
-fn lacking(requests: &Amounts, place: &Place) -> Option<Refusal> {
+fn lacking(requests: &ResourceList, node_info: &NodeInfo) -> Option<FilterFailure> {
     let mut reasons = Vec::new();
     let mut preemption_could_help = true;
-    let pods = place.allocatable.get("pods").copied().unwrap_or(0);
-    if (place.pods.len() as i128 + 1) * 1000 > pods {
+    let pods = node_info.allocatable.get("pods").copied().unwrap_or(0);
+    if (node_info.pods.len() as i128 + 1) * 1000 > pods {
         reasons.push("Too many pods".to_owned());
     }
     for (name, amount) in requests {
-        let all = place.allocatable.get(name).copied().unwrap_or(0);
-        let taken = place.taken.get(name).copied().unwrap_or(0);
+        let all = node_info.allocatable.get(name).copied().unwrap_or(0);
+        let taken = node_info.taken.get(name).copied().unwrap_or(0);
         if *amount > all - taken {
             reasons.push(format!("Insufficient {name}"));
             preemption_could_help &= *amount <= all;
         }
     }
-    (!reasons.is_empty()).then_some(Refusal { reasons, preemption_could_help })
+    (!reasons.is_empty()).then_some(FilterFailure { reasons, preemption_could_help })
 }
 
 /// kube-scheduler's sentence: reasons counted over the nodes, then what preemption could do.
-fn explain(refusals: &[Refusal]) -> Unfit {
+fn explain(refusals: &[FilterFailure]) -> FitError {
     let count = refusals.len();
     if count == 0 {
-        return Unfit("no nodes available to schedule pods".to_owned());
+        return FitError("no nodes available to schedule pods".to_owned());
     }
     let list = |reasons: &mut dyn Iterator<Item = &str>| {
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
@@ -201,7 +212,7 @@ fn explain(refusals: &[Refusal]) -> Unfit {
         true => "No preemption victims found for incoming pod",
         false => "Preemption is not helpful for scheduling",
     }));
-    Unfit(format!(
+    FitError(format!(
         "0/{count} nodes are available: {why}. no new claims to deallocate, preemption: 0/{count} nodes are available: \
          {preemption}."
     ))
@@ -213,10 +224,10 @@ mod tests {
 
     use super::*;
 
-    fn place(name: &str, cpu: &str, memory: &str) -> Place {
+    fn node_info(name: &str, cpu: &str, memory: &str) -> NodeInfo {
         let amounts = json!({"cpu": cpu, "memory": memory, "pods": "110"});
         let node = json!({"metadata": {"name": name, "labels": {"name": name}}, "status": {"allocatable": amounts}});
-        Place::new(Arc::new(serde_json::from_value(node).unwrap()))
+        NodeInfo::new(Arc::new(serde_json::from_value(node).unwrap()))
     }
 
     fn pod(requests: serde_json::Value) -> Arc<Pod> {
@@ -227,16 +238,16 @@ mod tests {
 
     #[test]
     fn the_emptiest_node_is_chosen() {
-        let mut a = place("a", "4", "8Gi");
-        let b = place("b", "4", "8Gi");
+        let mut a = node_info("a", "4", "8Gi");
+        let b = node_info("b", "4", "8Gi");
         a.take("1", &pod(json!({"cpu": "1"})));
         assert_eq!(choose(&pod(json!({"cpu": "1"})), [&a, &b].into_iter()), Ok("b".to_owned()));
     }
 
     #[test]
     fn a_preferred_node_wins_over_an_emptier_one() {
-        let mut a = place("a", "4", "8Gi");
-        let b = place("b", "4", "8Gi");
+        let mut a = node_info("a", "4", "8Gi");
+        let b = node_info("b", "4", "8Gi");
         a.take("1", &pod(json!({"cpu": "1"})));
         let mut wanted = (*pod(json!({"cpu": "1"}))).clone();
         let preferred = json!([{"weight": 1, "preference": {"matchExpressions": [{"key": "name", "operator": "In", "values": ["a"]}]}}]);
@@ -247,7 +258,7 @@ mod tests {
 
     #[test]
     fn what_is_freed_can_be_taken_again() {
-        let mut a = place("a", "1", "1Gi");
+        let mut a = node_info("a", "1", "1Gi");
         let one = pod(json!({"cpu": "1"}));
         a.take("1", &one);
         a.take("1", &one);
@@ -259,10 +270,11 @@ mod tests {
 
     #[test]
     fn refusals_use_the_words_of_kube_scheduler() {
-        let mut full = place("a", "2", "4Gi");
+        let mut full = node_info("a", "2", "4Gi");
         full.take("1", &pod(json!({"cpu": "2"})));
-        let small = place("b", "1", "1Gi");
-        let Err(Unfit(words)) = choose(&pod(json!({"cpu": "2", "memory": "2Gi"})), [&full, &small].into_iter()) else {
+        let small = node_info("b", "1", "1Gi");
+        let Err(FitError(words)) = choose(&pod(json!({"cpu": "2", "memory": "2Gi"})), [&full, &small].into_iter())
+        else {
             panic!("must not fit")
         };
         assert_eq!(
@@ -275,16 +287,16 @@ mod tests {
 
     #[test]
     fn cordoned_and_tainted_nodes_are_named_as_such() {
-        let mut cordoned = place("a", "2", "4Gi");
+        let mut cordoned = node_info("a", "2", "4Gi");
         let mut node = (*cordoned.node).clone();
         node.spec = serde_json::from_value(json!({"unschedulable": true})).unwrap();
         cordoned.update(Arc::new(node.clone()));
         let p = pod(json!({}));
-        let Err(Unfit(words)) = choose(&p, [&cordoned].into_iter()) else { panic!("cordoned") };
+        let Err(FitError(words)) = choose(&p, [&cordoned].into_iter()) else { panic!("cordoned") };
         assert!(words.starts_with("0/1 nodes are available: 1 node(s) were unschedulable. "), "{words}");
         node.spec = serde_json::from_value(json!({"taints": [{"key": "k", "effect": "NoSchedule"}]})).unwrap();
         cordoned.update(Arc::new(node));
-        let Err(Unfit(words)) = choose(&p, [&cordoned].into_iter()) else { panic!("tainted") };
+        let Err(FitError(words)) = choose(&p, [&cordoned].into_iter()) else { panic!("tainted") };
         assert!(words.starts_with("0/1 nodes are available: 1 node(s) had untolerated taint(s). "), "{words}");
     }
 
@@ -292,7 +304,7 @@ mod tests {
     fn without_nodes_the_sentence_says_so() {
         assert_eq!(
             choose(&pod(json!({})), std::iter::empty()),
-            Err(Unfit("no nodes available to schedule pods".to_owned()))
+            Err(FitError("no nodes available to schedule pods".to_owned()))
         );
     }
 }

@@ -10,8 +10,8 @@ use k8s_openapi::api::storage::v1::StorageClass;
 use kube::ResourceExt;
 use kube::api::ObjectMeta;
 
-use crate::controllers::members;
-use crate::quantity;
+use crate::controllers::pod_control;
+use crate::resource_list;
 
 pub(crate) const DEFAULT_CLASS: &str = "storageclass.kubernetes.io/is-default-class";
 pub(crate) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
@@ -60,7 +60,7 @@ pub(crate) fn own_claims(pod: &Pod) -> Vec<PersistentVolumeClaim> {
                 name: Some(format!("{}-{}", pod.name_any(), v.name)),
                 labels: meta.labels,
                 annotations: meta.annotations,
-                owner_references: Some(vec![members::controlled_by(pod)]),
+                owner_references: Some(vec![pod_control::controlled_by(pod)]),
                 ..ObjectMeta::default()
             },
             spec: Some(template.spec.clone()),
@@ -144,7 +144,7 @@ fn wait(reason: &'static str, message: String) -> Binding {
 
 fn storage(volume: &PersistentVolume) -> i128 {
     let capacity = volume.spec.as_ref().and_then(|s| s.capacity.as_ref());
-    capacity.and_then(|c| c.get("storage")).map_or(0, quantity::milli)
+    capacity.and_then(|c| c.get("storage")).map_or(0, resource_list::milli)
 }
 
 /// Whether a volume is nobody's, or set aside for a claim of this name.
@@ -161,10 +161,10 @@ fn suits(volume: &PersistentVolume, claim: &PersistentVolumeClaim, class: &str) 
     let modes = offered.access_modes.unwrap_or_default();
     offered.storage_class_name.unwrap_or_default() == class
         && asked.access_modes.iter().flatten().all(|m| modes.contains(m))
-        && requests.get("storage").is_none_or(|q| quantity::milli(q) <= storage(volume))
+        && requests.get("storage").is_none_or(|q| resource_list::milli(q) <= storage(volume))
         && asked.volume_mode.as_deref().unwrap_or("Filesystem")
             == offered.volume_mode.as_deref().unwrap_or("Filesystem")
-        && asked.selector.is_none_or(|s| members::selects(&s, volume))
+        && asked.selector.is_none_or(|s| pod_control::selects(&s, volume))
 }
 
 /// A volume that is a directory of this machine, made for one claim.

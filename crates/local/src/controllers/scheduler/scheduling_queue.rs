@@ -10,12 +10,12 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use kube::ResourceExt;
 
-use super::fit::{self, Place, Unfit};
-use super::needs;
-use crate::watched::Key;
+use super::filter::{self, FitError, NodeInfo};
+use super::pod_requests;
+use crate::informer::Key;
 
 /// Pods are looked at by priority, then by age, then by name.
-type Turn = (Reverse<i32>, Option<jiff::Timestamp>, Key);
+type QueueKey = (Reverse<i32>, Option<jiff::Timestamp>, Key);
 
 /// What is to be written.
 #[derive(Debug, Clone, PartialEq)]
@@ -26,14 +26,14 @@ pub(crate) enum Decision {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Desk {
-    places: BTreeMap<String, Place>,
+pub(crate) struct SchedulingQueue {
+    nodes: BTreeMap<String, NodeInfo>,
     /// Which node each counted pod is on, by uid.
-    homes: HashMap<String, String>,
+    assigned: HashMap<String, String>,
     /// Counted pods whose node is not known (yet).
-    homeless: HashMap<String, Arc<Pod>>,
-    waiting: BTreeMap<Turn, Arc<Pod>>,
-    parked: BTreeMap<Turn, Arc<Pod>>,
+    on_unknown_nodes: HashMap<String, Arc<Pod>>,
+    active_queue: BTreeMap<QueueKey, Arc<Pod>>,
+    unschedulable_pods: BTreeMap<QueueKey, Arc<Pod>>,
     gated: Vec<Arc<Pod>>,
     /// Claims, and whether they are bound.
     claims: HashMap<Key, bool>,
@@ -43,7 +43,7 @@ fn uid(pod: &Pod) -> String {
     pod.uid().unwrap_or_default()
 }
 
-fn turn(pod: &Pod) -> Turn {
+fn queue_key(pod: &Pod) -> QueueKey {
     let priority = pod.spec.as_ref().and_then(|s| s.priority).unwrap_or(0);
     (Reverse(priority), pod.creation_timestamp().map(|t| t.0), Key::of(pod))
 }
@@ -58,81 +58,81 @@ fn ours(pod: &Pod) -> bool {
     name.is_empty() || name == "default-scheduler"
 }
 
-impl Desk {
+impl SchedulingQueue {
     pub(crate) fn pod(&mut self, pod: Arc<Pod>) {
-        if needs::ended(&pod) {
+        if pod_requests::is_terminal(&pod) {
             self.pod_gone(&pod);
             return;
         }
         if let Some(node) = node_of(&pod) {
-            self.forget_waiting(&pod);
-            self.settle(&pod, node);
+            self.dequeue(&pod);
+            self.assume(&pod, node);
             return;
         }
         // Just given a node here; the memory of the watch is older than our binding.
-        if self.homes.contains_key(&uid(&pod)) {
+        if self.assigned.contains_key(&uid(&pod)) {
             return;
         }
-        self.forget_waiting(&pod);
+        self.dequeue(&pod);
         if !ours(&pod) || pod.metadata.deletion_timestamp.is_some() {
             return;
         }
         let gates = pod.spec.as_ref().and_then(|s| s.scheduling_gates.as_deref()).unwrap_or_default();
         if gates.is_empty() {
-            self.waiting.insert(turn(&pod), pod);
+            self.active_queue.insert(queue_key(&pod), pod);
         } else {
             self.gated.push(pod);
         }
     }
 
     pub(crate) fn pod_gone(&mut self, pod: &Pod) {
-        self.forget_waiting(pod);
+        self.dequeue(pod);
         let uid = uid(pod);
-        self.homeless.remove(&uid);
-        let Some(home) = self.homes.remove(&uid) else { return };
-        if self.places.get_mut(&home).is_some_and(|place| place.free(&uid)) {
-            self.unpark();
+        self.on_unknown_nodes.remove(&uid);
+        let Some(home) = self.assigned.remove(&uid) else { return };
+        if self.nodes.get_mut(&home).is_some_and(|node_info| node_info.free(&uid)) {
+            self.requeue_unschedulable();
         }
     }
 
     pub(crate) fn node(&mut self, node: Arc<Node>) {
         let name = node.name_any();
-        match self.places.get_mut(&name) {
-            Some(place) => {
-                let same = place.node.spec == node.spec
-                    && place.node.metadata.labels == node.metadata.labels
-                    && allocatable(&place.node) == allocatable(&node);
-                place.update(node);
+        match self.nodes.get_mut(&name) {
+            Some(node_info) => {
+                let same = node_info.node.spec == node.spec
+                    && node_info.node.metadata.labels == node.metadata.labels
+                    && allocatable(&node_info.node) == allocatable(&node);
+                node_info.update(node);
                 // Heartbeats change nothing a pod could wait for.
                 if same {
                     return;
                 }
             }
             None => {
-                let mut place = Place::new(node);
-                let homes = &self.homes;
-                self.homeless.retain(|uid, pod| {
-                    let here = homes.get(uid) == Some(&name);
+                let mut node_info = NodeInfo::new(node);
+                let assigned = &self.assigned;
+                self.on_unknown_nodes.retain(|uid, pod| {
+                    let here = assigned.get(uid) == Some(&name);
                     if here {
-                        place.take(uid, pod);
+                        node_info.take(uid, pod);
                     }
                     !here
                 });
-                self.places.insert(name, place);
+                self.nodes.insert(name, node_info);
             }
         }
-        self.unpark();
+        self.requeue_unschedulable();
     }
 
     pub(crate) fn node_gone(&mut self, name: &str) {
-        self.places.remove(name);
-        self.unpark();
+        self.nodes.remove(name);
+        self.requeue_unschedulable();
     }
 
     pub(crate) fn claim(&mut self, claim: &PersistentVolumeClaim) {
         let bound = claim.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Bound");
         if self.claims.insert(Key::of(claim), bound) != Some(bound) {
-            self.unpark();
+            self.requeue_unschedulable();
         }
     }
 
@@ -141,7 +141,7 @@ impl Desk {
     }
 
     /// A binding failed: the pod no longer counts and waits again.
-    pub(crate) fn not_bound(&mut self, pod: Arc<Pod>) {
+    pub(crate) fn binding_failed(&mut self, pod: Arc<Pod>) {
         self.pod_gone(&pod);
         self.pod(pod);
     }
@@ -150,18 +150,18 @@ impl Desk {
     pub(crate) fn decide(&mut self) -> Vec<Decision> {
         let mut decisions: Vec<Decision> =
             std::mem::take(&mut self.gated).into_iter().map(|pod| Decision::Gated { pod }).collect();
-        for (turn, pod) in std::mem::take(&mut self.waiting) {
+        for (queue_key, pod) in std::mem::take(&mut self.active_queue) {
             let choice = match self.unready_claim(&pod) {
-                Some(reason) => Err(fit::refused_everywhere(self.places.len(), &reason)),
-                None => fit::choose(&pod, self.places.values()),
+                Some(reason) => Err(filter::refused_everywhere(self.nodes.len(), &reason)),
+                None => filter::choose(&pod, self.nodes.values()),
             };
             match choice {
                 Ok(node) => {
-                    self.settle(&pod, &node);
+                    self.assume(&pod, &node);
                     decisions.push(Decision::Bind { pod, node });
                 }
-                Err(Unfit(message)) => {
-                    self.parked.insert(turn, Arc::clone(&pod));
+                Err(FitError(message)) => {
+                    self.unschedulable_pods.insert(queue_key, Arc::clone(&pod));
                     decisions.push(Decision::Refuse { pod, message });
                 }
             }
@@ -194,32 +194,32 @@ impl Desk {
         None
     }
 
-    fn settle(&mut self, pod: &Arc<Pod>, node: &str) {
+    fn assume(&mut self, pod: &Arc<Pod>, node: &str) {
         let uid = uid(pod);
-        if let Some(before) = self.homes.insert(uid.clone(), node.to_owned())
+        if let Some(before) = self.assigned.insert(uid.clone(), node.to_owned())
             && before != node
-            && let Some(place) = self.places.get_mut(&before)
+            && let Some(node_info) = self.nodes.get_mut(&before)
         {
-            place.free(&uid);
+            node_info.free(&uid);
         }
-        match self.places.get_mut(node) {
-            Some(place) => place.take(&uid, pod),
+        match self.nodes.get_mut(node) {
+            Some(node_info) => node_info.take(&uid, pod),
             None => {
-                self.homeless.insert(uid, Arc::clone(pod));
+                self.on_unknown_nodes.insert(uid, Arc::clone(pod));
             }
         }
     }
 
-    fn forget_waiting(&mut self, pod: &Pod) {
+    fn dequeue(&mut self, pod: &Pod) {
         let key = Key::of(pod);
-        let turn = turn(pod);
-        self.waiting.remove(&turn);
-        self.parked.remove(&turn);
+        let queue_key = queue_key(pod);
+        self.active_queue.remove(&queue_key);
+        self.unschedulable_pods.remove(&queue_key);
         self.gated.retain(|p| Key::of(&**p) != key);
     }
 
-    fn unpark(&mut self) {
-        self.waiting.append(&mut self.parked);
+    fn requeue_unschedulable(&mut self) {
+        self.active_queue.append(&mut self.unschedulable_pods);
     }
 }
 
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_pod_that_does_not_fit_gets_its_turn_when_another_ends() {
-        let mut desk = Desk::default();
+        let mut desk = SchedulingQueue::default();
         desk.node(node("a", "1"));
         desk.pod(pod("one", "1", json!({})));
         desk.pod(pod("two", "1", json!({})));
@@ -276,7 +276,7 @@ mod tests {
 
     #[test]
     fn a_pod_seen_again_before_its_binding_is_visible_is_not_bound_twice() {
-        let mut desk = Desk::default();
+        let mut desk = SchedulingQueue::default();
         desk.node(node("a", "4"));
         desk.pod(pod("one", "1", json!({})));
         assert_eq!(desk.decide().len(), 1);
@@ -286,7 +286,7 @@ mod tests {
 
     #[test]
     fn a_higher_priority_goes_first() {
-        let mut desk = Desk::default();
+        let mut desk = SchedulingQueue::default();
         desk.node(node("a", "1"));
         desk.pod(pod("low", "1", json!({})));
         desk.pod(pod("zhigh", "1", json!({"spec": {"priority": 10}})));
@@ -295,7 +295,7 @@ mod tests {
 
     #[test]
     fn gates_hold_a_pod_back_until_they_are_lifted() {
-        let mut desk = Desk::default();
+        let mut desk = SchedulingQueue::default();
         desk.node(node("a", "1"));
         desk.pod(pod("one", "1", json!({"spec": {"schedulingGates": [{"name": "g"}]}})));
         assert_eq!(words(&desk.decide()), ["one gated"]);
@@ -305,7 +305,7 @@ mod tests {
 
     #[test]
     fn pods_that_were_there_before_their_node_count() {
-        let mut desk = Desk::default();
+        let mut desk = SchedulingQueue::default();
         desk.pod(pod("old", "1", json!({"spec": {"nodeName": "a"}})));
         desk.node(node("a", "1"));
         desk.pod(pod("new", "1", json!({})));
@@ -314,20 +314,20 @@ mod tests {
 
     #[test]
     fn a_refused_binding_frees_the_node_and_is_tried_again() {
-        let mut desk = Desk::default();
+        let mut desk = SchedulingQueue::default();
         desk.node(node("a", "1"));
         desk.pod(pod("one", "1", json!({})));
         desk.decide();
-        desk.not_bound(pod("one", "1", json!({})));
+        desk.binding_failed(pod("one", "1", json!({})));
         assert_eq!(words(&desk.decide()), ["one on a"]);
-        desk.not_bound(pod("one", "1", json!({"spec": {"nodeName": "elsewhere"}})));
+        desk.binding_failed(pod("one", "1", json!({"spec": {"nodeName": "elsewhere"}})));
         desk.pod(pod("two", "1", json!({})));
         assert_eq!(words(&desk.decide()), ["two on a"], "another scheduler's binding stands");
     }
 
     #[test]
     fn a_pod_waits_for_its_claim() {
-        let mut desk = Desk::default();
+        let mut desk = SchedulingQueue::default();
         desk.node(node("a", "1"));
         let volumes = json!([{"name": "v", "persistentVolumeClaim": {"claimName": "c"}}]);
         desk.pod(pod("one", "1", json!({"spec": {"volumes": volumes}})));
@@ -345,7 +345,7 @@ mod tests {
 
     #[test]
     fn other_schedulers_pods_are_left_alone() {
-        let mut desk = Desk::default();
+        let mut desk = SchedulingQueue::default();
         desk.node(node("a", "1"));
         desk.pod(pod("one", "1", json!({"spec": {"schedulerName": "volcano"}})));
         assert!(desk.decide().is_empty());

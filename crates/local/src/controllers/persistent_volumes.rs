@@ -1,7 +1,7 @@
 //! Persistent volumes: a claim gets a directory of its own, or a volume that fits it; a volume whose claim is gone is
 //! emptied or kept as its policy says.
 
-mod fit;
+mod binding;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
 use serde_json::json;
 use tokio::task::JoinSet;
 
-use self::fit::Binding;
-use crate::controllers::affairs::Speaker;
+use self::binding::Binding;
 use crate::controllers::controller::{self, Controller};
+use crate::controllers::event_recorder::EventRecorder;
 use crate::controllers::ignore;
-use crate::controllers::scheduler::ended;
-use crate::queue::Next;
-use crate::watched::{Change, Key};
-use crate::world::World;
+use crate::controllers::scheduler::is_terminal;
+use crate::informer::{Change, Key};
+use crate::informers::Informers;
+use crate::work_queue::Action;
 
 /// The storage class every cluster has, and its provisioner.
 const CLASS: &str = "local";
@@ -29,75 +29,75 @@ const PROVISIONER: &str = "firesteel.dev/local";
 const CLAIM_IN_USE: &str = "kubernetes.io/pvc-protection";
 const VOLUME_IN_USE: &str = "kubernetes.io/pv-protection";
 
-pub(crate) fn start(world: &Arc<World>, directory: PathBuf, tasks: &mut JoinSet<()>) {
-    let speaker = Speaker::new(world.client.clone(), "persistentvolume-controller");
-    let keeper = Arc::new(Keeper { world: Arc::clone(world), speaker, directory });
-    let of = Arc::clone(&keeper);
-    Controller::new("ephemeral volumes", world)
-        .watches(&world.pods, |_, change| match change {
-            Change::Applied { old: None, new } if !fit::own_claims(new).is_empty() => Some(Key::of(&**new)),
+pub(crate) fn start(informers: &Arc<Informers>, directory: PathBuf, tasks: &mut JoinSet<()>) {
+    let events = EventRecorder::new(informers.client.clone(), "persistentvolume-controller");
+    let volumes = Arc::new(VolumeController { informers: Arc::clone(informers), events, directory });
+    let of = Arc::clone(&volumes);
+    Controller::new("ephemeral volumes", informers)
+        .watches(&informers.pods, |_, change| match change {
+            Change::Applied { old: None, new } if !binding::own_claims(new).is_empty() => Some(Key::of(&**new)),
             _ => None,
         })
         .run(tasks, 4, move |_, key| Arc::clone(&of).own_claims(key));
-    let of = Arc::clone(&keeper);
-    Controller::new("claims", world)
-        .reconciles(&world.claims)
+    let of = Arc::clone(&volumes);
+    Controller::new("claims", informers)
+        .reconciles(&informers.claims)
         // A new volume may fit a claim that waits.
-        .watches(&world.volumes, |world, _| unbound_claims(world))
-        .watches(&world.storage_classes, |world, _| unbound_claims(world))
-        .watches(&world.pods, |_, change| claims_let_go(change))
+        .watches(&informers.volumes, |informers, _| unbound_claims(informers))
+        .watches(&informers.storage_classes, |informers, _| unbound_claims(informers))
+        .watches(&informers.pods, |_, change| claims_let_go(change))
         .run(tasks, 4, move |_, key| Arc::clone(&of).claim(key));
-    let of = Arc::clone(&keeper);
-    Controller::new("volumes", world)
-        .reconciles(&world.volumes)
-        .watches(&world.claims, |_, change| {
+    let of = Arc::clone(&volumes);
+    Controller::new("volumes", informers)
+        .reconciles(&informers.volumes)
+        .watches(&informers.claims, |_, change| {
             let volume = change.object().spec.as_ref().and_then(|s| s.volume_name.as_deref());
             volume.map(|name| Key::new("", name))
         })
         .run(tasks, 4, move |_, key| Arc::clone(&of).volume(key));
     tasks.spawn(async move {
-        keeper.world.ready().await;
-        if let Err(error) = keeper.provide_class().await {
+        volumes.informers.ready().await;
+        if let Err(error) = volumes.provide_class().await {
             tracing::warn!("storage class {CLASS}: {error:#}");
         }
     });
 }
 
-fn unbound_claims(world: &World) -> Vec<Key> {
-    world.claims.all().iter().filter(|c| !fit::is_bound(c)).map(|c| Key::of(&**c)).collect()
+fn unbound_claims(informers: &Informers) -> Vec<Key> {
+    informers.claims.all().iter().filter(|c| !binding::is_bound(c)).map(|c| Key::of(&**c)).collect()
 }
 
 /// The claims of a pod that is over.
 fn claims_let_go(change: &Change<Pod>) -> Vec<Key> {
     let over = match change {
-        Change::Applied { new, .. } => ended(new),
+        Change::Applied { new, .. } => is_terminal(new),
         Change::Deleted(_) => true,
     };
     if !over {
         return Vec::new();
     }
     let pod = change.object();
-    fit::claims_of(pod).iter().map(|claim| Key::new(&pod.namespace().unwrap_or_default(), claim)).collect()
+    binding::claims_of(pod).iter().map(|claim| Key::new(&pod.namespace().unwrap_or_default(), claim)).collect()
 }
 
-struct Keeper {
-    world: Arc<World>,
-    speaker: Speaker,
+struct VolumeController {
+    informers: Arc<Informers>,
+    events: EventRecorder,
     directory: PathBuf,
 }
 
-impl Keeper {
+impl VolumeController {
     /// Makes the class `local`, the default unless there is another.
     async fn provide_class(&self) -> kube::Result<()> {
-        let classes = self.world.storage_classes.all();
+        let classes = self.informers.storage_classes.all();
         if classes.iter().any(|c| c.name_any() == CLASS) {
             return Ok(());
         }
-        let default = if classes.iter().any(|c| fit::is_default(c)) { "false" } else { "true" };
+        let default = if classes.iter().any(|c| binding::is_default(c)) { "false" } else { "true" };
         let class = StorageClass {
             metadata: ObjectMeta {
                 name: Some(CLASS.to_owned()),
-                annotations: Some([(fit::DEFAULT_CLASS.to_owned(), default.to_owned())].into()),
+                annotations: Some([(binding::DEFAULT_CLASS.to_owned(), default.to_owned())].into()),
                 ..ObjectMeta::default()
             },
             provisioner: PROVISIONER.to_owned(),
@@ -105,37 +105,37 @@ impl Keeper {
             volume_binding_mode: Some("Immediate".to_owned()),
             ..StorageClass::default()
         };
-        let api = self.world.cluster_api::<StorageClass>();
+        let api = self.informers.cluster_api::<StorageClass>();
         ignore::already_exists(api.create(&PostParams::default(), &class).await).map(drop)
     }
 
     /// Makes the claims that a pod has of its own (`ephemeral` volumes); they go with it.
-    async fn own_claims(self: Arc<Self>, key: Key) -> anyhow::Result<Next> {
-        let pod = self.world.pods.get(&key).filter(|p| !ended(p) && p.metadata.deletion_timestamp.is_none());
-        let Some(pod) = pod else { return Ok(Next::Wait) };
-        let api = self.world.api::<PersistentVolumeClaim>(&key.namespace);
-        for claim in fit::own_claims(&pod) {
+    async fn own_claims(self: Arc<Self>, key: Key) -> anyhow::Result<Action> {
+        let pod = self.informers.pods.get(&key).filter(|p| !is_terminal(p) && p.metadata.deletion_timestamp.is_none());
+        let Some(pod) = pod else { return Ok(Action::AwaitChange) };
+        let api = self.informers.api::<PersistentVolumeClaim>(&key.namespace);
+        for claim in binding::own_claims(&pod) {
             let created = api.create(&PostParams::default(), &claim).await;
             ignore::already_exists(created).context("create the claim of an ephemeral volume")?;
         }
-        Ok(Next::Wait)
+        Ok(Action::AwaitChange)
     }
 
-    async fn claim(self: Arc<Self>, key: Key) -> anyhow::Result<Next> {
-        let Some(claim) = self.world.claims.get(&key) else { return Ok(Next::Wait) };
+    async fn claim(self: Arc<Self>, key: Key) -> anyhow::Result<Action> {
+        let Some(claim) = self.informers.claims.get(&key) else { return Ok(Action::AwaitChange) };
         if claim.metadata.deletion_timestamp.is_some() {
             self.release(&claim).await?;
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
-        let classes = self.world.storage_classes.all();
-        let volumes = self.world.volumes.all();
-        match fit::bind(&claim, &volumes, &classes, PROVISIONER) {
+        let classes = self.informers.storage_classes.all();
+        let volumes = self.informers.volumes.all();
+        match binding::bind(&claim, &volumes, &classes, PROVISIONER) {
             Binding::Settled => {}
             Binding::Wait { reason, message } => {
                 if claim.status.as_ref().and_then(|s| s.phase.as_deref()) != Some("Pending") {
                     self.claim_status(&claim, &json!({"phase": "Pending"})).await?;
                 }
-                self.speaker.normal(&*claim, reason, "Binding", message);
+                self.events.normal(&*claim, reason, "Binding", message);
             }
             Binding::Provision { class } => {
                 let volume = self.provision(&claim, &class).await?;
@@ -143,38 +143,38 @@ impl Keeper {
             }
             Binding::Join(volume) => self.join(&claim, &volume).await?,
         }
-        Ok(Next::Wait)
+        Ok(Action::AwaitChange)
     }
 
     async fn provision(&self, claim: &PersistentVolumeClaim, class: &StorageClass) -> anyhow::Result<PersistentVolume> {
         let name = format!("pvc-{}", claim.uid().unwrap_or_default());
         let path = self.directory.join(&name);
         make_directory(&path).with_context(|| format!("make {}", path.display()))?;
-        let volume = fit::volume(claim, class, &name, &path.to_string_lossy(), PROVISIONER);
-        let api = self.world.cluster_api::<PersistentVolume>();
+        let volume = binding::volume(claim, class, &name, &path.to_string_lossy(), PROVISIONER);
+        let api = self.informers.cluster_api::<PersistentVolume>();
         let created = api.create(&PostParams::default(), &volume).await;
         let Some(made) = ignore::already_exists(created).context("create volume")? else {
             return Ok(api.get(&name).await?);
         };
         let note = format!("Successfully provisioned volume {name}");
-        self.speaker.normal(claim, "ProvisioningSucceeded", "Provisioning", note);
+        self.events.normal(claim, "ProvisioningSucceeded", "Provisioning", note);
         Ok(made)
     }
 
     /// Writes the volume first: a claim that names a volume which does not name it is nobody's.
     async fn join(&self, claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> anyhow::Result<()> {
         let name = volume.name_any();
-        let volumes = self.world.cluster_api::<PersistentVolume>();
-        if !fit::belongs_to(volume, claim) {
-            let reference = fit::reference(claim);
+        let volumes = self.informers.cluster_api::<PersistentVolume>();
+        if !binding::belongs_to(volume, claim) {
+            let reference = binding::reference(claim);
             let patch =
                 json!({"metadata": {"resourceVersion": volume.resource_version()}, "spec": {"claimRef": reference}});
             volumes.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.context("claim the volume")?;
         }
         let bound = json!({"status": {"phase": "Bound"}});
         let written = volumes.patch_status(&name, &PatchParams::default(), &Patch::Merge(&bound)).await?;
-        self.world.volumes.caught_up(&written).await;
-        let api = self.world.api::<PersistentVolumeClaim>(&claim.namespace().unwrap_or_default());
+        self.informers.volumes.wait_for_write(&written).await;
+        let api = self.informers.api::<PersistentVolumeClaim>(&claim.namespace().unwrap_or_default());
         let class = volume.spec.as_ref().and_then(|s| s.storage_class_name.clone());
         let mut patch = json!({
             "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
@@ -192,9 +192,9 @@ impl Keeper {
     }
 
     async fn claim_status(&self, claim: &PersistentVolumeClaim, status: &serde_json::Value) -> anyhow::Result<()> {
-        let api = self.world.api::<PersistentVolumeClaim>(&claim.namespace().unwrap_or_default());
+        let api = self.informers.api::<PersistentVolumeClaim>(&claim.namespace().unwrap_or_default());
         let patch = json!({"status": status});
-        let written = controller::patch_status(&api, &self.world.claims, &claim.name_any(), &patch).await;
+        let written = controller::patch_status(&api, &self.informers.claims, &claim.name_any(), &patch).await;
         written.context("write the claim's status")
     }
 
@@ -202,24 +202,24 @@ impl Keeper {
     async fn release(&self, claim: &PersistentVolumeClaim) -> anyhow::Result<()> {
         let name = claim.name_any();
         let namespace = claim.namespace().unwrap_or_default();
-        let uses = |p: &Arc<Pod>| !ended(p) && fit::claims_of(p).contains(&name);
+        let uses = |p: &Arc<Pod>| !is_terminal(p) && binding::claims_of(p).contains(&name);
         if !claim.finalizers().iter().any(|f| f == CLAIM_IN_USE)
-            || self.world.pods.in_namespace(&namespace).iter().any(uses)
+            || self.informers.pods.in_namespace(&namespace).iter().any(uses)
         {
             return Ok(());
         }
         let left: Vec<&String> = claim.finalizers().iter().filter(|f| *f != CLAIM_IN_USE).collect();
         let patch = json!({"metadata": {"resourceVersion": claim.resource_version(), "finalizers": left}});
-        let api = self.world.api::<PersistentVolumeClaim>(&namespace);
+        let api = self.informers.api::<PersistentVolumeClaim>(&namespace);
         let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
         ignore::not_found(patched).map(drop).context("release the claim")
     }
 
-    async fn volume(self: Arc<Self>, key: Key) -> anyhow::Result<Next> {
-        let Some(volume) = self.world.volumes.get(&key) else { return Ok(Next::Wait) };
+    async fn volume(self: Arc<Self>, key: Key) -> anyhow::Result<Action> {
+        let Some(volume) = self.informers.volumes.get(&key) else { return Ok(Action::AwaitChange) };
         let spec = volume.spec.clone().unwrap_or_default();
         let phase = volume.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default();
-        let api = self.world.cluster_api::<PersistentVolume>();
+        let api = self.informers.cluster_api::<PersistentVolume>();
         let claimed = spec.claim_ref.as_ref().filter(|r| r.uid.is_some());
         let Some(reference) = claimed else {
             if volume.metadata.deletion_timestamp.is_none() && phase != "Available" {
@@ -230,21 +230,21 @@ impl Keeper {
         };
         let claim_key =
             Key::new(reference.namespace.as_deref().unwrap_or_default(), reference.name.as_deref().unwrap_or_default());
-        let alive = match self.world.claims.get(&claim_key) {
+        let alive = match self.informers.claims.get(&claim_key) {
             Some(claim) => claim.uid() == reference.uid,
             None => {
-                let api = self.world.api::<PersistentVolumeClaim>(&claim_key.namespace);
+                let api = self.informers.api::<PersistentVolumeClaim>(&claim_key.namespace);
                 api.get_opt(&claim_key.name).await?.is_some_and(|c| c.uid() == reference.uid)
             }
         };
         if alive {
-            return Ok(Next::Wait);
+            return Ok(Action::AwaitChange);
         }
         if phase != "Released" {
             let patch = json!({"status": {"phase": "Released"}});
             ignore::not_found(api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await)?;
         }
-        let ours = volume.annotations().get(fit::PROVISIONED_BY).is_some_and(|p| p == PROVISIONER);
+        let ours = volume.annotations().get(binding::PROVISIONED_BY).is_some_and(|p| p == PROVISIONER);
         if ours && spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete") {
             // Only what lies in our own directory is ever deleted, whatever the volume says.
             let path = self.directory.join(&key.name);
@@ -261,14 +261,14 @@ impl Keeper {
     }
 
     /// Lets a volume under deletion go once no claim holds it.
-    async fn let_go(&self, volume: &PersistentVolume) -> anyhow::Result<Next> {
+    async fn let_go(&self, volume: &PersistentVolume) -> anyhow::Result<Action> {
         if volume.metadata.deletion_timestamp.is_some() && volume.finalizers().iter().any(|f| f == VOLUME_IN_USE) {
             let left: Vec<&String> = volume.finalizers().iter().filter(|f| *f != VOLUME_IN_USE).collect();
             let patch = json!({"metadata": {"resourceVersion": volume.resource_version(), "finalizers": left}});
-            let api = self.world.cluster_api::<PersistentVolume>();
+            let api = self.informers.cluster_api::<PersistentVolume>();
             ignore::not_found(api.patch(&volume.name_any(), &PatchParams::default(), &Patch::Merge(&patch)).await)?;
         }
-        Ok(Next::Wait)
+        Ok(Action::AwaitChange)
     }
 }
 

@@ -10,26 +10,26 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::ResourceExt;
 use kube::core::{Selector, SelectorExt};
 
-use super::fit::Place;
+use super::filter::NodeInfo;
 
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
 /// Why a node does not suit, and whether taking pods away could change it.
-pub(crate) type Objection = (&'static str, bool);
+pub(crate) type Mismatch = (&'static str, bool);
 
-fn wanted(pod: &Pod) -> &[PodAffinityTerm] {
+fn affinity_terms(pod: &Pod) -> &[PodAffinityTerm] {
     let affinity = pod.spec.as_ref().and_then(|s| s.affinity.as_ref()?.pod_affinity.as_ref());
     affinity.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_deref()).unwrap_or_default()
 }
 
-pub(crate) fn unwanted(pod: &Pod) -> &[PodAffinityTerm] {
+pub(crate) fn anti_affinity_terms(pod: &Pod) -> &[PodAffinityTerm] {
     let affinity = pod.spec.as_ref().and_then(|s| s.affinity.as_ref()?.pod_anti_affinity.as_ref());
     affinity.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_deref()).unwrap_or_default()
 }
 
 /// Whether a pod has any say about others.
 pub(crate) fn has_terms(pod: &Pod) -> bool {
-    !wanted(pod).is_empty() || !unwanted(pod).is_empty()
+    !affinity_terms(pod).is_empty() || !anti_affinity_terms(pod).is_empty()
 }
 
 fn selects(selector: Option<&LabelSelector>, labels: &std::collections::BTreeMap<String, String>) -> bool {
@@ -52,15 +52,15 @@ fn domain<'a>(node: &'a Node, term: &PodAffinityTerm) -> Option<&'a String> {
 }
 
 /// The first objection of the pod, or of those on the nodes, to one node.
-pub(crate) fn object(pod: &Pod, place: &Place, places: &[&Place]) -> Option<Objection> {
+pub(crate) fn filter(pod: &Pod, node_info: &NodeInfo, nodes: &[&NodeInfo]) -> Option<Mismatch> {
     let namespace = pod.namespace().unwrap_or_default();
-    let anywhere = |term: &PodAffinityTerm| places.iter().any(|p| p.pods().any(|o| means(term, &namespace, o)));
+    let anywhere = |term: &PodAffinityTerm| nodes.iter().any(|p| p.pods().any(|o| means(term, &namespace, o)));
     let nearby = |term: &PodAffinityTerm| {
-        let here = domain(&place.node, term)?;
-        let near = places.iter().filter(|p| domain(&p.node, term) == Some(here));
+        let here = domain(&node_info.node, term)?;
+        let near = nodes.iter().filter(|p| domain(&p.node, term) == Some(here));
         Some(near.flat_map(|p| p.pods()).any(|o| means(term, &namespace, o)))
     };
-    for term in wanted(pod) {
+    for term in affinity_terms(pod) {
         // The first of a group that wants to be together may go anywhere in a domain.
         let first = !anywhere(term) && means(term, &namespace, pod);
         match nearby(term) {
@@ -69,17 +69,17 @@ pub(crate) fn object(pod: &Pod, place: &Place, places: &[&Place]) -> Option<Obje
             Some(false) | None => return Some(("node(s) didn't match pod affinity rules", false)),
         }
     }
-    if unwanted(pod).iter().any(|term| nearby(term) == Some(true)) {
+    if anti_affinity_terms(pod).iter().any(|term| nearby(term) == Some(true)) {
         return Some(("node(s) didn't match pod anti-affinity rules", true));
     }
-    let refused = |other: &Arc<Pod>, of: &Place| {
+    let refused = |other: &Arc<Pod>, of: &NodeInfo| {
         let theirs = other.namespace().unwrap_or_default();
-        unwanted(other).iter().any(|term| {
+        anti_affinity_terms(other).iter().any(|term| {
             let there = domain(&of.node, term);
-            there.is_some() && there == domain(&place.node, term) && means(term, &theirs, pod)
+            there.is_some() && there == domain(&node_info.node, term) && means(term, &theirs, pod)
         })
     };
-    let objected = places.iter().any(|p| p.pods().any(|other| refused(other, p)));
+    let objected = nodes.iter().any(|p| p.pods().any(|other| refused(other, p)));
     objected.then_some(("node(s) didn't satisfy existing pods anti-affinity rules", true))
 }
 
@@ -89,11 +89,11 @@ mod tests {
 
     use super::*;
 
-    fn place(name: &str, pods: &[Arc<Pod>]) -> Place {
+    fn node_info(name: &str, pods: &[Arc<Pod>]) -> NodeInfo {
         let node = json!({"metadata": {"name": name, "labels": {"host": name, "zone": "z"}}});
-        let mut place = Place::new(Arc::new(serde_json::from_value(node).unwrap()));
-        pods.iter().for_each(|p| place.take(&p.name_any(), p));
-        place
+        let mut node_info = NodeInfo::new(Arc::new(serde_json::from_value(node).unwrap()));
+        pods.iter().for_each(|p| node_info.take(&p.name_any(), p));
+        node_info
     }
 
     fn pod(name: &str, affinity: Value) -> Arc<Pod> {
@@ -112,25 +112,29 @@ mod tests {
     #[test]
     fn pods_that_want_to_be_apart_are() {
         let apart = json!({"podAntiAffinity": terms("host")});
-        let (a, b) = (place("a", &[pod("1", json!({}))]), place("b", &[]));
-        let places = [&a, &b];
+        let (a, b) = (node_info("a", &[pod("1", json!({}))]), node_info("b", &[]));
+        let nodes = [&a, &b];
         let new = pod("2", apart.clone());
-        assert_eq!(object(&new, &a, &places), Some(("node(s) didn't match pod anti-affinity rules", true)));
-        assert_eq!(object(&new, &b, &places), None);
-        let shy = place("a", &[pod("1", apart)]);
+        assert_eq!(filter(&new, &a, &nodes), Some(("node(s) didn't match pod anti-affinity rules", true)));
+        assert_eq!(filter(&new, &b, &nodes), None);
+        let pods_with_anti_affinity = node_info("a", &[pod("1", apart)]);
         let plain = pod("2", json!({}));
         let words = "node(s) didn't satisfy existing pods anti-affinity rules";
-        assert_eq!(object(&plain, &shy, &[&shy]), Some((words, true)), "those who are there have a say too");
+        assert_eq!(
+            filter(&plain, &pods_with_anti_affinity, &[&pods_with_anti_affinity]),
+            Some((words, true)),
+            "those who are there have a say too"
+        );
     }
 
     #[test]
     fn pods_that_want_to_be_together_are() {
         let together = json!({"podAffinity": terms("host")});
-        let (a, b) = (place("a", &[pod("1", json!({}))]), place("b", &[]));
+        let (a, b) = (node_info("a", &[pod("1", json!({}))]), node_info("b", &[]));
         let new = pod("2", together);
-        assert_eq!(object(&new, &a, &[&a, &b]), None);
-        assert_eq!(object(&new, &b, &[&a, &b]), Some(("node(s) didn't match pod affinity rules", false)));
-        assert_eq!(object(&new, &b, &[&b]), None, "the first may start anywhere");
+        assert_eq!(filter(&new, &a, &[&a, &b]), None);
+        assert_eq!(filter(&new, &b, &[&a, &b]), Some(("node(s) didn't match pod affinity rules", false)));
+        assert_eq!(filter(&new, &b, &[&b]), None, "the first may start anywhere");
     }
 
     #[test]

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// Amounts by resource name, in thousandths.
-pub(crate) type Amounts = BTreeMap<String, i128>;
+/// ResourceList by resource name, in thousandths.
+pub(crate) type ResourceList = BTreeMap<String, i128>;
 
 /// Thousandths of a quantity, rounded up. What is no quantity counts as zero: the API server refuses it anyway.
 pub(crate) fn milli(quantity: &Quantity) -> i128 {
@@ -13,26 +13,26 @@ pub(crate) fn milli(quantity: &Quantity) -> i128 {
 }
 
 /// The amounts of a resource list.
-pub(crate) fn amounts(list: Option<&BTreeMap<String, Quantity>>) -> Amounts {
+pub(crate) fn amounts(list: Option<&BTreeMap<String, Quantity>>) -> ResourceList {
     list.into_iter().flatten().map(|(name, quantity)| (name.clone(), milli(quantity))).collect()
 }
 
 /// Adds `more` to `sum`.
-pub(crate) fn add(sum: &mut Amounts, more: &Amounts) {
+pub(crate) fn add(sum: &mut ResourceList, more: &ResourceList) {
     for (name, amount) in more {
         *sum.entry(name.clone()).or_default() += amount;
     }
 }
 
 /// Takes `less` from `sum`.
-pub(crate) fn subtract(sum: &mut Amounts, less: &Amounts) {
+pub(crate) fn subtract(sum: &mut ResourceList, less: &ResourceList) {
     for (name, amount) in less {
         *sum.entry(name.clone()).or_default() -= amount;
     }
 }
 
 /// Raises each amount of `sum` to at least that of `other`.
-pub(crate) fn raise(sum: &mut Amounts, other: &Amounts) {
+pub(crate) fn raise(sum: &mut ResourceList, other: &ResourceList) {
     for (name, amount) in other {
         let entry = sum.entry(name.clone()).or_default();
         *entry = (*entry).max(*amount);

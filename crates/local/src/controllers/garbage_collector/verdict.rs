@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::PropagationPolicy;
 
-use crate::controllers::inventory::Item;
+use crate::controllers::graph_builder::Item;
 
 /// The finalizer of an owner that waits for its dependents.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
@@ -58,8 +58,8 @@ mod tests {
     use kube::api::ApiResource;
 
     use super::*;
-    use crate::controllers::inventory::{Graph, Kind};
-    use crate::watched::Key;
+    use crate::controllers::graph_builder::{Graph, ResourceKind};
+    use crate::informer::Key;
 
     fn reference(uid: &str) -> OwnerReference {
         OwnerReference { uid: uid.to_owned(), block_owner_deletion: Some(true), ..OwnerReference::default() }
@@ -68,7 +68,7 @@ mod tests {
     fn item(uid: &str, owners: &[&str], finalizers: &[&str]) -> Item {
         let resource = ApiResource::erase::<k8s_openapi::api::core::v1::Pod>(&());
         Item {
-            kind: Arc::new(Kind { resource, namespaced: true, deletes_collections: true, watched: true }),
+            kind: Arc::new(ResourceKind { resource, namespaced: true, deletes_collections: true, watched: true }),
             key: Key::new("n", uid),
             uid: uid.to_owned(),
             version: "1".to_owned(),

@@ -2,7 +2,7 @@
 //!
 //! Listeners are called in the order of the events, before the memory is readable by them as older than the event: a
 //! listener that queues a key can rely on the worker seeing at least that state. A controller that has written waits
-//! with [`Watched::caught_up`] until its own write is visible, so it never acts on a memory that lacks it.
+//! with [`Informer::caught_up`] until its own write is visible, so it never acts on a memory that lacks it.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
@@ -61,11 +61,11 @@ impl<K> Change<K> {
     }
 }
 
-type Listener<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
+type EventHandler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 
-pub(crate) struct Watched<K> {
+pub(crate) struct Informer<K> {
     objects: RwLock<Objects<K>>,
-    listeners: Mutex<Vec<Listener<K>>>,
+    listeners: Mutex<Vec<EventHandler<K>>>,
     /// The highest resource version seen in an event; changes with every event.
     seen: watch::Sender<u64>,
     ready: watch::Sender<bool>,
@@ -76,9 +76,9 @@ struct Objects<K> {
     by_controller: HashMap<String, BTreeSet<Key>>,
 }
 
-impl<K> Default for Watched<K> {
+impl<K> Default for Informer<K> {
     fn default() -> Self {
-        Watched {
+        Informer {
             objects: RwLock::new(Objects { by_key: BTreeMap::new(), by_controller: HashMap::new() }),
             listeners: Mutex::new(Vec::new()),
             seen: watch::Sender::new(0),
@@ -129,7 +129,7 @@ where
     }
 }
 
-impl<K> Watched<K>
+impl<K> Informer<K>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + Sync + 'static,
 {
@@ -169,7 +169,7 @@ where
     }
 
     /// Waits until an object just written is in memory (or newer).
-    pub(crate) async fn caught_up(&self, written: &K) {
+    pub(crate) async fn wait_for_write(&self, written: &K) {
         let version = version(written);
         let mut seen = self.seen.subscribe();
         let _ = tokio::time::timeout(PATIENCE, seen.wait_for(|seen| *seen >= version)).await;
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_new_list_is_told_as_the_difference() {
-        let watched = Watched::<Pod>::default();
+        let watched = Informer::<Pod>::default();
         let told = Arc::new(Mutex::new(Vec::new()));
         let log = Arc::clone(&told);
         watched.on_change(move |change| {
@@ -283,7 +283,7 @@ mod tests {
 
     #[test]
     fn the_index_of_controllers_follows_changes() {
-        let watched = Watched::<Pod>::default();
+        let watched = Informer::<Pod>::default();
         watched.apply(pod("a", "1", "1", Some("x")));
         watched.apply(pod("b", "2", "2", Some("x")));
         assert_eq!(watched.controlled_by("x").len(), 2);
@@ -296,11 +296,11 @@ mod tests {
 
     #[tokio::test]
     async fn a_writer_waits_until_its_write_is_in_memory() {
-        let watched = Arc::new(Watched::<Pod>::default());
+        let watched = Arc::new(Informer::<Pod>::default());
         let written = pod("a", "1", "7", None);
         let waiter = tokio::spawn({
             let (watched, written) = (Arc::clone(&watched), Arc::clone(&written));
-            async move { watched.caught_up(&written).await }
+            async move { watched.wait_for_write(&written).await }
         });
         tokio::task::yield_now().await;
         assert!(!waiter.is_finished());
