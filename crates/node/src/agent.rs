@@ -2,20 +2,20 @@
 //!
 //! It holds no state that matters: pods are in the API server, processes and exit codes in shims and their directories.
 
-mod ask;
+mod api_forward;
 mod events;
+mod eviction;
 pub(crate) mod exec;
-mod forward;
 mod hooks;
-mod leftovers;
-pub(crate) mod link;
-mod neighbours;
 mod node;
+mod object_watches;
+mod orphans;
 mod pod;
-mod pressure;
 mod probe;
+mod probe_client;
+mod remote_pods;
 mod services;
-mod sources;
+pub(crate) mod shim_connection;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -37,22 +37,22 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::address::Addresses;
+use crate::agent::api_forward::ApiRoute;
 use crate::agent::events::Recorder;
-use crate::agent::forward::ApiRoute;
-use crate::agent::leftovers::pod_dirs;
-use crate::agent::link::remove_tree;
+use crate::agent::eviction::Pressure;
 use crate::agent::node::{Description, Readiness};
+use crate::agent::object_watches::ObjectWatches;
+use crate::agent::orphans::pod_dirs;
 use crate::agent::pod::{PodView, PodWorker};
-use crate::agent::pressure::Pressure;
-use crate::agent::sources::Sources;
+use crate::agent::shim_connection::remove_tree;
 use crate::hosts::{Endpoint, ServiceAddresses};
 use crate::kubelet::Kubelet;
-use crate::lifecycle::Order;
+use crate::lifecycle::TerminationByKubelet;
 use crate::runtime::{OnProgress, Runtimes};
 
-pub(crate) use leftovers::clean_up;
-pub use leftovers::end_all_pods;
 pub use node::Capacity;
+pub(crate) use orphans::clean_up;
+pub use orphans::end_all_pods;
 
 /// What an agent needs to know.
 #[derive(Clone)]
@@ -112,8 +112,8 @@ pub(crate) struct Shared {
     pub(crate) route: ApiRoute,
     /// The CA of the API server, for pods whose namespace has no `kube-root-ca.crt`.
     pub(crate) ca: Option<String>,
-    pub(crate) names: Names,
-    pub(crate) sources: Sources,
+    pub(crate) names: ServiceIndex,
+    pub(crate) sources: ObjectWatches,
     pub(crate) pressure: Mutex<Pressure>,
     pub(crate) pods: Mutex<BTreeMap<String, PodEntry>>,
 }
@@ -125,20 +125,20 @@ pub(crate) struct PodEntry {
     pub(crate) name: String,
     pub(crate) view: watch::Sender<PodView>,
     /// What the node decides about it.
-    pub(crate) orders: watch::Sender<Option<Order>>,
+    pub(crate) orders: watch::Sender<Option<TerminationByKubelet>>,
     /// Nothing of it runs any more and the API server has been told.
     pub(crate) over: watch::Sender<bool>,
 }
 
 /// Services and the pods they may lead to, and a signal when they change.
-pub(crate) struct Names {
+pub(crate) struct ServiceIndex {
     services: Mutex<BTreeMap<(String, String), Service>>,
     endpoints: Mutex<BTreeMap<String, Endpoint>>,
     addresses: Mutex<ServiceAddresses>,
     changed: watch::Sender<u64>,
 }
 
-impl Names {
+impl ServiceIndex {
     fn new() -> Self {
         Self {
             services: Mutex::default(),
@@ -223,15 +223,15 @@ pub async fn run(config: Config, options: AgentOptions, stop: CancellationToken)
     })?;
     let addresses = Addresses::claim(&options.data_dir, &options.data_dir.to_string_lossy())
         .map_err(|e| AgentError::System { step: "taking addresses for pods", source: e })?;
-    let route = forward::open(&url, addresses.api_service(), &stop)
+    let route = api_forward::open(&url, addresses.api_service(), &stop)
         .await
         .map_err(|e| AgentError::System { step: "finding the API server", source: e })?;
     let capacity = options.capacity.clone().unwrap_or_else(|| Capacity::of_this_machine(&options.data_dir));
     let shared = Arc::new(Shared {
         recorder: Recorder::start(client.clone(), options.name.clone()),
         runtimes: Runtimes::new(options.cache_dir.clone(), Arc::clone(&options.progress)),
-        names: Names::new(),
-        sources: Sources::new(client.clone()),
+        names: ServiceIndex::new(),
+        sources: ObjectWatches::new(client.clone()),
         pressure: Mutex::default(),
         pods: Mutex::default(),
         client: client.clone(),
@@ -259,11 +259,11 @@ pub async fn run(config: Config, options: AgentOptions, stop: CancellationToken)
     tracing::info!(node = %options.name, port, "node registered");
     let mut tasks = JoinSet::new();
     tasks.spawn(beat(Arc::clone(&shared), description.clone(), registered.metadata.uid.clone()));
-    tasks.spawn(pressure::watch(Arc::clone(&shared), description.clone()));
+    tasks.spawn(eviction::watch(Arc::clone(&shared), description.clone()));
     tasks.spawn(kubelet.serve(Arc::clone(&shared), stop.clone()));
     tasks.spawn(watch_services(Arc::clone(&shared)));
     tasks.spawn(services::route(Arc::clone(&shared)));
-    tasks.spawn(neighbours::watch(Arc::clone(&shared)));
+    tasks.spawn(remote_pods::watch(Arc::clone(&shared)));
     let mut workers = JoinSet::new();
     watch_pods(&shared, &mut workers, &stop).await;
     tasks.abort_all();
@@ -287,7 +287,7 @@ async fn shut_down(shared: &Arc<Shared>) {
     let waits: Vec<watch::Receiver<bool>> = lock(&shared.pods)
         .values()
         .map(|entry| {
-            entry.orders.send_replace(Some(Order::shut_down(SHUTDOWN_GRACE)));
+            entry.orders.send_replace(Some(TerminationByKubelet::shut_down(SHUTDOWN_GRACE)));
             entry.over.subscribe()
         })
         .collect();
@@ -306,7 +306,7 @@ fn make_private(dir: &Path) -> Result<(), AgentError> {
     // Who names a link means the directory.
     let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     parent
-        .and_then(|()| crate::private::directory(&dir))
+        .and_then(|()| crate::private_directory::directory(&dir))
         .map_err(|e| AgentError::File { path: dir.display().to_string(), source: e })
 }
 

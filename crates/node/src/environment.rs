@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Container, EnvVarSource, ObjectFieldSelector, Pod, ResourceFieldSelector};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::objects::{Holder, Objects};
+use crate::objects::{ObjectKind, Objects};
 
 /// What is known about a pod beside its object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -50,8 +50,8 @@ pub(crate) fn variables(
     let namespace = pod.metadata.namespace.clone().unwrap_or_default();
     for source in container.env_from.iter().flatten() {
         let prefix = source.prefix.clone().unwrap_or_default();
-        let map = source.config_map_ref.as_ref().map(|r| (Holder::ConfigMap, &r.name, r.optional));
-        let secret = source.secret_ref.as_ref().map(|r| (Holder::Secret, &r.name, r.optional));
+        let map = source.config_map_ref.as_ref().map(|r| (ObjectKind::ConfigMap, &r.name, r.optional));
+        let secret = source.secret_ref.as_ref().map(|r| (ObjectKind::Secret, &r.name, r.optional));
         for (holder, name, optional) in [map, secret].into_iter().flatten() {
             match objects.texts(holder, name) {
                 Some(values) => {
@@ -94,8 +94,8 @@ fn look_up(
     objects: &Objects,
     namespace: &str,
 ) -> Result<Option<String>, EnvError> {
-    let map = source.config_map_key_ref.as_ref().map(|r| (Holder::ConfigMap, &r.name, &r.key, r.optional));
-    let secret = source.secret_key_ref.as_ref().map(|r| (Holder::Secret, &r.name, &r.key, r.optional));
+    let map = source.config_map_key_ref.as_ref().map(|r| (ObjectKind::ConfigMap, &r.name, &r.key, r.optional));
+    let secret = source.secret_key_ref.as_ref().map(|r| (ObjectKind::Secret, &r.name, &r.key, r.optional));
     if let Some((holder, name, key, optional)) = map.or(secret) {
         let optional = optional == Some(true);
         let Some(mut values) = objects.texts(holder, name) else {

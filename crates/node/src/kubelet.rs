@@ -3,12 +3,12 @@
 //! API servers hand such requests on to it. Nobody gets in without a client certificate of the cluster's CA or a token,
 //! and only who may `proxy` nodes: pods of this machine can reach the port too.
 
-mod access;
 mod attach;
+mod auth;
 mod exec;
 mod logs;
-mod ports;
-mod session;
+mod port_forward;
+mod remote_command;
 mod spdy;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -29,8 +29,8 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use crate::agent::{AgentError, PodEntry, Shared, lock};
-use crate::kubelet::access::{Guard, Peer};
-use crate::launch::{ContainerState, PodDir};
+use crate::kubelet::auth::{DelegatingAuth, Peer};
+use crate::shim_protocol::{ContainerState, PodDir};
 
 /// The server, bound but not yet serving: its port goes into the Node object.
 pub(crate) struct Kubelet {
@@ -41,7 +41,7 @@ pub(crate) struct Kubelet {
 
 struct Api {
     shared: Arc<Shared>,
-    guard: Guard,
+    guard: DelegatingAuth,
 }
 
 impl Kubelet {
@@ -54,19 +54,19 @@ impl Kubelet {
             _ => said(error),
         })?;
         let port = listener.local_addr().map_err(said)?.port();
-        let tls = access::tls(name, roots).map_err(|e| said(std::io::Error::other(e)))?;
+        let tls = auth::tls(name, roots).map_err(|e| said(std::io::Error::other(e)))?;
         Ok(Self { listener, acceptor: TlsAcceptor::from(tls), port })
     }
 
     /// Serves until told to stop.
     pub(crate) async fn serve(self, shared: Arc<Shared>, stop: CancellationToken) {
-        let guard = Guard::new(shared.client.clone(), shared.options.name.clone());
+        let guard = DelegatingAuth::new(shared.client.clone(), shared.options.name.clone());
         let api = Arc::new(Api { shared, guard });
         let routes = Router::new()
             .route("/containerLogs/{namespace}/{pod}/{container}", get(logs::serve))
             .route("/exec/{namespace}/{pod}/{container}", any(exec::serve))
             .route("/attach/{namespace}/{pod}/{container}", any(attach::serve))
-            .route("/portForward/{namespace}/{pod}", any(ports::serve))
+            .route("/portForward/{namespace}/{pod}", any(port_forward::serve))
             .route("/pods", get(pods))
             .layer(middleware::from_fn_with_state(Arc::clone(&api), admit))
             // Whether it lives is no secret; a kubelet's own health port is open as well.

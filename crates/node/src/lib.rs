@@ -13,20 +13,20 @@ compile_error!(
 
 mod address;
 mod agent;
-mod configure;
+mod container_config;
 mod environment;
 mod frames;
 mod hosts;
 mod image;
 mod kubelet;
-mod launch;
 mod lifecycle;
 mod names;
 mod objects;
-mod private;
+mod private_directory;
 pub mod runtime;
 mod security;
 pub mod shim;
+mod shim_protocol;
 mod volumes;
 
 pub use agent::{AgentError, AgentOptions, Capacity, OnStop, end_all_pods, run};

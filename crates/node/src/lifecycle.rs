@@ -9,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use serde::{Deserialize, Serialize};
 
-use crate::launch::{ContainerState, Exit, ExitCause, PodRecord};
 use crate::names::reason;
+use crate::shim_protocol::{ContainerState, Exit, ExitCause, PodRecord};
 
 pub(crate) mod status;
 
@@ -28,7 +28,7 @@ pub(crate) struct Situation<'a> {
     /// What probes say; containers without probes are not in it.
     pub(crate) health: &'a BTreeMap<String, Health>,
     /// The node has decided that the pod must end.
-    pub(crate) order: Option<&'a Order>,
+    pub(crate) order: Option<&'a TerminationByKubelet>,
     pub(crate) address: Option<&'a str>,
     pub(crate) host_ip: &'a str,
     pub(crate) now: Timestamp,
@@ -36,7 +36,7 @@ pub(crate) struct Situation<'a> {
 
 /// Why the node ends a pod of its own accord: its share of the machine is used up, or the machine goes down.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Order {
+pub(crate) struct TerminationByKubelet {
     pub(crate) reason: String,
     pub(crate) message: String,
     /// The pod gets no more time than this, whatever its own grace period.
@@ -45,7 +45,7 @@ pub(crate) struct Order {
     pub(crate) disruption: bool,
 }
 
-impl Order {
+impl TerminationByKubelet {
     pub(crate) fn evict(message: String, disruption: bool) -> Self {
         Self { reason: "Evicted".to_owned(), message, grace_seconds: 1, disruption }
     }
@@ -161,7 +161,7 @@ enum Ending {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Due {
     Start(u32),
-    Live,
+    RunningContainer,
     Later(Timestamp),
     Done,
 }
@@ -247,7 +247,7 @@ fn grace(pod: &Pod, spec: &PodSpec) -> SignedDuration {
 fn due(s: &Situation<'_>, role: Role, container: &Container, policy: Restart) -> Due {
     let Some(record) = s.record.containers.get(&container.name) else { return Due::Start(0) };
     let exit = match &record.state {
-        ContainerState::Starting | ContainerState::Running { .. } => return Due::Live,
+        ContainerState::Starting | ContainerState::Running { .. } => return Due::RunningContainer,
         ContainerState::Exited(exit) => exit,
     };
     let policy = match (role, policy) {
@@ -302,9 +302,9 @@ fn advance(s: &Situation<'_>, spec: &PodSpec, all: &[(Role, &Container)], policy
                 // A sidecar that has run before does not hold the others up while it starts again.
                 initialised &= *role == Role::Sidecar && attempt > 0;
             }
-            (Role::Sidecar, Due::Live) => initialised &= status::is_started(s, container),
+            (Role::Sidecar, Due::RunningContainer) => initialised &= status::is_started(s, container),
             (Role::Sidecar, Due::Later(at)) => later(at),
-            (_, Due::Live) => initialised = false,
+            (_, Due::RunningContainer) => initialised = false,
             (_, Due::Later(at)) => {
                 initialised = false;
                 later(at);
@@ -332,7 +332,7 @@ fn advance(s: &Situation<'_>, spec: &PodSpec, all: &[(Role, &Container)], policy
                     actions.push(Action::Start { container: container.name.clone(), attempt });
                 }
                 Due::Later(at) => later(at),
-                Due::Start(_) | Due::Live | Due::Done => {}
+                Due::Start(_) | Due::RunningContainer | Due::Done => {}
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Names that other programs see: paths inside a pod, environment variables, event reasons.
+//! ServiceIndex that other programs see: paths inside a pod, environment variables, event reasons.
 
 /// Where a Spark runtime appears in a container, as in the stock images.
 pub(crate) const SPARK_HOME: &str = "/opt/spark";

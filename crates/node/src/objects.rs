@@ -6,12 +6,12 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 
 /// What holds values for pods, and what a kubelet calls it in its messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Holder {
+pub(crate) enum ObjectKind {
     ConfigMap,
     Secret,
 }
 
-impl Holder {
+impl ObjectKind {
     pub(crate) fn lower(self) -> &'static str {
         match self {
             Self::ConfigMap => "configmap",
@@ -36,15 +36,15 @@ pub(crate) struct Objects {
 
 impl Objects {
     /// All values of an object, as files have them; `None` if there is no such object.
-    pub(crate) fn files(&self, holder: Holder, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
+    pub(crate) fn files(&self, holder: ObjectKind, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
         match holder {
-            Holder::ConfigMap => {
+            ObjectKind::ConfigMap => {
                 let map = self.config_maps.get(name)?;
                 let text = map.data.iter().flatten().map(|(k, v)| (k.clone(), v.clone().into_bytes()));
                 let binary = map.binary_data.iter().flatten().map(|(k, v)| (k.clone(), v.0.clone()));
                 Some(text.chain(binary).collect())
             }
-            Holder::Secret => {
+            ObjectKind::Secret => {
                 let data = self.secrets.get(name)?.data.iter().flatten();
                 Some(data.map(|(k, v)| (k.clone(), v.0.clone())).collect())
             }
@@ -52,10 +52,10 @@ impl Objects {
     }
 
     /// The values that may be environment variables: binary data of ConfigMaps may not.
-    pub(crate) fn texts(&self, holder: Holder, name: &str) -> Option<BTreeMap<String, String>> {
+    pub(crate) fn texts(&self, holder: ObjectKind, name: &str) -> Option<BTreeMap<String, String>> {
         match holder {
-            Holder::ConfigMap => Some(self.config_maps.get(name)?.data.clone().unwrap_or_default()),
-            Holder::Secret => {
+            ObjectKind::ConfigMap => Some(self.config_maps.get(name)?.data.clone().unwrap_or_default()),
+            ObjectKind::Secret => {
                 let all = self.files(holder, name)?;
                 Some(all.into_iter().map(|(k, v)| (k, String::from_utf8_lossy(&v).into_owned())).collect())
             }
@@ -63,10 +63,10 @@ impl Objects {
     }
 
     /// The version of an object that was fetched; `None` if it was not there.
-    pub(crate) fn version(&self, holder: Holder, name: &str) -> Option<&str> {
+    pub(crate) fn version(&self, holder: ObjectKind, name: &str) -> Option<&str> {
         let meta = match holder {
-            Holder::ConfigMap => &self.config_maps.get(name)?.metadata,
-            Holder::Secret => &self.secrets.get(name)?.metadata,
+            ObjectKind::ConfigMap => &self.config_maps.get(name)?.metadata,
+            ObjectKind::Secret => &self.secrets.get(name)?.metadata,
         };
         meta.resource_version.as_deref()
     }

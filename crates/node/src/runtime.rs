@@ -16,8 +16,8 @@ use std::sync::Arc;
 use nix::fcntl::{Flock, FlockArg};
 
 use crate::image::{self, ImageError, Source};
-use crate::launch::{Mount, Overlay, Root, User};
 use crate::names::{DEFAULT_PATH, JAVA_HOME, QUICK_ENV, SPARK_HOME, SPARK_UID};
+use crate::shim_protocol::{Mount, Overlay, Root, User};
 
 pub use mapping::Mappings;
 pub use save::{Compression, Save, Saved};

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 /// A wish that cannot be fulfilled here; the sentence goes into an event and the container's state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(crate) struct Refusal(String);
+pub(crate) struct UnsupportedSecurityContext(String);
 
 /// Linux capabilities by number.
 const NAMES: [&str; 41] = [
@@ -89,8 +89,8 @@ pub(crate) fn capabilities(container: &Container) -> Vec<i32> {
 }
 
 /// Refuses what this node cannot give.
-pub(crate) fn check(pod: &Pod, container: &Container, root: bool) -> Result<(), Refusal> {
-    let refuse = |text: String| Err(Refusal(text));
+pub(crate) fn check(pod: &Pod, container: &Container, root: bool) -> Result<(), UnsupportedSecurityContext> {
+    let refuse = |text: String| Err(UnsupportedSecurityContext(text));
     let spec = pod.spec.as_ref();
     let of_pod = spec.and_then(|s| s.security_context.as_ref());
     let own = container.security_context.as_ref();

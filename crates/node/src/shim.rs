@@ -6,11 +6,11 @@
 
 mod client;
 mod command;
-mod live;
 pub(crate) mod log;
 pub(crate) mod memory;
 #[allow(unsafe_code, reason = "clone, and descriptors that cross it")]
 pub(crate) mod process;
+mod running;
 pub(crate) mod sandbox;
 #[allow(unsafe_code, reason = "requests to the terminal driver, and descriptors from other processes")]
 mod terminal;
@@ -31,14 +31,14 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 
 use crate::frames;
-use crate::launch::{
-    Command, ContainerRecord, ContainerState, Exit, ExitCause, Launch, PodDir, PodRecord, write_atomically,
-};
-use crate::shim::client::{Client, Said};
-use crate::shim::live::{Live, read_some};
+use crate::shim::client::{Client, ClientRequest};
 use crate::shim::log::{LogWriter, Stream};
 use crate::shim::memory::Limit;
+use crate::shim::running::{RunningContainer, read_some};
 use crate::shim::sandbox::Privilege;
+use crate::shim_protocol::{
+    Command, ContainerConfig, ContainerRecord, ContainerState, Exit, ExitCause, PodDir, PodRecord, write_atomically,
+};
 
 pub use command::main;
 
@@ -108,7 +108,7 @@ struct Shim {
     listener: UnixListener,
     signals: SignalFd,
     clients: Vec<Client>,
-    live: BTreeMap<String, Live>,
+    live: BTreeMap<String, RunningContainer>,
     ending: bool,
     next_watch: Instant,
     /// `state.json` is behind what is known.
@@ -116,7 +116,7 @@ struct Shim {
 }
 
 /// What a file descriptor of the loop belongs to.
-enum Source {
+enum PollSource {
     Signals,
     Listener,
     Client(usize),
@@ -137,11 +137,11 @@ impl Shim {
             let ready = self.wait()?;
             for source in ready {
                 match source {
-                    Source::Signals => self.take_signals()?,
-                    Source::Listener => self.accept()?,
-                    Source::Client(index) => self.hear(index)?,
-                    Source::Container(name) => self.drain(&name, FAIR_ROUNDS)?,
-                    Source::Input(name) => {
+                    PollSource::Signals => self.take_signals()?,
+                    PollSource::Listener => self.accept()?,
+                    PollSource::Client(index) => self.hear(index)?,
+                    PollSource::Container(name) => self.drain(&name, FAIR_ROUNDS)?,
+                    PollSource::Input(name) => {
                         if let Some(live) = self.live.get_mut(&name) {
                             live.feed();
                         }
@@ -153,25 +153,25 @@ impl Shim {
         }
     }
 
-    fn wait(&self) -> io::Result<Vec<Source>> {
-        let mut sources = vec![Source::Signals, Source::Listener];
+    fn wait(&self) -> io::Result<Vec<PollSource>> {
+        let mut sources = vec![PollSource::Signals, PollSource::Listener];
         let mut fds: Vec<(BorrowedFd<'_>, PollFlags)> =
             vec![(self.signals.as_fd(), PollFlags::POLLIN), (self.listener.as_fd(), PollFlags::POLLIN)];
         for (index, client) in self.clients.iter().enumerate() {
             let container = client.attached.as_ref().and_then(|name| self.live.get(name));
             let mut wanted = PollFlags::empty();
-            wanted.set(PollFlags::POLLIN, container.is_none_or(Live::is_hungry));
+            wanted.set(PollFlags::POLLIN, container.is_none_or(RunningContainer::is_hungry));
             wanted.set(PollFlags::POLLOUT, client.has_more());
-            sources.push(Source::Client(index));
+            sources.push(PollSource::Client(index));
             fds.push((client.as_fd(), wanted));
         }
         for (name, live) in &self.live {
             for fd in [&live.stdout, &live.stderr, &live.errors].into_iter().flatten() {
-                sources.push(Source::Container(name.clone()));
+                sources.push(PollSource::Container(name.clone()));
                 fds.push((fd.as_fd(), PollFlags::POLLIN));
             }
             if let Some(fd) = live.stdin.as_ref().filter(|_| live.wants_to_write()) {
-                sources.push(Source::Input(name.clone()));
+                sources.push(PollSource::Input(name.clone()));
                 fds.push((fd.as_fd(), PollFlags::POLLOUT));
             }
         }
@@ -211,14 +211,14 @@ impl Shim {
             };
             let name = self.live.iter().find(|(_, live)| live.pid == pid).map(|(name, _)| name.clone());
             if let Some(name) = name {
-                self.bury(&name, code)?;
+                self.reap(&name, code)?;
             }
         }
         Ok(())
     }
 
     /// Records the end of a container; everything it wrote is read first.
-    fn bury(&mut self, name: &str, code: i32) -> io::Result<()> {
+    fn reap(&mut self, name: &str, code: i32) -> io::Result<()> {
         self.drain(name, usize::MAX)?;
         let Some(mut live) = self.live.remove(name) else { return Ok(()) };
         let now = Timestamp::now();
@@ -265,9 +265,9 @@ impl Shim {
         client.listen();
         while let Some(said) = self.clients.get_mut(index).and_then(Client::next) {
             match said {
-                Said::Command(Command::Attach { container }) => self.attach(index, &container),
-                Said::Command(command) => self.obey(command)?,
-                Said::Frame(kind, data) => {
+                ClientRequest::Command(Command::Attach { container }) => self.attach(index, &container),
+                ClientRequest::Command(command) => self.execute(command)?,
+                ClientRequest::Frame(kind, data) => {
                     let name = self.clients.get(index).and_then(|c| c.attached.clone()).unwrap_or_default();
                     if let Some(live) = self.live.get_mut(&name) {
                         live.take_frame(kind, &data);
@@ -298,7 +298,7 @@ impl Shim {
         self.clients.retain(|c| !c.is_over());
     }
 
-    fn obey(&mut self, command: Command) -> io::Result<()> {
+    fn execute(&mut self, command: Command) -> io::Result<()> {
         match command {
             Command::Start(launch) => self.start(&launch),
             Command::Stop { container, grace_ms } => {
@@ -323,7 +323,7 @@ impl Shim {
         }
     }
 
-    fn start(&mut self, launch: &Launch) -> io::Result<()> {
+    fn start(&mut self, launch: &ContainerConfig) -> io::Result<()> {
         // The agent may have died after asking and ask again: a start is done once.
         let known = self.record.containers.get(&launch.container);
         if self.ending
@@ -362,7 +362,7 @@ impl Shim {
         self.publish()
     }
 
-    fn launch(&self, launch: Launch) -> io::Result<Live> {
+    fn launch(&self, launch: ContainerConfig) -> io::Result<RunningContainer> {
         fs::create_dir_all(&launch.scratch)?;
         write_atomically(&self.dir.launch(&launch.container), &serde_json::to_vec(&launch)?)?;
         let log = LogWriter::create(&launch.log)?;
@@ -381,7 +381,7 @@ impl Shim {
         for fd in [&stdin, &stdout, &stderr].into_iter().flatten().chain([&started.errors]) {
             nix::fcntl::fcntl(fd, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))?;
         }
-        Ok(Live {
+        Ok(RunningContainer {
             pid: started.pid,
             launch,
             stdin,

@@ -10,8 +10,8 @@ use k8s_openapi::api::core::v1::{
 };
 
 use crate::environment::{PodFacts, expand, field_value, resource_value};
-use crate::launch::Mount;
-use crate::objects::{Holder, Objects};
+use crate::objects::{ObjectKind, Objects};
+use crate::shim_protocol::Mount;
 
 mod atomic;
 pub(crate) mod beneath;
@@ -142,11 +142,11 @@ pub(crate) fn plan(pod: &Pod, volume: &Volume, supplies: &Supplies, facts: &PodF
     };
     if let Some(source) = &volume.config_map {
         let mode = source.default_mode.unwrap_or(DEFAULT_MODE);
-        return keyed(Holder::ConfigMap, &source.name, &source.items, source.optional, mode).map(Planned::Files);
+        return keyed(ObjectKind::ConfigMap, &source.name, &source.items, source.optional, mode).map(Planned::Files);
     }
     if let Some(source) = &volume.secret {
         let (name, mode) = (source.secret_name.as_deref(), source.default_mode.unwrap_or(DEFAULT_MODE));
-        return keyed(Holder::Secret, name.unwrap_or_default(), &source.items, source.optional, mode)
+        return keyed(ObjectKind::Secret, name.unwrap_or_default(), &source.items, source.optional, mode)
             .map(Planned::Files);
     }
     if let Some(source) = &volume.projected {
@@ -154,10 +154,10 @@ pub(crate) fn plan(pod: &Pod, volume: &Volume, supplies: &Supplies, facts: &PodF
         let mut files = BTreeMap::new();
         for part in source.sources.iter().flatten() {
             if let Some(p) = &part.config_map {
-                files.extend(keyed(Holder::ConfigMap, &p.name, &p.items, p.optional, mode)?);
+                files.extend(keyed(ObjectKind::ConfigMap, &p.name, &p.items, p.optional, mode)?);
             }
             if let Some(p) = &part.secret {
-                files.extend(keyed(Holder::Secret, &p.name, &p.items, p.optional, mode)?);
+                files.extend(keyed(ObjectKind::Secret, &p.name, &p.items, p.optional, mode)?);
             }
             if let Some(p) = &part.downward_api {
                 files.extend(downward_files(pod, p.items.as_deref().unwrap_or_default(), facts, mode)?);
@@ -218,7 +218,7 @@ type Files = BTreeMap<String, FileSpec>;
 /// The files of a ConfigMap or Secret: all keys, or those of `items` at their paths.
 fn keyed_files(
     objects: &Objects,
-    holder: Holder,
+    holder: ObjectKind,
     name: &str,
     items: &[KeyToPath],
     optional: bool,
@@ -238,8 +238,8 @@ fn keyed_files(
                 files.insert(file_path(&item.path)?, FileSpec { bytes, mode: bits(item.mode.unwrap_or(mode)) });
             }
             (None, _) if optional => {}
-            (None, Holder::ConfigMap) => return Err(VolumeError::NoConfigKey(item.key.clone())),
-            (None, Holder::Secret) => return Err(VolumeError::NoSecretKey(item.key.clone())),
+            (None, ObjectKind::ConfigMap) => return Err(VolumeError::NoConfigKey(item.key.clone())),
+            (None, ObjectKind::Secret) => return Err(VolumeError::NoSecretKey(item.key.clone())),
         }
     }
     Ok(files)
@@ -276,7 +276,7 @@ fn safe_path(path: &str) -> Result<String, VolumeError> {
     if bad { Err(VolumeError::Path(format!("path \"{path}\" leads out of the volume"))) } else { Ok(path.to_owned()) }
 }
 
-/// The path of a file in a volume. Names that begin with two dots belong to who writes the volume.
+/// The path of a file in a volume. ServiceIndex that begin with two dots belong to who writes the volume.
 fn file_path(path: &str) -> Result<String, VolumeError> {
     let path = safe_path(path)?;
     if path.starts_with("..") {
@@ -286,14 +286,14 @@ fn file_path(path: &str) -> Result<String, VolumeError> {
 }
 
 /// Objects whose change changes the files of a volume.
-pub(crate) fn held_in_volumes(pod: &Pod) -> BTreeSet<(Holder, String)> {
+pub(crate) fn held_in_volumes(pod: &Pod) -> BTreeSet<(ObjectKind, String)> {
     let mut all = BTreeSet::new();
     for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
-        all.extend(volume.config_map.as_ref().map(|c| (Holder::ConfigMap, c.name.clone())));
-        all.extend(volume.secret.as_ref().and_then(|s| s.secret_name.clone()).map(|n| (Holder::Secret, n)));
+        all.extend(volume.config_map.as_ref().map(|c| (ObjectKind::ConfigMap, c.name.clone())));
+        all.extend(volume.secret.as_ref().and_then(|s| s.secret_name.clone()).map(|n| (ObjectKind::Secret, n)));
         for source in volume.projected.iter().flat_map(|p| p.sources.iter().flatten()) {
-            all.extend(source.config_map.as_ref().map(|c| (Holder::ConfigMap, c.name.clone())));
-            all.extend(source.secret.as_ref().map(|s| (Holder::Secret, s.name.clone())));
+            all.extend(source.config_map.as_ref().map(|c| (ObjectKind::ConfigMap, c.name.clone())));
+            all.extend(source.secret.as_ref().map(|s| (ObjectKind::Secret, s.name.clone())));
         }
     }
     all

@@ -20,11 +20,11 @@ pub(crate) enum Kind {
 /// Writes events in the background, in order; what cannot be written is dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorder {
-    queue: mpsc::Sender<Note>,
+    queue: mpsc::Sender<QueuedEvent>,
 }
 
 #[derive(Debug)]
-struct Note {
+struct QueuedEvent {
     object: ObjectReference,
     kind: Kind,
     reason: &'static str,
@@ -59,17 +59,17 @@ impl Recorder {
             .any(|c| Some(c.name.as_str()) == container);
         object.field_path =
             container.map(|c| format!("spec.{}{{{c}}}", if init { "initContainers" } else { "containers" }));
-        let note = Note { object, kind, reason, message: message.into(), at: Timestamp::now() };
+        let note = QueuedEvent { object, kind, reason, message: message.into(), at: Timestamp::now() };
         if self.queue.try_send(note).is_err() {
             tracing::debug!(reason, "an event was dropped");
         }
     }
 }
 
-type Key = (Option<String>, Option<String>, &'static str, String);
+type EventKey = (Option<String>, Option<String>, &'static str, String);
 
-async fn write_all(client: Client, node: String, mut notes: mpsc::Receiver<Note>) {
-    let mut known: BTreeMap<Key, (String, i32)> = BTreeMap::new();
+async fn write_all(client: Client, node: String, mut notes: mpsc::Receiver<QueuedEvent>) {
+    let mut known: BTreeMap<EventKey, (String, i32)> = BTreeMap::new();
     while let Some(note) = notes.recv().await {
         let namespace = note.object.namespace.clone().unwrap_or_default();
         let api: Api<Event> = Api::namespaced(client.clone(), &namespace);

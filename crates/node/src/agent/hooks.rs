@@ -4,19 +4,19 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::LifecycleHandler;
 
-use super::ask::{self, Get};
 use super::exec;
-use super::probe::{Target, port_of};
+use super::probe::{ProbeTarget, port_of};
+use super::probe_client::{self, HttpGet};
 
 /// Runs a hook to its end, or to the end of the time it has.
-pub(super) async fn run(target: &Target, hook: &LifecycleHandler, limit: Duration) -> Result<(), String> {
+pub(super) async fn run(target: &ProbeTarget, hook: &LifecycleHandler, limit: Duration) -> Result<(), String> {
     if let Some(action) = &hook.exec {
         let words = action.command.as_deref().unwrap_or_default();
         let ran = exec::run(&target.shim, &target.dir, &target.container.name, words, limit).await;
         return ran.map_err(exec::ExecError::of_hook);
     }
     if let Some(action) = &hook.http_get {
-        let wanted = Get {
+        let wanted = HttpGet {
             https: action.scheme.as_deref().is_some_and(|s| s.eq_ignore_ascii_case("https")),
             host: action.host.clone().filter(|h| !h.is_empty()).unwrap_or_else(|| target.address.clone()),
             port: port_of(&target.container, &action.port)?,
@@ -24,7 +24,7 @@ pub(super) async fn run(target: &Target, hook: &LifecycleHandler, limit: Duratio
             headers: action.http_headers.as_deref().unwrap_or_default(),
             agent: "kube-lifecycle/1.35",
         };
-        let code = tokio::time::timeout(limit, ask::get(&wanted)).await;
+        let code = tokio::time::timeout(limit, probe_client::get(&wanted)).await;
         // Any answer is a success, as in a kubelet.
         return code.map_err(|_| "context deadline exceeded".to_owned())?.map(|_| ());
     }

@@ -16,7 +16,7 @@ use kube::Client;
 use kube::api::{Api, Patch, PatchParams, PostParams};
 
 use super::AgentError;
-use super::pressure::Pressure;
+use super::eviction::Pressure;
 
 pub(crate) const LEASE_NAMESPACE: &str = "kube-node-lease";
 const LEASE_SECONDS: i32 = 40;

@@ -14,21 +14,21 @@ use tokio::time::Instant;
 
 use super::Shared;
 use super::events::Kind;
-use super::link::{Link, record_without_shim};
-use super::probe::Finding;
-use super::sources::{Change, Listening};
-use crate::launch::{Command, PodDir, PodRecord};
-use crate::lifecycle::{self, Action, Health, ImageState, NoImage, Order, Situation, Step};
+use super::object_watches::{ObjectChange, PodWatches};
+use super::probe::ProbeState;
+use super::shim_connection::{ShimConnection, record_without_shim};
+use crate::lifecycle::{self, Action, Health, ImageState, NoImage, Situation, Step, TerminationByKubelet};
 use crate::runtime::Image;
+use crate::shim_protocol::{Command, PodDir, PodRecord};
 use crate::volumes::{self, Supplies};
 
-mod announce;
+mod container_events;
 mod containers;
+mod fetch;
 mod images;
 mod prepare;
-mod probing;
-mod report;
-mod supply;
+mod probes;
+mod status;
 
 /// The newest a worker has been told about its pod.
 #[derive(Debug, Clone)]
@@ -40,7 +40,7 @@ pub(crate) struct PodView {
 
 /// What tasks started by a worker tell it.
 #[derive(Debug)]
-enum Note {
+enum TaskReport {
     /// It takes a while.
     Pulling {
         container: String,
@@ -75,12 +75,12 @@ impl Drop for AbortOnDrop {
 
 /// A wait that gets longer with each failure.
 #[derive(Debug, Clone, Copy)]
-struct Delay {
+struct Backoff {
     until: Instant,
     length: Duration,
 }
 
-impl Delay {
+impl Backoff {
     fn after(previous: Option<Self>, first: Duration, longest: Duration) -> Self {
         let length = previous.map_or(first, |p| (p.length * 2).min(longest));
         Self { until: Instant::now() + length, length }
@@ -110,23 +110,23 @@ pub(super) struct PodWorker {
     dir: PodDir,
     view: watch::Receiver<PodView>,
     pod: Pod,
-    link: Option<Link>,
+    link: Option<ShimConnection>,
     record: PodRecord,
     address: Option<Ipv4Addr>,
     prepared: bool,
-    prepare_delay: Option<Delay>,
+    prepare_delay: Option<Backoff>,
     refresh_at: Option<Instant>,
     /// Changes of what is in its volumes.
-    changes: Listening,
+    changes: PodWatches,
     /// Labels and annotations that downward volumes show.
     shown: Option<Shown>,
     supplies: Supplies,
     sources: BTreeMap<String, PathBuf>,
     images: BTreeMap<String, ImageState>,
     ready_images: BTreeMap<String, Image>,
-    pull_delays: BTreeMap<String, Delay>,
+    pull_delays: BTreeMap<String, Backoff>,
     config_errors: BTreeMap<String, String>,
-    config_delay: Option<Delay>,
+    config_delay: Option<Backoff>,
     health: BTreeMap<String, Health>,
     /// Containers that are being stopped, by the attempt that is.
     stopping: BTreeMap<String, u32>,
@@ -136,9 +136,9 @@ pub(super) struct PodWorker {
     starting_up: BTreeMap<String, (u32, AbortOnDrop)>,
     hooked: BTreeMap<String, u32>,
     /// The node has decided that this pod must end.
-    orders: watch::Receiver<Option<Order>>,
-    order: Option<Order>,
-    findings: (mpsc::Sender<Finding>, mpsc::Receiver<Finding>),
+    orders: watch::Receiver<Option<TerminationByKubelet>>,
+    order: Option<TerminationByKubelet>,
+    findings: (mpsc::Sender<ProbeState>, mpsc::Receiver<ProbeState>),
     /// What has been said in events about each container: attempt and whether it ran.
     announced: BTreeMap<String, (u32, bool)>,
     /// Ends that have been said to be followed by a wait.
@@ -149,7 +149,7 @@ pub(super) struct PodWorker {
     /// Nothing of it runs and the API server knows how it ended.
     over: bool,
     given_back: bool,
-    notes: (mpsc::Sender<Note>, mpsc::Receiver<Note>),
+    notes: (mpsc::Sender<TaskReport>, mpsc::Receiver<TaskReport>),
 }
 
 impl PodWorker {
@@ -157,7 +157,7 @@ impl PodWorker {
         shared: Arc<Shared>,
         uid: String,
         view: watch::Receiver<PodView>,
-        orders: watch::Receiver<Option<Order>>,
+        orders: watch::Receiver<Option<TerminationByKubelet>>,
     ) -> Self {
         let dir = PodDir::new(&shared.options.data_dir, &uid);
         let dir_order = dir.order();
@@ -179,7 +179,7 @@ impl PodWorker {
             prepared: false,
             prepare_delay: None,
             refresh_at: None,
-            changes: Listening::default(),
+            changes: PodWatches::default(),
             shown: None,
             supplies: Supplies::default(),
             sources: BTreeMap::new(),
@@ -223,7 +223,7 @@ impl PodWorker {
                 finding = self.findings.1.recv() => if let Some(finding) = finding { self.found(finding).await },
                 note = self.notes.1.recv() => if let Some(note) = note { self.take(note).await },
                 _ = names.changed() => self.write_hosts(),
-                _ = self.orders.changed() => self.obey(),
+                _ = self.orders.changed() => self.execute(),
                 change = self.changes.next() => self.changed(change.as_ref()),
                 () = tokio::time::sleep_until(wake) => {}
             }
@@ -233,10 +233,10 @@ impl PodWorker {
     /// Finds what an earlier agent has left.
     async fn adopt(&mut self) {
         if !self.dir.path().exists() {
-            self.record = report::lost_with_directory(&self.pod);
+            self.record = status::lost_with_directory(&self.pod);
             return;
         }
-        match Link::connect(&self.dir).await {
+        match ShimConnection::connect(&self.dir).await {
             Ok(link) => {
                 self.record = link.record.borrow().clone();
                 self.link = Some(link);
@@ -262,7 +262,7 @@ impl PodWorker {
     }
 
     /// Something in the namespace changed that volumes may show.
-    fn changed(&mut self, change: Option<&Change>) {
+    fn changed(&mut self, change: Option<&ObjectChange>) {
         let concerns = change.is_none_or(|c| {
             volumes::held_in_volumes(&self.pod).contains(&(c.holder, c.name.clone()))
                 && self.supplies.objects.version(c.holder, &c.name) != c.version.as_deref()
@@ -274,18 +274,18 @@ impl PodWorker {
             self.refresh_at = Some(Instant::now());
         } else {
             // What it waits for may be there now.
-            self.prepare_delay = self.prepare_delay.map(|d| Delay { until: Instant::now(), ..d });
+            self.prepare_delay = self.prepare_delay.map(|d| Backoff { until: Instant::now(), ..d });
         }
     }
 
     /// Takes an order of the node. It is written down, so that another agent carries it out should this one die.
-    fn obey(&mut self) {
+    fn execute(&mut self) {
         let Some(order) = self.orders.borrow_and_update().clone() else { return };
         if self.order.is_some() || self.over {
             return;
         }
         if let Ok(text) = serde_json::to_vec(&order)
-            && let Err(error) = crate::launch::write_atomically(&self.dir.order(), &text)
+            && let Err(error) = crate::shim_protocol::write_atomically(&self.dir.order(), &text)
         {
             tracing::debug!(%error, "an order was not written down");
         }
@@ -330,7 +330,7 @@ impl PodWorker {
             }
             if self.config_delay.is_some_and(|d| d.is_over()) && !self.config_errors.is_empty() {
                 self.config_errors.clear();
-                self.supplies = supply::fetch(&self.shared, &self.pod).await.unwrap_or_default();
+                self.supplies = fetch::fetch(&self.shared, &self.pod).await.unwrap_or_default();
             }
         }
         let step = self.decide();
@@ -406,20 +406,20 @@ impl PodWorker {
         [wake, needs.filter(|_| self.is_wanted()), self.write_again].into_iter().flatten().min().unwrap_or_else(far)
     }
 
-    async fn take(&mut self, note: Note) {
+    async fn take(&mut self, note: TaskReport) {
         match note {
-            Note::Pulling { container } => {
+            TaskReport::Pulling { container } => {
                 let message = format!("Pulling image \"{}\"", self.image_of(&container));
                 self.shared.recorder.record(&self.pod, Some(&container), Kind::Normal, "Pulling", message);
             }
-            Note::Pulled { container, result, took } => self.pulled(&container, result, took),
-            Note::HookDone { container, left, failed } => {
+            TaskReport::Pulled { container, result, took } => self.pulled(&container, result, took),
+            TaskReport::HookDone { container, left, failed } => {
                 if let Some(why) = failed {
                     self.say(&container, Kind::Warning, "FailedPreStopHook", format!("PreStopHook failed: {why}"));
                 }
                 self.command(Command::Stop { container, grace_ms: millis(left) }).await;
             }
-            Note::StartedUp { container, attempt, failed } => self.started_up(&container, attempt, failed).await,
+            TaskReport::StartedUp { container, attempt, failed } => self.started_up(&container, attempt, failed).await,
         }
     }
 }
@@ -433,7 +433,7 @@ fn millis(duration: Duration) -> u64 {
 }
 
 /// Waits for news from a shim; `false` when it is gone. Without a shim there are none.
-async fn shim_says(link: &mut Option<Link>) -> bool {
+async fn shim_says(link: &mut Option<ShimConnection>) -> bool {
     match link {
         Some(link) => link.record.changed().await.is_ok(),
         None => std::future::pending().await,

@@ -10,32 +10,32 @@ use k8s_openapi::api::core::v1::{Container, Probe};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use tokio::sync::mpsc;
 
-use super::ask::{self, Get};
 use super::exec;
+use super::probe_client::{self, HttpGet};
 use crate::lifecycle::Health;
 
 /// What probing one start of a container has found out.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Finding {
+pub(super) struct ProbeState {
     pub(super) container: String,
     pub(super) attempt: u32,
     pub(super) health: Health,
     /// A probe failed, for an event: which, and what it said.
     pub(super) complaint: Option<String>,
     /// It failed so often that the container has to be restarted.
-    pub(super) kill: Option<Kill>,
+    pub(super) kill: Option<ProbeKill>,
 }
 
 /// The end that a probe has decided upon.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Kill {
+pub(super) struct ProbeKill {
     /// `liveness` or `startup`.
     pub(super) probe: &'static str,
     /// The grace time of the probe, which goes before the pod's.
     pub(super) grace: Option<Duration>,
 }
 
-impl Kill {
+impl ProbeKill {
     fn of(name: &'static str, probe: &Probe) -> Self {
         let grace = probe.termination_grace_period_seconds.and_then(|s| u64::try_from(s).ok());
         Self { probe: name, grace: grace.map(Duration::from_secs) }
@@ -43,7 +43,7 @@ impl Kill {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Verdict {
+enum ProbeResult {
     Unchanged,
     Good,
     Bad,
@@ -57,23 +57,23 @@ struct Counter {
 }
 
 impl Counter {
-    fn count(&mut self, success: bool, probe: &Probe) -> Verdict {
+    fn count(&mut self, success: bool, probe: &Probe) -> ProbeResult {
         let threshold = |n: Option<i32>, default: i32| n.filter(|n| *n > 0).unwrap_or(default);
         if success {
             self.bad = 0;
             self.good += 1;
-            if self.good >= threshold(probe.success_threshold, 1) { Verdict::Good } else { Verdict::Unchanged }
+            if self.good >= threshold(probe.success_threshold, 1) { ProbeResult::Good } else { ProbeResult::Unchanged }
         } else {
             self.good = 0;
             self.bad += 1;
-            if self.bad >= threshold(probe.failure_threshold, 3) { Verdict::Bad } else { Verdict::Unchanged }
+            if self.bad >= threshold(probe.failure_threshold, 3) { ProbeResult::Bad } else { ProbeResult::Unchanged }
         }
     }
 }
 
 /// What a task needs to ask one container.
 #[derive(Debug, Clone)]
-pub(super) struct Target {
+pub(super) struct ProbeTarget {
     pub(super) container: Container,
     pub(super) attempt: u32,
     pub(super) address: String,
@@ -86,7 +86,7 @@ pub(super) fn has_probes(container: &Container) -> bool {
 }
 
 /// Probes a container until the receiver is gone.
-pub(super) async fn watch(target: Target, findings: mpsc::Sender<Finding>) {
+pub(super) async fn watch(target: ProbeTarget, findings: mpsc::Sender<ProbeState>) {
     let container = target.container.clone();
     let mut health = Health { started: container.startup_probe.is_none(), ready: container.readiness_probe.is_none() };
     if let Some(probe) = &container.startup_probe {
@@ -95,8 +95,8 @@ pub(super) async fn watch(target: Target, findings: mpsc::Sender<Finding>) {
         loop {
             let result = ask(&target, probe).await;
             let verdict = counter.count(result.is_ok(), probe);
-            health.started = verdict == Verdict::Good;
-            let kill = (verdict == Verdict::Bad).then(|| Kill::of("startup", probe));
+            health.started = verdict == ProbeResult::Good;
+            let kill = (verdict == ProbeResult::Bad).then(|| ProbeKill::of("startup", probe));
             let over = kill.is_some();
             if !tell(&target, &findings, health, complaint("Startup", result), kill).await || over {
                 return;
@@ -121,9 +121,9 @@ pub(super) async fn watch(target: Target, findings: mpsc::Sender<Finding>) {
         {
             let result = ask(&target, probe).await;
             match ready.count(result.is_ok(), probe) {
-                Verdict::Good => health.ready = true,
-                Verdict::Bad => health.ready = false,
-                Verdict::Unchanged => {}
+                ProbeResult::Good => health.ready = true,
+                ProbeResult::Bad => health.ready = false,
+                ProbeResult::Unchanged => {}
             }
             next_ready = Some(now + seconds(probe.period_seconds, 10));
             if !tell(&target, &findings, health, complaint("Readiness", result), None).await {
@@ -134,7 +134,8 @@ pub(super) async fn watch(target: Target, findings: mpsc::Sender<Finding>) {
             && now >= at
         {
             let result = ask(&target, probe).await;
-            let kill = (alive.count(result.is_ok(), probe) == Verdict::Bad).then(|| Kill::of("liveness", probe));
+            let kill =
+                (alive.count(result.is_ok(), probe) == ProbeResult::Bad).then(|| ProbeKill::of("liveness", probe));
             let over = kill.is_some();
             next_alive = Some(now + seconds(probe.period_seconds, 10));
             if !tell(&target, &findings, health, complaint("Liveness", result), kill).await || over {
@@ -149,14 +150,14 @@ fn complaint(which: &str, result: Result<(), String>) -> Option<String> {
 }
 
 async fn tell(
-    target: &Target,
-    findings: &mpsc::Sender<Finding>,
+    target: &ProbeTarget,
+    findings: &mpsc::Sender<ProbeState>,
     health: Health,
     complaint: Option<String>,
-    kill: Option<Kill>,
+    kill: Option<ProbeKill>,
 ) -> bool {
     let finding =
-        Finding { container: target.container.name.clone(), attempt: target.attempt, health, complaint, kill };
+        ProbeState { container: target.container.name.clone(), attempt: target.attempt, health, complaint, kill };
     findings.send(finding).await.is_ok()
 }
 
@@ -168,7 +169,7 @@ async fn pause(wanted: Option<i32>, default: u64) {
     tokio::time::sleep(seconds(wanted, default)).await;
 }
 
-async fn ask(target: &Target, probe: &Probe) -> Result<(), String> {
+async fn ask(target: &ProbeTarget, probe: &Probe) -> Result<(), String> {
     let limit = seconds(probe.timeout_seconds, 1);
     let host = |wanted: &Option<String>| wanted.clone().filter(|h| !h.is_empty()).unwrap_or(target.address.clone());
     if let Some(action) = &probe.exec {
@@ -178,10 +179,10 @@ async fn ask(target: &Target, probe: &Probe) -> Result<(), String> {
     }
     if let Some(action) = &probe.tcp_socket {
         let (host, port) = (host(&action.host), port_of(&target.container, &action.port)?);
-        return within(limit, async { ask::connect(&host, port).await.map(|_| ()) }).await;
+        return within(limit, async { probe_client::connect(&host, port).await.map(|_| ()) }).await;
     }
     if let Some(action) = &probe.http_get {
-        let wanted = Get {
+        let wanted = HttpGet {
             https: action.scheme.as_deref().is_some_and(|s| s.eq_ignore_ascii_case("https")),
             host: host(&action.host),
             port: port_of(&target.container, &action.port)?,
@@ -190,7 +191,7 @@ async fn ask(target: &Target, probe: &Probe) -> Result<(), String> {
             agent: "kube-probe/1.35",
         };
         return within(limit, async {
-            match ask::get(&wanted).await? {
+            match probe_client::get(&wanted).await? {
                 200..=399 => Ok(()),
                 code => Err(format!("HTTP probe failed with statuscode: {code}")),
             }
@@ -199,7 +200,7 @@ async fn ask(target: &Target, probe: &Probe) -> Result<(), String> {
     }
     if let Some(action) = &probe.grpc {
         let port = u16::try_from(action.port).map_err(|_| format!("there is no port {}", action.port))?;
-        let asked = ask::grpc(&target.address, port, action.service.as_deref().unwrap_or_default());
+        let asked = probe_client::grpc(&target.address, port, action.service.as_deref().unwrap_or_default());
         return match tokio::time::timeout(limit, asked).await {
             Ok(answer) => answer,
             Err(_) => Err(format!("timeout: health rpc did not complete within {}s", limit.as_secs())),
@@ -232,8 +233,9 @@ mod tests {
     fn thresholds_are_counted_in_a_row() {
         let probe = Probe { failure_threshold: Some(2), success_threshold: Some(2), ..Probe::default() };
         let mut counter = Counter::default();
-        let verdicts: Vec<Verdict> = [false, true, false, false, true, true].map(|s| counter.count(s, &probe)).to_vec();
-        use Verdict::{Bad, Good, Unchanged};
+        let verdicts: Vec<ProbeResult> =
+            [false, true, false, false, true, true].map(|s| counter.count(s, &probe)).to_vec();
+        use ProbeResult::{Bad, Good, Unchanged};
         assert_eq!(verdicts, [Unchanged, Unchanged, Unchanged, Bad, Unchanged, Good]);
     }
 

@@ -20,7 +20,7 @@ use super::{Shared, lock};
 use crate::address::for_service;
 use crate::hosts::{Endpoint, ServiceAddresses};
 
-type Key = (String, String);
+type ServiceKey = (String, String);
 
 /// A pod that cannot be reached in this time is passed over.
 const CONNECT: Duration = Duration::from_secs(3);
@@ -56,7 +56,7 @@ fn backends(service: &Service, port: u16, endpoints: &[Endpoint]) -> Vec<(String
 }
 
 /// The ports to listen on, by Service.
-fn wanted(services: &[Service], endpoints: &[Endpoint]) -> BTreeMap<Key, Vec<u16>> {
+fn wanted(services: &[Service], endpoints: &[Endpoint]) -> BTreeMap<ServiceKey, Vec<u16>> {
     let mut all = BTreeMap::new();
     for service in services.iter().filter(|s| is_routed(s)) {
         let ports = service.spec.iter().flat_map(|s| s.ports.iter().flatten()).filter(|p| is_tcp(p));
@@ -67,12 +67,12 @@ fn wanted(services: &[Service], endpoints: &[Endpoint]) -> BTreeMap<Key, Vec<u16
     all
 }
 
-fn key_of(service: &Service) -> Key {
+fn key_of(service: &Service) -> ServiceKey {
     (service.metadata.namespace.clone().unwrap_or_default(), service.metadata.name.clone().unwrap_or_default())
 }
 
 /// Gives every Service that needs one an address; those that have one keep it.
-fn assign(block: u8, known: &ServiceAddresses, wanted: &BTreeMap<Key, Vec<u16>>) -> ServiceAddresses {
+fn assign(block: u8, known: &ServiceAddresses, wanted: &BTreeMap<ServiceKey, Vec<u16>>) -> ServiceAddresses {
     let mut all: ServiceAddresses =
         known.iter().filter(|(k, _)| wanted.contains_key(*k)).map(|(k, a)| (k.clone(), *a)).collect();
     for key in wanted.keys() {
@@ -90,8 +90,8 @@ fn assign(block: u8, known: &ServiceAddresses, wanted: &BTreeMap<Key, Vec<u16>>)
 pub(super) async fn route(shared: Arc<Shared>) {
     let file = shared.options.data_dir.join("services.json");
     let mut addresses = read(&file);
-    let mut open: BTreeMap<(Key, u16), AbortOnDrop> = BTreeMap::new();
-    let mut refused: BTreeMap<(Key, u16), String> = BTreeMap::new();
+    let mut open: BTreeMap<(ServiceKey, u16), AbortOnDrop> = BTreeMap::new();
+    let mut refused: BTreeMap<(ServiceKey, u16), String> = BTreeMap::new();
     let mut changed = shared.names.subscribe();
     loop {
         changed.borrow_and_update();
@@ -102,10 +102,10 @@ pub(super) async fn route(shared: Arc<Shared>) {
             addresses = assigned;
             write(&file, &addresses);
         }
-        let is_wanted = |(key, port): &(Key, u16)| wanted.get(key).is_some_and(|ports| ports.contains(port));
+        let is_wanted = |(key, port): &(ServiceKey, u16)| wanted.get(key).is_some_and(|ports| ports.contains(port));
         open.retain(|listener, _| is_wanted(listener));
         refused.retain(|listener, _| is_wanted(listener));
-        let mut listeners: Vec<(Key, u16)> = Vec::new();
+        let mut listeners: Vec<(ServiceKey, u16)> = Vec::new();
         for (key, ports) in &wanted {
             listeners.extend(ports.iter().map(|port| (key.clone(), *port)));
         }
@@ -144,7 +144,7 @@ pub(super) async fn route(shared: Arc<Shared>) {
     }
 }
 
-async fn serve(socket: TcpListener, shared: Arc<Shared>, key: Key, port: u16) {
+async fn serve(socket: TcpListener, shared: Arc<Shared>, key: ServiceKey, port: u16) {
     let turn = AtomicUsize::new(0);
     loop {
         let Ok((mut from, _)) = socket.accept().await else {
@@ -184,7 +184,7 @@ fn read(file: &Path) -> ServiceAddresses {
 fn write(file: &Path, addresses: &ServiceAddresses) {
     let all: BTreeMap<String, Ipv4Addr> = addresses.iter().map(|((n, s), a)| (format!("{n}/{s}"), *a)).collect();
     let written = serde_json::to_vec(&all).map_err(std::io::Error::from);
-    if let Err(error) = written.and_then(|text| crate::launch::write_atomically(file, &text)) {
+    if let Err(error) = written.and_then(|text| crate::shim_protocol::write_atomically(file, &text)) {
         tracing::warn!(%error, "the addresses of services were not written down");
     }
 }

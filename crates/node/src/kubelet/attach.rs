@@ -5,13 +5,13 @@ use bytes::Bytes;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
 
-use super::session::{self, Input, Output, Session, Target};
+use super::remote_command::{self, Input, Output, Session, StreamRequest};
 use crate::frames;
-use crate::launch::{ATTACHED, Command, PodDir};
 use crate::shim::short_path;
+use crate::shim_protocol::{ATTACHED, Command, PodDir};
 
-pub(super) async fn serve(target: Target) -> Response {
-    session::serve(target, |session, dir, container| async move {
+pub(super) async fn serve(target: StreamRequest) -> Response {
+    remote_command::serve(target, |session, dir, container| async move {
         attach(session, &dir, &container).await.map_err(|e| format!("error attaching to container: {e}"))
     })
     .await

@@ -11,16 +11,16 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::process::{Child, ChildStdin};
 use tokio::sync::mpsc;
 
-use super::session::{self, Input, Outcome, Output, Session, Target};
+use super::remote_command::{self, ExitResult, Input, Output, Session, StreamRequest};
 use super::{Api, refuse};
 use crate::frames;
 
-pub(super) async fn serve(State(api): State<Arc<Api>>, target: Target) -> Response {
+pub(super) async fn serve(State(api): State<Arc<Api>>, target: StreamRequest) -> Response {
     if target.wish.command.is_empty() {
         return refuse(StatusCode::BAD_REQUEST, "you must specify at least one command for the container");
     }
     let (shim, asked) = (api.shared.options.shim.clone(), target.wish.clone());
-    session::serve(target, move |session, dir, container| async move {
+    remote_command::serve(target, move |session, dir, container| async move {
         let stdin = if asked.stdin || asked.tty { Stdio::piped() } else { Stdio::null() };
         match crate::agent::exec::spawn(&shim, dir.path(), &container, &asked.command, stdin, asked.tty) {
             Ok(child) => relay(session, child, asked.tty).await,
@@ -31,7 +31,7 @@ pub(super) async fn serve(State(api): State<Arc<Api>>, target: Target) -> Respon
 }
 
 /// Moves bytes between the client and the process until the process ends. A client that is gone ends the process.
-async fn relay(session: Session, mut child: Child, tty: bool) -> Outcome {
+async fn relay(session: Session, mut child: Child, tty: bool) -> ExitResult {
     let Session { mut input, output } = session;
     if let Some(stdout) = child.stdout.take() {
         tokio::spawn(pump(stdout, Output::Stdout, output.clone()));

@@ -17,8 +17,8 @@ use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use super::{Api, refuse, streaming};
-use crate::launch::{ContainerState, PodDir, PodRecord};
 use crate::shim::log::{MAX_FILES, rotated};
+use crate::shim_protocol::{ContainerState, PodDir, PodRecord};
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
@@ -170,10 +170,10 @@ struct Reader {
     follow: bool,
 }
 
-type Sender = mpsc::Sender<Result<Bytes, io::Error>>;
+type LogSender = mpsc::Sender<Result<Bytes, io::Error>>;
 
 impl Reader {
-    fn copy(&mut self, sender: &Sender) -> io::Result<()> {
+    fn copy(&mut self, sender: &LogSender) -> io::Result<()> {
         let mut skip = match self.filter.tail {
             Some(tail) => lines_in(&self.path)?.saturating_sub(tail),
             None => 0,
@@ -232,7 +232,7 @@ impl Reader {
     }
 
     /// Sends what is there; `false` when enough has been sent.
-    fn copy_file(&mut self, reader: &mut BufReader<File>, skip: &mut u64, sender: &Sender) -> io::Result<bool> {
+    fn copy_file(&mut self, reader: &mut BufReader<File>, skip: &mut u64, sender: &LogSender) -> io::Result<bool> {
         let mut out = Vec::new();
         let mut line = Vec::new();
         let mut more = true;

@@ -238,7 +238,7 @@ pub(super) enum Event {
     },
 }
 
-enum Order {
+enum Outgoing {
     Send(Vec<u8>),
     Accept(u32),
     Leave,
@@ -246,13 +246,13 @@ enum Order {
 
 /// The way to the client.
 #[derive(Clone)]
-pub(super) struct Sender(mpsc::Sender<Order>);
+pub(super) struct Sender(mpsc::Sender<Outgoing>);
 
 impl Sender {
     /// `false` when the client is gone.
     pub(super) async fn data(&self, id: u32, bytes: &[u8]) -> bool {
         for piece in bytes.chunks(MAX_PIECE) {
-            if self.0.send(Order::Send(data(id, false, piece))).await.is_err() {
+            if self.0.send(Outgoing::Send(data(id, false, piece))).await.is_err() {
                 return false;
             }
         }
@@ -261,18 +261,18 @@ impl Sender {
 
     /// Sends no more on a stream.
     pub(super) async fn finish(&self, id: u32) {
-        let _ = self.0.send(Order::Send(data(id, true, &[]))).await;
+        let _ = self.0.send(Outgoing::Send(data(id, true, &[]))).await;
     }
 
     /// Gives a stream up.
     pub(super) async fn reset(&self, id: u32) {
         let body = [id.to_be_bytes(), CANCEL.to_be_bytes()].concat();
-        let _ = self.0.send(Order::Send(control(RST_STREAM, &body))).await;
+        let _ = self.0.send(Outgoing::Send(control(RST_STREAM, &body))).await;
     }
 
     /// Says goodbye and closes the connection once everything is sent.
     pub(super) async fn leave(&self) {
-        let _ = self.0.send(Order::Leave).await;
+        let _ = self.0.send(Outgoing::Leave).await;
     }
 }
 
@@ -290,21 +290,21 @@ where
         if let Err(error) = read_all(read, &answers, &events).await {
             tracing::debug!(%error, "a SPDY connection broke");
         }
-        let _ = answers.send(Order::Leave).await;
+        let _ = answers.send(Outgoing::Leave).await;
     });
     (Sender(orders), heard)
 }
 
-async fn write_all(mut write: impl AsyncWrite + Unpin, mut orders: mpsc::Receiver<Order>) {
+async fn write_all(mut write: impl AsyncWrite + Unpin, mut orders: mpsc::Receiver<Outgoing>) {
     let mut encoder = Encoder::new();
     while let Some(order) = orders.recv().await {
         let (frame, last) = match order {
-            Order::Send(frame) => (frame, false),
-            Order::Accept(id) => match encoder.reply(id) {
+            Outgoing::Send(frame) => (frame, false),
+            Outgoing::Accept(id) => match encoder.reply(id) {
                 Ok(frame) => (frame, false),
                 Err(_) => return,
             },
-            Order::Leave => (control(GOAWAY, &[0; 8]), true),
+            Outgoing::Leave => (control(GOAWAY, &[0; 8]), true),
         };
         if write.write_all(&frame).await.is_err() || write.flush().await.is_err() {
             return;
@@ -318,7 +318,7 @@ async fn write_all(mut write: impl AsyncWrite + Unpin, mut orders: mpsc::Receive
 
 async fn read_all(
     mut read: impl AsyncRead + Unpin,
-    answers: &mpsc::Sender<Order>,
+    answers: &mpsc::Sender<Outgoing>,
     events: &mpsc::Sender<Event>,
 ) -> io::Result<()> {
     let mut decoder = Decoder::new();
@@ -327,7 +327,7 @@ async fn read_all(
             let (event, ended) = match frame {
                 Frame::Open { id, headers, fin } => {
                     // The reply goes out before anybody can write to the stream.
-                    let _ = answers.send(Order::Accept(id)).await;
+                    let _ = answers.send(Outgoing::Accept(id)).await;
                     (Some(Event::Opened { id, headers }), fin.then_some(id))
                 }
                 Frame::Data { id, bytes, fin } => {
@@ -335,7 +335,7 @@ async fn read_all(
                 }
                 Frame::Reset { id } => (None, Some(id)),
                 Frame::Ping { id } => {
-                    let _ = answers.send(Order::Send(control(PING, &id.to_be_bytes()))).await;
+                    let _ = answers.send(Outgoing::Send(control(PING, &id.to_be_bytes()))).await;
                     (None, None)
                 }
                 Frame::GoAway => return Ok(()),

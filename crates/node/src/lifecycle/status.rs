@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::{ImageState, NoImage, Outcome, Role, Situation, Step, containers, restart_at};
-use crate::launch::{ContainerState, Exit};
 use crate::names::reason;
+use crate::shim_protocol::{ContainerState, Exit};
 
 /// Builds the status. Conditions that others have set are kept; times of ours change only with their value.
 pub(crate) fn status(s: &Situation<'_>, step: &Step) -> PodStatus {

@@ -1,7 +1,7 @@
 //! Decisions about pods, as sentences.
 
 use super::*;
-use crate::launch::ContainerRecord;
+use crate::shim_protocol::ContainerRecord;
 
 struct World {
     pod: Pod,
@@ -9,7 +9,7 @@ struct World {
     images: BTreeMap<String, ImageState>,
     config_errors: BTreeMap<String, String>,
     health: BTreeMap<String, Health>,
-    order: Option<Order>,
+    order: Option<TerminationByKubelet>,
     now: Timestamp,
 }
 
@@ -267,7 +267,7 @@ fn an_eviction_declared_by_others_keeps_its_reason_while_containers_stop() {
 fn a_pod_that_the_node_ends_fails_with_the_reason_of_the_node() {
     let mut world = World::new(serde_json::json!({"containers": [{"name": "c"}], "terminationGracePeriodSeconds": 30}));
     world.running("c", 0);
-    world.order = Some(Order::evict("too much".to_owned(), true));
+    world.order = Some(TerminationByKubelet::evict("too much".to_owned(), true));
     let stop = Action::Stop { container: "c".to_owned(), grace: SignedDuration::from_secs(1) };
     assert_eq!(world.step().actions, [stop], "no more time than the order gives");
     assert_eq!(world.status().phase.as_deref(), Some("Running"), "as long as something runs");
@@ -284,7 +284,7 @@ fn a_pod_that_the_node_ends_fails_with_the_reason_of_the_node() {
 #[test]
 fn a_pod_that_never_started_is_ended_too() {
     let mut world = World::new(serde_json::json!({"containers": [{"name": "c"}]}));
-    world.order = Some(Order::shut_down(5));
+    world.order = Some(TerminationByKubelet::shut_down(5));
     assert_eq!(world.step().actions, []);
     assert_eq!(world.status().reason.as_deref(), Some("Terminated"));
 }

@@ -5,8 +5,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use crate::launch::write_atomically;
 use crate::runtime::RuntimeError;
+use crate::shim_protocol::write_atomically;
 
 /// The file `images.json` of a cache directory.
 #[derive(Debug, Clone)]

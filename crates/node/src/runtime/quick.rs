@@ -16,10 +16,10 @@ use std::process::{Command, Stdio};
 
 use ring::digest::{Context, SHA256};
 
-use crate::launch::Mount;
 use crate::names::{JAVA_HOME, SPARK_HOME};
 use crate::runtime::java::run;
 use crate::runtime::{OnProgress, Progress, RuntimeError, make_once};
+use crate::shim_protocol::Mount;
 
 /// Where a container finds the archive.
 pub(crate) const PLACE: &str = "/opt/firesteel/quick";
@@ -34,7 +34,7 @@ mkdir -p /opt/spark /opt/java/openjdk
 mount --bind "$HELD/spark" /opt/spark
 mount --bind "$HELD/java" /opt/java/openjdk
 exec /opt/java/openjdk/bin/java "$@""#;
-/// Names at the top of the jars: a file of the same name in a configuration directory has to come first.
+/// ServiceIndex at the top of the jars: a file of the same name in a configuration directory has to come first.
 const TOP_NAMES: &str = "import sys, zipfile\n\
     print('\\n'.join(sorted({n.split('/')[0] for j in sys.argv[1:] for n in zipfile.ZipFile(j).namelist()})))";
 

@@ -16,9 +16,9 @@ use std::path::{Path, PathBuf};
 
 use self::archive::{Archive, Config};
 use self::layer::{Layer, Owner};
-use crate::launch::Root;
 use crate::names::{DEFAULT_PATH, JAVA_HOME, QUICK_ENV, SPARK_HOME, SPARK_UID};
 use crate::runtime::{Image, OnProgress, Progress, RuntimeError, Runtimes};
+use crate::shim_protocol::Root;
 
 pub use archive::Compression;
 

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use crate::frames;
-use crate::launch::{ATTACHED, Command};
+use crate::shim_protocol::{ATTACHED, Command};
 
 /// A reader that is so far behind is dropped. An agent connects again and gets the newest state.
 const MOST: usize = 16 << 20;
@@ -21,7 +21,7 @@ pub(super) struct Client {
 }
 
 /// What a client wants.
-pub(super) enum Said {
+pub(super) enum ClientRequest {
     Command(Command),
     /// A frame for the container it is attached to.
     Frame(u8, Vec<u8>),
@@ -107,15 +107,15 @@ impl Client {
     }
 
     /// The next whole thing it has said. An attachment changes what the rest means, so one at a time.
-    pub(super) fn next(&mut self) -> Option<Said> {
+    pub(super) fn next(&mut self) -> Option<ClientRequest> {
         if self.attached.is_some() {
-            return frames::take(&mut self.heard).map(|(kind, data)| Said::Frame(kind, data));
+            return frames::take(&mut self.heard).map(|(kind, data)| ClientRequest::Frame(kind, data));
         }
         loop {
             let end = self.heard.iter().position(|b| *b == b'\n')?;
             let line: Vec<u8> = self.heard.drain(..=end).collect();
             match serde_json::from_slice(&line) {
-                Ok(command) => return Some(Said::Command(command)),
+                Ok(command) => return Some(ClientRequest::Command(command)),
                 Err(error) => eprintln!("a command was not understood: {error}"),
             }
         }

@@ -7,9 +7,9 @@ use std::path::Path;
 use nix::sys::wait::waitpid;
 use nix::unistd::Pid;
 
-use crate::launch::{ContainerState, Launch, PodDir, PodRecord, Root, User};
 use crate::shim::sandbox::Privilege;
 use crate::shim::{process, run};
+use crate::shim_protocol::{ContainerConfig, ContainerState, PodDir, PodRecord, Root, User};
 
 /// Runs a command in a running container of a pod directory, with the standard streams of this process.
 /// With a terminal, standard input takes frames and all output goes to standard output.
@@ -20,7 +20,7 @@ fn enter(dir: &Path, container: &str, argv: &[String], tty: bool) -> Result<i32,
     let Some(ContainerState::Running { pid, .. }) = state.containers.get(container).map(|c| &c.state) else {
         return Err(not_running());
     };
-    let mut launch: Launch = read_json(&dir.launch(container))?;
+    let mut launch: ContainerConfig = read_json(&dir.launch(container))?;
     if tty && !launch.env.iter().any(|(name, _)| name == "TERM") {
         launch.env.push(("TERM".to_owned(), "xterm".to_owned()));
     }
@@ -31,7 +31,7 @@ fn enter(dir: &Path, container: &str, argv: &[String], tty: bool) -> Result<i32,
 fn check(dir: &Path) -> Result<(), String> {
     let said = |e: io::Error| e.to_string();
     fs::create_dir_all(dir).map_err(said)?;
-    let launch = Launch {
+    let launch = ContainerConfig {
         container: "check".to_owned(),
         attempt: 0,
         root: Root::Host { overlays: Vec::new() },

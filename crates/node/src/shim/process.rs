@@ -23,9 +23,9 @@ use nix::unistd::{
     setresuid, setsid,
 };
 
-use crate::launch::Launch;
 use crate::shim::sandbox::{self, Privilege};
 use crate::shim::terminal;
+use crate::shim_protocol::ContainerConfig;
 
 /// A container whose first process exists. It waits until [`Started::go`] is dropped or written to.
 pub(crate) struct Started {
@@ -47,7 +47,7 @@ pub(crate) const NOT_STARTED: i32 = 128;
 const STACK: usize = 4 << 20;
 
 /// Starts the first process of a container.
-pub(crate) fn start(launch: &Launch, privilege: Privilege) -> io::Result<Started> {
+pub(crate) fn start(launch: &ContainerConfig, privilege: Privilege) -> io::Result<Started> {
     let (stdout, stdout_in) = pipe2(OFlag::O_CLOEXEC)?;
     let (stderr, stderr_in) = pipe2(OFlag::O_CLOEXEC)?;
     let (errors, errors_in) = pipe2(OFlag::O_CLOEXEC)?;
@@ -73,8 +73,10 @@ pub(crate) fn start(launch: &Launch, privilege: Privilege) -> io::Result<Started
     }
     let mut stack = vec![0_u8; STACK];
     let mut go_out = Some(go_out);
-    let mut fds =
-        Some((Wires { stdin: stdin_out, stdout: stdout_in, stderr: stderr_in, console: console_in }, errors_in));
+    let mut fds = Some((
+        ContainerEnds { stdin: stdin_out, stdout: stdout_in, stderr: stderr_in, console: console_in },
+        errors_in,
+    ));
     let child = Box::new(|| -> isize {
         close_all_but(&keep);
         // Wait until the shim has put this process where it belongs (control groups). End of file is a go too.
@@ -109,7 +111,7 @@ fn explain_clone(errno: Errno, privilege: Privilege) -> io::Error {
 }
 
 /// The life of process 1 of a container; returns its exit code.
-fn first_process(launch: &Launch, privilege: Privilege, wires: &Wires, errors: OwnedFd) -> i32 {
+fn first_process(launch: &ContainerConfig, privilege: Privilege, wires: &ContainerEnds, errors: OwnedFd) -> i32 {
     let mut errors = File::from(errors);
     let mut refuse = |text: String| -> i32 {
         let _ = errors.write_all(text.as_bytes());
@@ -127,14 +129,14 @@ fn first_process(launch: &Launch, privilege: Privilege, wires: &Wires, errors: O
         return refuse(error.to_string());
     }
     let streams = match &wires.console {
-        None => Streams::Pipes(wires),
+        None => Stdio::Pipes(wires),
         Some(console) => {
             let made = terminal::open(&launch.user).and_then(|(master, slave)| {
                 terminal::send(console.as_fd(), master.as_fd())?;
                 Ok(slave)
             });
             match made {
-                Ok(slave) => Streams::Terminal(slave),
+                Ok(slave) => Stdio::Terminal(slave),
                 Err(error) => return refuse(format!("making a terminal: {error}")),
             }
         }
@@ -179,7 +181,7 @@ fn look_after(program: Pid) -> i32 {
 }
 
 /// The container's ends of its streams.
-struct Wires {
+struct ContainerEnds {
     stdin: Option<OwnedFd>,
     stdout: OwnedFd,
     stderr: OwnedFd,
@@ -187,14 +189,14 @@ struct Wires {
 }
 
 /// What the program gets as standard streams.
-enum Streams<'a> {
+enum Stdio<'a> {
     /// Those of this process.
     Own,
-    Pipes(&'a Wires),
+    Pipes(&'a ContainerEnds),
     Terminal(OwnedFd),
 }
 
-impl Streams<'_> {
+impl Stdio<'_> {
     fn connect(&self) -> io::Result<()> {
         match self {
             Self::Own => {}
@@ -218,7 +220,7 @@ impl Streams<'_> {
 }
 
 /// Turns this process into the program of the container. Returns only if that fails, with the reason.
-fn become_program(launch: &Launch, argv: &[String], privilege: Privilege, streams: &Streams<'_>) -> String {
+fn become_program(launch: &ContainerConfig, argv: &[String], privilege: Privilege, streams: &Stdio<'_>) -> String {
     let _ = setsid();
     if let Err(error) = streams.connect() {
         return format!("connecting standard streams: {error}");
@@ -264,7 +266,7 @@ fn become_program(launch: &Launch, argv: &[String], privilege: Privilege, stream
 
 const LAST_CAPABILITY: i32 = 63;
 
-fn take_identity(launch: &Launch, privilege: Privilege) -> Result<(), String> {
+fn take_identity(launch: &ContainerConfig, privilege: Privilege) -> Result<(), String> {
     let user = &launch.user;
     let said = |what: &str| {
         let what = what.to_owned();
@@ -303,7 +305,7 @@ fn close_all_but(keep: &[RawFd]) {
 ///
 /// Called in a process of its own (`shim enter`), never in a shim or an agent: it changes namespaces for good.
 pub(crate) fn run_inside(
-    launch: &Launch,
+    launch: &ContainerConfig,
     container: Pid,
     argv: &[String],
     privilege: Privilege,
@@ -330,9 +332,9 @@ pub(crate) fn run_inside(
     drop(spaces);
     let (master, streams) = if tty {
         let (master, slave) = terminal::open(&launch.user).map_err(|e| format!("making a terminal: {e}"))?;
-        (Some(master), Streams::Terminal(slave))
+        (Some(master), Stdio::Terminal(slave))
     } else {
-        (None, Streams::Own)
+        (None, Stdio::Own)
     };
     let (mut heard, errors) =
         pipe2(OFlag::O_CLOEXEC).map(|(r, w)| (File::from(r), File::from(w))).map_err(|e| e.to_string())?;

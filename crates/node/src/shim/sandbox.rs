@@ -15,7 +15,7 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::statvfs::{FsFlags, statvfs};
 use nix::unistd::{Gid, Uid, chown, pivot_root, sethostname};
 
-use crate::launch::{Launch, Root};
+use crate::shim_protocol::{ContainerConfig, Root};
 use crate::volumes::beneath;
 
 /// A step of building a container that failed, with the path it failed on.
@@ -91,7 +91,7 @@ const ETC: &[&str] = &[
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 
 /// Builds the root of a container and makes it the root of this process.
-pub(crate) fn enter(launch: &Launch, privilege: Privilege) -> Result<()> {
+pub(crate) fn enter(launch: &ContainerConfig, privilege: Privilege) -> Result<()> {
     if let Privilege::User { uid, gid } = privilege {
         map_user(launch, uid, gid)?;
     }
@@ -132,7 +132,7 @@ pub(crate) fn enter(launch: &Launch, privilege: Privilege) -> Result<()> {
 }
 
 /// One user of the container is the user of the agent; there are no others.
-fn map_user(launch: &Launch, uid: u32, gid: u32) -> Result<()> {
+fn map_user(launch: &ContainerConfig, uid: u32, gid: u32) -> Result<()> {
     let write = |path: &str, line: String| {
         OpenOptions::new()
             .write(true)
@@ -151,7 +151,7 @@ struct Tree<'a> {
 }
 
 impl Tree<'_> {
-    fn populate(&self, launch: &Launch, privilege: Privilege) -> Result<()> {
+    fn populate(&self, launch: &ContainerConfig, privilege: Privilege) -> Result<()> {
         if let Root::Host { overlays } = &launch.root {
             self.host_userland()?;
             for layer in overlays {
@@ -285,7 +285,7 @@ impl Tree<'_> {
         mount_with("mounting", Some(Path::new("tmpfs")), &dev.join("shm"), Some("tmpfs"), flags, Some("mode=1777"))
     }
 
-    fn kernel_file_systems(&self, launch: &Launch, privilege: Privilege) -> Result<()> {
+    fn kernel_file_systems(&self, launch: &ContainerConfig, privilege: Privilege) -> Result<()> {
         let flags = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NODEV;
         let proc = self.root.join("proc");
         mount_with("mounting", Some(Path::new("proc")), &proc, Some("proc"), flags, None)?;
@@ -329,7 +329,7 @@ impl Tree<'_> {
     }
 
     /// The directory the program starts in, made for its user where there is none. It may lie in a volume.
-    fn make_working_dir(&self, launch: &Launch) -> Result<()> {
+    fn make_working_dir(&self, launch: &ContainerConfig) -> Result<()> {
         let place = self.inside(&launch.working_dir);
         let said = |e| failed("creating", Path::new(&launch.working_dir), e);
         if let Some(made) = beneath::make(self.root, &place, 0o755).map_err(said)? {
@@ -345,7 +345,7 @@ impl Tree<'_> {
         self.resolve(path).strip_prefix(self.root).map(Path::to_owned).unwrap_or_default()
     }
 
-    fn make_dir(&self, path: &str, mode: u32, owner: Option<&Launch>) -> Result<PathBuf> {
+    fn make_dir(&self, path: &str, mode: u32, owner: Option<&ContainerConfig>) -> Result<PathBuf> {
         let target = self.resolve(path);
         if !target.is_dir() {
             make_dir(&target, mode)?;
@@ -401,7 +401,7 @@ pub(crate) fn resolve_in(root: &Path, path: &Path) -> PathBuf {
     root.join(inside)
 }
 
-fn overlay(lower: &Path, target: &Path, scratch: &Path, launch: &Launch, privilege: Privilege) -> Result<()> {
+fn overlay(lower: &Path, target: &Path, scratch: &Path, launch: &ContainerConfig, privilege: Privilege) -> Result<()> {
     let (upper, work) = (scratch.join("upper"), scratch.join("work"));
     make_dir(&upper, 0o755)?;
     make_dir(&work, 0o755)?;

@@ -16,7 +16,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{Gid, Uid, fchown};
 
 use crate::frames;
-use crate::launch::User;
+use crate::shim_protocol::User;
 
 /// A new terminal of the container this process is in: the end that is held, and the end of the program.
 pub(super) fn open(user: &User) -> io::Result<(OwnedFd, OwnedFd)> {

@@ -6,7 +6,7 @@ use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use super::{FileSpec, HostKind, Planned, VolumeError, atomic, beneath};
-use crate::launch::Mount;
+use crate::shim_protocol::Mount;
 
 /// Writes a planned volume and gives the path to bind. Doing it again brings it up to date.
 pub(crate) fn materialise(
@@ -31,7 +31,7 @@ pub(crate) fn materialise(
         Planned::Empty { memory } => {
             let place = if *memory { memory_dir } else { dir };
             if let Some(parent) = memory_dir.parent().filter(|_| *memory) {
-                crate::private::directory(parent).map_err(said(parent))?;
+                crate::private_directory::directory(parent).map_err(said(parent))?;
             }
             if !place.is_dir() {
                 fs::DirBuilder::new().recursive(true).mode(0o777).create(place).map_err(said(place))?;

@@ -7,13 +7,13 @@ use k8s_openapi::api::core::v1::Container;
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
-use super::{CONFIG_RETRY, Delay, PodWorker, WRITE_RETRY, millis};
+use super::{Backoff, CONFIG_RETRY, PodWorker, WRITE_RETRY, millis};
 use crate::agent::events::Kind;
-use crate::agent::link::Link;
-use crate::configure::{self, Prepared, Surroundings};
-use crate::launch::Command;
+use crate::agent::shim_connection::ShimConnection;
+use crate::container_config::{self, NodeEnvironment, Prepared};
 use crate::lifecycle::containers;
 use crate::security;
+use crate::shim_protocol::Command;
 use crate::volumes;
 
 impl PodWorker {
@@ -21,7 +21,7 @@ impl PodWorker {
         let spec = self.pod.spec.clone().unwrap_or_default();
         let Some((_, container)) = containers(&spec).into_iter().find(|(_, c)| c.name == name) else { return };
         let Some(image) = self.ready_images.get(name) else { return };
-        let around = Surroundings {
+        let around = NodeEnvironment {
             facts: self.facts(),
             api_host: self.shared.route.host.clone(),
             api_port: self.shared.route.port,
@@ -36,7 +36,7 @@ impl PodWorker {
             sources: &self.sources,
             dir: &self.dir,
         };
-        let launch = configure::launch(&self.pod, container, attempt, prepared);
+        let launch = container_config::launch(&self.pod, container, attempt, prepared);
         let launch = launch.map_err(|e| e.to_string()).and_then(|launch| {
             for mount in &launch.mounts {
                 volumes::make_sub_path(mount).map_err(|e| {
@@ -60,7 +60,7 @@ impl PodWorker {
             Err(message) => {
                 self.say(name, Kind::Warning, "Failed", format!("Error: {message}"));
                 self.config_errors.insert(name.to_owned(), message);
-                self.config_delay = Some(Delay::after(self.config_delay, CONFIG_RETRY.0, CONFIG_RETRY.1));
+                self.config_delay = Some(Backoff::after(self.config_delay, CONFIG_RETRY.0, CONFIG_RETRY.1));
             }
         }
     }
@@ -71,7 +71,7 @@ impl PodWorker {
             if !matches!(command, Command::Start(_)) {
                 return;
             }
-            match Link::start(&self.dir, &self.shared.options.shim).await {
+            match ShimConnection::start(&self.dir, &self.shared.options.shim).await {
                 Ok(link) => self.link = Some(link),
                 Err(error) => {
                     self.shared.recorder.record(

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::{Delay, Note, PULL_RETRY, PodWorker, SLOW_PULL};
+use super::{Backoff, PULL_RETRY, PodWorker, SLOW_PULL, TaskReport};
 use crate::agent::apart;
 use crate::agent::events::Kind;
 use crate::image::ImageError;
@@ -24,7 +24,7 @@ impl PodWorker {
         for (container, reference, never) in wanted {
             let again = match self.images.get(&container) {
                 None => true,
-                Some(ImageState::Failed { .. }) => self.pull_delays.get(&container).is_some_and(Delay::is_over),
+                Some(ImageState::Failed { .. }) => self.pull_delays.get(&container).is_some_and(Backoff::is_over),
                 Some(ImageState::Pulling | ImageState::Ready { .. }) => false,
             };
             if !again {
@@ -37,7 +37,7 @@ impl PodWorker {
                 let result = match tokio::time::timeout(SLOW_PULL, &mut resolving).await {
                     Ok(result) => result,
                     Err(_) => {
-                        let _ = notes.send(Note::Pulling { container: container.clone() }).await;
+                        let _ = notes.send(TaskReport::Pulling { container: container.clone() }).await;
                         resolving.await
                     }
                 };
@@ -45,7 +45,7 @@ impl PodWorker {
                     Ok(found) => found,
                     Err(error) => Err((NoImage::NotPulled, error.to_string())),
                 };
-                let _ = notes.send(Note::Pulled { container, result, took: begun.elapsed() }).await;
+                let _ = notes.send(TaskReport::Pulled { container, result, took: begun.elapsed() }).await;
             });
         }
     }
@@ -97,7 +97,7 @@ impl PodWorker {
                     (why, _) => why,
                 };
                 self.images.insert(container.to_owned(), ImageState::Failed { why, message });
-                self.pull_delays.insert(container.to_owned(), Delay::after(previous, PULL_RETRY.0, PULL_RETRY.1));
+                self.pull_delays.insert(container.to_owned(), Backoff::after(previous, PULL_RETRY.0, PULL_RETRY.1));
             }
         }
     }

@@ -5,7 +5,7 @@ use std::fs;
 use kube::ResourceExt as _;
 use tokio::time::Instant;
 
-use super::{Delay, HOST_IP, MOUNT_RETRY, PodWorker, REFRESH_RETRY, Shown, supply};
+use super::{Backoff, HOST_IP, MOUNT_RETRY, PodWorker, REFRESH_RETRY, Shown, fetch};
 use crate::agent::events::Kind;
 use crate::environment::PodFacts;
 use crate::hosts;
@@ -22,7 +22,7 @@ impl PodWorker {
             }
             Err(message) => {
                 let (first, longest) = if self.prepared { REFRESH_RETRY } else { MOUNT_RETRY };
-                let delay = Delay::after(self.prepare_delay, first, longest);
+                let delay = Backoff::after(self.prepare_delay, first, longest);
                 self.prepare_delay = Some(delay);
                 self.refresh_at = self.refresh_at.map(|_| delay.until);
                 self.shared.recorder.record(&self.pod, None, Kind::Warning, "FailedMount", message);
@@ -41,14 +41,14 @@ impl PodWorker {
                 address
             }
         };
-        crate::launch::write_atomically(&self.dir.address(), address.to_string().as_bytes()).map_err(said)?;
-        crate::launch::write_atomically(&self.dir.pod(), &serde_json::to_vec(&self.pod).unwrap_or_default())
+        crate::shim_protocol::write_atomically(&self.dir.address(), address.to_string().as_bytes()).map_err(said)?;
+        crate::shim_protocol::write_atomically(&self.dir.pod(), &serde_json::to_vec(&self.pod).unwrap_or_default())
             .map_err(said)?;
-        // Listening begins before fetching, so that no change is missed.
+        // PodWatches begins before fetching, so that no change is missed.
         let held = volumes::held_in_volumes(&self.pod);
         self.changes = self.shared.sources.listen(&self.pod.namespace().unwrap_or_default(), &held);
         self.shown = self.to_show();
-        self.supplies = supply::fetch(&self.shared, &self.pod).await?;
+        self.supplies = fetch::fetch(&self.shared, &self.pod).await?;
         let facts = self.facts();
         let spec = self.pod.spec.clone().unwrap_or_default();
         let group = spec.security_context.as_ref().and_then(|s| s.fs_group).and_then(|g| u32::try_from(g).ok());
@@ -65,7 +65,7 @@ impl PodWorker {
                 .map_err(|e| format!("MountVolume.SetUp failed for volume \"{}\" : {e}", volume.name))?;
             self.sources.insert(volume.name.clone(), place);
         }
-        self.refresh_at = supply::shortest_token(&self.pod).map(|life| Instant::now() + life);
+        self.refresh_at = fetch::shortest_token(&self.pod).map(|life| Instant::now() + life);
         self.write_hosts();
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! One layer of an image: a tar file whose bytes depend on nothing but what is put into it.
 //!
-//! Every path is put in once; the first one wins. Names are relative, without a leading slash. Directories that nobody
+//! Every path is put in once; the first one wins. ServiceIndex are relative, without a leading slash. Directories that nobody
 //! gave are made on the way. The base is a merged `/usr`: `bin/x` becomes `usr/bin/x` (see [`Layer::merged_usr`]).
 
 use std::collections::BTreeSet;

@@ -1,6 +1,6 @@
 //! What the agent tells a shim, and what a shim tells back.
 //!
-//! A [`Launch`] holds everything needed to start one container once; it contains no Kubernetes type and nothing that
+//! A [`ContainerConfig`] holds everything needed to start one container once; it contains no Kubernetes type and nothing that
 //! would have to be looked up later, so that a shim never speaks to the API server. A [`PodRecord`] is all a shim knows.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 /// One start of one container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Launch {
+pub(crate) struct ContainerConfig {
     pub(crate) container: String,
     /// Counts the starts of this container in this pod, from 0.
     pub(crate) attempt: u32,
@@ -51,7 +51,7 @@ pub(crate) struct Launch {
     pub(crate) log: PathBuf,
 }
 
-impl Launch {
+impl ContainerConfig {
     pub(crate) fn termination_message(&self) -> PathBuf {
         self.scratch.join("termination-log")
     }
@@ -107,7 +107,7 @@ pub(crate) struct User {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Command {
-    Start(Box<Launch>),
+    Start(Box<ContainerConfig>),
     /// SIGTERM now, SIGKILL after the grace time. A second stop can only shorten the time.
     Stop {
         container: String,

@@ -15,10 +15,10 @@ use k8s_openapi::api::core::v1::Pod;
 use nix::unistd::Pid;
 
 use super::node::{self, Description, Readiness};
-use super::{PodEntry, Shared, apart, link, lock};
-use crate::launch::{ContainerState, PodDir};
-use crate::lifecycle::Order;
+use super::{PodEntry, Shared, apart, lock, shim_connection};
+use crate::lifecycle::TerminationByKubelet;
 use crate::shim::memory;
+use crate::shim_protocol::{ContainerState, PodDir};
 
 const EVERY: Duration = Duration::from_secs(5);
 /// As a kubelet's `memory.available<100Mi`.
@@ -139,14 +139,14 @@ pub(super) async fn watch(shared: Arc<Shared>, description: Description) {
     }
 }
 
-fn look(data_dir: &Path, pods: &[(String, PodEntry)]) -> (Pressure, Vec<(String, Order)>) {
+fn look(data_dir: &Path, pods: &[(String, PodEntry)]) -> (Pressure, Vec<(String, TerminationByKubelet)>) {
     let mut evictions = Vec::new();
     for (uid, entry) in pods {
         let pod = Arc::clone(&entry.view.borrow().pod);
         if has_limits(&pod)
             && let Some(why) = overstep(&pod, &written(&PodDir::new(data_dir, uid), &pod))
         {
-            evictions.push((uid.clone(), Order::evict(why, false)));
+            evictions.push((uid.clone(), TerminationByKubelet::evict(why, false)));
         }
     }
     let (memory, disk) = (available_memory(), available_disk(data_dir));
@@ -172,7 +172,7 @@ fn evict_one(
     resource: &'static str,
     left: u64,
     least: u64,
-) -> Option<(String, Order)> {
+) -> Option<(String, TerminationByKubelet)> {
     let usages: Vec<Usage> = pods
         .iter()
         .map(|(uid, entry)| {
@@ -195,7 +195,7 @@ fn evict_one(
             "Pod {name} was using {used}Ki, request is {asked}, has larger consumption of {resource}. "
         ));
     }
-    Some((victim.uid.clone(), Order::evict(message, true)))
+    Some((victim.uid.clone(), TerminationByKubelet::evict(message, true)))
 }
 
 fn requested(pod: &Pod, resource: &str) -> u64 {
@@ -205,7 +205,7 @@ fn requested(pod: &Pod, resource: &str) -> u64 {
 }
 
 fn memory_of(dir: &PodDir) -> u64 {
-    let record = link::recorded(dir);
+    let record = shim_connection::recorded(dir);
     let running = record.containers.values().filter_map(|c| match c.state {
         ContainerState::Running { pid, .. } => Some(Pid::from_raw(pid)),
         ContainerState::Starting | ContainerState::Exited(_) => None,

@@ -18,7 +18,7 @@ const MAX_REDIRECTS: usize = 10;
 
 /// A request of a probe or hook.
 #[derive(Debug, Clone)]
-pub(super) struct Get<'a> {
+pub(super) struct HttpGet<'a> {
     pub(super) https: bool,
     pub(super) host: String,
     pub(super) port: u16,
@@ -28,7 +28,7 @@ pub(super) struct Get<'a> {
 }
 
 /// The status code of a GET. Redirects to the same host are followed; one to another host is an answer.
-pub(super) async fn get(wanted: &Get<'_>) -> Result<u16, String> {
+pub(super) async fn get(wanted: &HttpGet<'_>) -> Result<u16, String> {
     let scheme = |https: bool| if https { "https" } else { "http" };
     let mut url: Uri =
         format!("{}://{}:{}/{}", scheme(wanted.https), wanted.host, wanted.port, wanted.path.trim_start_matches('/'))
@@ -50,7 +50,7 @@ pub(super) async fn get(wanted: &Get<'_>) -> Result<u16, String> {
     Err(format!("Get \"{url}\": stopped after {MAX_REDIRECTS} redirects"))
 }
 
-async fn get_once(url: &Uri, wanted: &Get<'_>) -> Result<(u16, Option<String>), String> {
+async fn get_once(url: &Uri, wanted: &HttpGet<'_>) -> Result<(u16, Option<String>), String> {
     let https = url.scheme_str() == Some("https");
     let port = url.port_u16().unwrap_or(if https { 443 } else { 80 });
     let stream = connect(url.host().unwrap_or(&wanted.host), port).await?;
@@ -64,7 +64,7 @@ async fn get_once(url: &Uri, wanted: &Get<'_>) -> Result<(u16, Option<String>), 
     }
 }
 
-async fn send<S>(stream: S, url: &Uri, wanted: &Get<'_>) -> Result<(u16, Option<String>), String>
+async fn send<S>(stream: S, url: &Uri, wanted: &HttpGet<'_>) -> Result<(u16, Option<String>), String>
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {

@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 
-use super::session::{decode, say, say_goodbye, switch_to_spdy, wants};
+use super::remote_command::{decode, say, say_goodbye, switch_to_spdy, wants};
 use super::{Api, refuse, spdy};
 
 const PROTOCOL: &str = "portforward.k8s.io";

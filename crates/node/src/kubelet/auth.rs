@@ -23,10 +23,10 @@ const MASTERS: &str = "system:masters";
 
 /// What the TLS connection says about the client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Peer(Option<User>);
+pub(super) struct Peer(Option<UserInfo>);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct User {
+struct UserInfo {
     name: String,
     groups: Vec<String>,
 }
@@ -38,11 +38,11 @@ impl Peer {
 }
 
 /// A certificate's common name is the user, its organisations are the groups.
-fn user_of(der: &[u8]) -> Option<User> {
+fn user_of(der: &[u8]) -> Option<UserInfo> {
     let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(der).ok()?;
     let subject = certificate.subject();
     let text = |a: &x509_parser::x509::AttributeTypeAndValue<'_>| a.as_str().ok().map(str::to_owned);
-    Some(User {
+    Some(UserInfo {
         name: subject.iter_common_name().next().and_then(text)?,
         groups: subject.iter_organization().filter_map(text).collect(),
     })
@@ -74,25 +74,25 @@ pub(super) fn tls(name: &str, roots: &[Vec<u8>]) -> Result<Arc<ServerConfig>, St
     Ok(Arc::new(config))
 }
 
-type Refusal = (StatusCode, String);
+type Denial = (StatusCode, String);
 
 /// Answers of the API server and when they came.
 type Remembered<K, V> = BTreeMap<K, (Instant, V)>;
 
 /// Asks the API server who a token is and what a user may do.
-pub(super) struct Guard {
+pub(super) struct DelegatingAuth {
     client: Client,
     node: String,
-    tokens: Mutex<Remembered<[u8; 32], Option<User>>>,
-    decisions: Mutex<Remembered<(User, &'static str), bool>>,
+    tokens: Mutex<Remembered<[u8; 32], Option<UserInfo>>>,
+    decisions: Mutex<Remembered<(UserInfo, &'static str), bool>>,
 }
 
-impl Guard {
+impl DelegatingAuth {
     pub(super) fn new(client: Client, node: String) -> Self {
         Self { client, node, tokens: Mutex::default(), decisions: Mutex::default() }
     }
 
-    pub(super) async fn check(&self, peer: &Peer, headers: &HeaderMap, verb: &'static str) -> Result<(), Refusal> {
+    pub(super) async fn check(&self, peer: &Peer, headers: &HeaderMap, verb: &'static str) -> Result<(), Denial> {
         let user = match &peer.0 {
             Some(user) => Some(user.clone()),
             None => match bearer(headers) {
@@ -111,7 +111,7 @@ impl Guard {
         }
     }
 
-    async fn user_of_token(&self, token: &str) -> Option<User> {
+    async fn user_of_token(&self, token: &str) -> Option<UserInfo> {
         let key: [u8; 32] = Sha256::digest(token.as_bytes()).into();
         if let Some((at, user)) = lock(&self.tokens).get(&key)
             && at.elapsed() < REMEMBER
@@ -127,14 +127,14 @@ impl Guard {
         let user = status
             .user
             .filter(|_| status.authenticated == Some(true))
-            .map(|u| User { name: u.username.unwrap_or_default(), groups: u.groups.unwrap_or_default() });
+            .map(|u| UserInfo { name: u.username.unwrap_or_default(), groups: u.groups.unwrap_or_default() });
         let mut tokens = lock(&self.tokens);
         tokens.retain(|_, (at, _)| at.elapsed() < REMEMBER);
         tokens.insert(key, (Instant::now(), user.clone()));
         user
     }
 
-    async fn may(&self, user: &User, verb: &'static str) -> bool {
+    async fn may(&self, user: &UserInfo, verb: &'static str) -> bool {
         if user.groups.iter().any(|g| g == MASTERS) {
             return true;
         }
@@ -192,7 +192,7 @@ mod tests {
         let user = user_of(certificate.der()).expect("a user");
         assert_eq!(
             user,
-            User { name: "kube-apiserver-kubelet-client".to_owned(), groups: vec!["system:masters".to_owned()] }
+            UserInfo { name: "kube-apiserver-kubelet-client".to_owned(), groups: vec!["system:masters".to_owned()] }
         );
     }
 }

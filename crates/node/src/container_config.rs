@@ -1,4 +1,4 @@
-//! From a container of a pod and its image to a [`Launch`]. Pure.
+//! From a container of a pod and its image to a [`ContainerConfig`]. Pure.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -7,16 +7,16 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 
 use crate::environment::{self, PodFacts};
 use crate::hosts;
-use crate::launch::{Launch, Mount, PodDir, Root, User};
 use crate::names::DRIVER_MASTER_ENV;
 use crate::objects::Objects;
 use crate::runtime::Image;
 use crate::security;
+use crate::shim_protocol::{ContainerConfig, Mount, PodDir, Root, User};
 use crate::volumes;
 
 /// What surrounds every container of a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(crate) struct Surroundings {
+pub(crate) struct NodeEnvironment {
     pub(crate) facts: PodFacts,
     pub(crate) api_host: String,
     pub(crate) api_port: u16,
@@ -29,7 +29,7 @@ pub(crate) struct Surroundings {
 
 /// A container that cannot be configured as it stands.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum ConfigureError {
+pub(crate) enum ContainerConfigError {
     #[error(transparent)]
     Environment(#[from] environment::EnvError),
     #[error(transparent)]
@@ -39,14 +39,14 @@ pub(crate) enum ConfigureError {
     #[error("no command specified")]
     NoCommand,
     #[error(transparent)]
-    Refused(#[from] security::Refusal),
+    Refused(#[from] security::UnsupportedSecurityContext),
 }
 
 /// What the agent has made ready for a container.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prepared<'a> {
     pub(crate) image: &'a Image,
-    pub(crate) around: &'a Surroundings,
+    pub(crate) around: &'a NodeEnvironment,
     pub(crate) objects: &'a Objects,
     /// Where volumes lie on the host, by name.
     pub(crate) sources: &'a BTreeMap<String, PathBuf>,
@@ -59,7 +59,7 @@ pub(crate) fn launch(
     container: &Container,
     attempt: u32,
     prepared: Prepared<'_>,
-) -> Result<Launch, ConfigureError> {
+) -> Result<ContainerConfig, ContainerConfigError> {
     let Prepared { image, around, objects, sources, dir } = prepared;
     let hostname = hosts::hostname(pod);
     security::check(pod, container, around.root)?;
@@ -71,7 +71,7 @@ pub(crate) fn launch(
     let env = environment::variables(pod, container, &base, &around.facts, objects)?;
     let argv = environment::command(container, &image.entrypoint, &image.arguments, &env);
     if argv.is_empty() {
-        return Err(ConfigureError::NoCommand);
+        return Err(ContainerConfigError::NoCommand);
     }
     let mut mounts = image.mounts.clone();
     mounts.push(Mount { source: dir.hosts(), volume: None, target: "/etc/hosts".to_owned(), read_only: false });
@@ -84,7 +84,7 @@ pub(crate) fn launch(
     let limit = |name: &str| container.resources.as_ref().and_then(|r| r.limits.as_ref()).and_then(|l| l.get(name));
     let working_dir =
         container.working_dir.clone().filter(|d| !d.is_empty()).unwrap_or_else(|| image.working_dir.clone());
-    Ok(Launch {
+    Ok(ContainerConfig {
         container: container.name.clone(),
         attempt,
         root: image.root.clone(),
@@ -114,7 +114,7 @@ pub(crate) fn launch(
     })
 }
 
-fn user_of(pod: &Pod, container: &Container, image: &Image) -> Result<User, ConfigureError> {
+fn user_of(pod: &Pod, container: &Container, image: &Image) -> Result<User, ContainerConfigError> {
     let of_pod = pod.spec.as_ref().and_then(|s| s.security_context.as_ref());
     let of_container = container.security_context.as_ref();
     let number = |n: i64| u32::try_from(n).unwrap_or(u32::MAX - 1);
@@ -127,7 +127,7 @@ fn user_of(pod: &Pod, container: &Container, image: &Image) -> Result<User, Conf
     let must_not =
         of_container.and_then(|s| s.run_as_non_root).or(of_pod.and_then(|s| s.run_as_non_root)) == Some(true);
     if must_not && uid == 0 {
-        return Err(ConfigureError::RunsAsRoot {
+        return Err(ContainerConfigError::RunsAsRoot {
             pod: pod.metadata.name.clone().unwrap_or_default(),
             container: container.name.clone(),
         });
@@ -137,7 +137,7 @@ fn user_of(pod: &Pod, container: &Container, image: &Image) -> Result<User, Conf
     Ok(User { uid, gid, groups: extra.collect() })
 }
 
-fn base_environment(image: &Image, around: &Surroundings, hostname: &str, user: &User) -> Vec<(String, String)> {
+fn base_environment(image: &Image, around: &NodeEnvironment, hostname: &str, user: &User) -> Vec<(String, String)> {
     let mut all = image.env.clone();
     let mut add = |name: &str, value: String| all.push((name.to_owned(), value));
     add("HOSTNAME", hostname.to_owned());
@@ -220,10 +220,10 @@ mod tests {
             .expect("a pod")
     }
 
-    fn launched(pod: &Pod, spark: bool) -> Result<Launch, ConfigureError> {
-        let around = Surroundings {
+    fn launched(pod: &Pod, spark: bool) -> Result<ContainerConfig, ContainerConfigError> {
+        let around = NodeEnvironment {
             driver_master: Some("https://kubernetes.default.svc:6443".to_owned()),
-            ..Surroundings::default()
+            ..NodeEnvironment::default()
         };
         let dir = PodDir::new(Path::new("/data"), "u");
         let prepared = Prepared {
@@ -272,6 +272,6 @@ mod tests {
             &pod(serde_json::json!({"name": "c", "securityContext": {"runAsUser": 0, "runAsNonRoot": true}}), spec),
             false,
         );
-        assert!(matches!(refused, Err(ConfigureError::RunsAsRoot { .. })));
+        assert!(matches!(refused, Err(ContainerConfigError::RunsAsRoot { .. })));
     }
 }

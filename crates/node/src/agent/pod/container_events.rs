@@ -5,8 +5,8 @@ use kube::ResourceExt as _;
 
 use super::PodWorker;
 use crate::agent::events::Kind;
-use crate::launch::{ContainerState, Exit, ExitCause};
 use crate::lifecycle;
+use crate::shim_protocol::{ContainerState, Exit, ExitCause};
 
 impl PodWorker {
     /// Writes the events that are due: each start and each end is told once.

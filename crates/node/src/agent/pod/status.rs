@@ -9,10 +9,10 @@ use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use tokio::time::Instant;
 
 use super::{FORCED_GRACE, PodWorker, WRITE_RETRY};
-use crate::agent::link::remove_tree;
+use crate::agent::shim_connection::remove_tree;
 use crate::agent::{apart, clean_up, lock};
-use crate::launch::{Command, ContainerRecord, ContainerState, Exit, ExitCause, PodRecord};
 use crate::lifecycle::{self, Situation, Step};
+use crate::shim_protocol::{Command, ContainerRecord, ContainerState, Exit, ExitCause, PodRecord};
 
 impl PodWorker {
     /// Says to who waits for the end of all pods that this one has ended.

@@ -16,7 +16,7 @@ use hyper_util::rt::TokioIo;
 use tokio::sync::mpsc;
 
 use super::{Api, refuse, spdy};
-use crate::launch::PodDir;
+use crate::shim_protocol::PodDir;
 
 /// What the client sends. The channel closes when the client is gone.
 #[derive(Debug, PartialEq, Eq)]
@@ -39,11 +39,11 @@ pub(super) struct Session {
 }
 
 /// The exit code, or why there is none.
-pub(super) type Outcome = Result<i32, String>;
+pub(super) type ExitResult = Result<i32, String>;
 
 /// What a request asks for.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub(super) struct Wish {
+pub(super) struct StreamOptions {
     pub(super) command: Vec<String>,
     pub(super) stdin: bool,
     pub(super) stdout: bool,
@@ -51,7 +51,7 @@ pub(super) struct Wish {
     pub(super) tty: bool,
 }
 
-impl Wish {
+impl StreamOptions {
     pub(super) fn parse(query: &str) -> Self {
         let mut wish = Self::default();
         for pair in query.split('&') {
@@ -77,14 +77,14 @@ impl Wish {
 }
 
 /// What a request to `exec` or `attach` is about: a container that runs here, and what is to be done with its streams.
-pub(super) struct Target {
+pub(super) struct StreamRequest {
     pub(super) dir: PodDir,
     pub(super) container: String,
-    pub(super) wish: Wish,
+    pub(super) wish: StreamOptions,
     parts: Parts,
 }
 
-impl FromRequest<Arc<Api>> for Target {
+impl FromRequest<Arc<Api>> for StreamRequest {
     type Rejection = Response;
 
     async fn from_request(request: Request, api: &Arc<Api>) -> Result<Self, Response> {
@@ -92,8 +92,8 @@ impl FromRequest<Arc<Api>> for Target {
         let path = Path::<(String, String, String)>::from_request_parts(&mut parts, api).await;
         let Path((namespace, pod, container)) = path.map_err(IntoResponse::into_response)?;
         let dir = api.find_running(&namespace, &pod, &container).map_err(|response| *response)?;
-        let wish = Wish::parse(parts.uri.query().unwrap_or_default());
-        Ok(Target { dir, container, wish, parts })
+        let wish = StreamOptions::parse(parts.uri.query().unwrap_or_default());
+        Ok(StreamRequest { dir, container, wish, parts })
     }
 }
 
@@ -133,12 +133,12 @@ pub(super) fn wants(parts: &Parts, protocol: &str) -> bool {
 }
 
 /// Answers a request with a switch of protocols and holds the conversation.
-pub(super) async fn serve<F, W>(target: Target, work: W) -> Response
+pub(super) async fn serve<F, W>(target: StreamRequest, work: W) -> Response
 where
     W: FnOnce(Session, PodDir, String) -> F + Send + 'static,
-    F: Future<Output = Outcome> + Send + 'static,
+    F: Future<Output = ExitResult> + Send + 'static,
 {
-    let Target { dir, container, wish, mut parts } = target;
+    let StreamRequest { dir, container, wish, mut parts } = target;
     let work = move |session| work(session, dir, container);
     if wants(&parts, "websocket") {
         return match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
@@ -196,7 +196,7 @@ const CHANNEL_CLOSE: u8 = 255;
 async fn over_websocket<F, W>(mut socket: WebSocket, work: W)
 where
     W: FnOnce(Session) -> F,
-    F: Future<Output = Outcome> + Send + 'static,
+    F: Future<Output = ExitResult> + Send + 'static,
 {
     let (to_process, input) = mpsc::channel(QUEUE);
     let (output, mut from_process) = mpsc::channel(QUEUE);
@@ -308,11 +308,11 @@ impl Streams {
     }
 }
 
-async fn over_spdy<S, F, W>(stream: S, wish: &Wish, work: W)
+async fn over_spdy<S, F, W>(stream: S, wish: &StreamOptions, work: W)
 where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Send + 'static,
     W: FnOnce(Session) -> F,
-    F: Future<Output = Outcome> + Send + 'static,
+    F: Future<Output = ExitResult> + Send + 'static,
 {
     let (client, mut events) = spdy::start(stream);
     let mut streams = Streams::default();
@@ -378,7 +378,7 @@ where
 }
 
 /// The last word, on the error channel: a Status, with the exit code if it is not 0.
-fn outcome_status(outcome: Outcome) -> serde_json::Value {
+fn outcome_status(outcome: ExitResult) -> serde_json::Value {
     match outcome {
         Ok(0) => serde_json::json!({"metadata": {}, "status": "Success"}),
         Ok(code) => serde_json::json!({
@@ -398,11 +398,11 @@ mod tests {
 
     #[test]
     fn a_request_says_what_to_run() {
-        let wish = Wish::parse("command=sh&command=-c&command=echo+a%20%26b&input=1&output=1&tty=false");
+        let wish = StreamOptions::parse("command=sh&command=-c&command=echo+a%20%26b&input=1&output=1&tty=false");
         let command = ["sh", "-c", "echo a &b"].map(str::to_owned).to_vec();
-        assert_eq!(wish, Wish { command, stdin: true, stdout: true, ..Wish::default() });
+        assert_eq!(wish, StreamOptions { command, stdin: true, stdout: true, ..StreamOptions::default() });
         assert_eq!(wish.streams(), 3);
-        assert_eq!(Wish::parse("input=1&output=1&tty=1").streams(), 4);
+        assert_eq!(StreamOptions::parse("input=1&output=1&tty=1").streams(), 4);
     }
 
     #[test]

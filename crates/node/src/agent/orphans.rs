@@ -7,8 +7,8 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::apart;
-use super::link::{self, Link, remove_tree};
-use crate::launch::{Command, PodDir};
+use super::shim_connection::{self, ShimConnection, remove_tree};
+use crate::shim_protocol::{Command, PodDir};
 
 pub(super) fn pod_dirs(data_dir: &Path) -> Vec<PodDir> {
     let entries = fs::read_dir(data_dir.join("pods")).into_iter().flatten().flatten();
@@ -31,14 +31,14 @@ pub(crate) async fn clean_up(dir: &PodDir, grace: Duration) {
 /// Ends whatever a pod's shim holds, and the shim. It is gone afterwards, one way or the other.
 async fn end_pod(dir: &PodDir, grace: Duration) {
     let mut patience = Duration::from_secs(2);
-    if let Ok(mut link) = Link::connect(dir).await {
+    if let Ok(mut link) = ShimConnection::connect(dir).await {
         let grace_ms = u64::try_from(grace.as_millis()).unwrap_or(u64::MAX);
         if link.send(&Command::End { grace_ms }).await.is_ok() {
             patience += grace + Duration::from_secs(3);
         }
     }
     // One that cannot be reached has just said its last word, or hangs; what it holds dies with it.
-    let pid = link::recorded(dir).shim_pid;
+    let pid = shim_connection::recorded(dir).shim_pid;
     let gone = async {
         while is_shim_of(pid, dir) {
             tokio::time::sleep(Duration::from_millis(2)).await;

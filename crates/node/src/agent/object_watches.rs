@@ -16,51 +16,51 @@ use tokio::sync::broadcast;
 
 use super::lock;
 use super::pod::AbortOnDrop;
-use crate::objects::Holder;
+use crate::objects::ObjectKind;
 
 /// Pods that are slow to listen are told that they missed something.
 const QUEUE: usize = 1024;
 
 /// An object was made, changed or deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Change {
-    pub(crate) holder: Holder,
+pub(crate) struct ObjectChange {
+    pub(crate) holder: ObjectKind,
     pub(crate) name: String,
     /// `None` if it is gone.
     pub(crate) version: Option<String>,
 }
 
 /// A watch that ends with the last pod that needs it.
-pub(crate) struct Watched {
-    changes: broadcast::Sender<Change>,
+pub(crate) struct ObjectWatch {
+    changes: broadcast::Sender<ObjectChange>,
     _task: AbortOnDrop,
 }
 
 /// The watches that run.
-pub(crate) struct Sources {
+pub(crate) struct ObjectWatches {
     client: Client,
-    running: Mutex<BTreeMap<(Holder, String), Weak<Watched>>>,
+    running: Mutex<BTreeMap<(ObjectKind, String), Weak<ObjectWatch>>>,
 }
 
 /// What one pod listens to.
 #[derive(Default)]
-pub(crate) struct Listening {
-    heard: Vec<(Arc<Watched>, broadcast::Receiver<Change>)>,
+pub(crate) struct PodWatches {
+    heard: Vec<(Arc<ObjectWatch>, broadcast::Receiver<ObjectChange>)>,
 }
 
-impl Sources {
+impl ObjectWatches {
     pub(crate) fn new(client: Client) -> Self {
         Self { client, running: Mutex::default() }
     }
 
     /// Listens to everything that a pod of this namespace has in volumes.
-    pub(crate) fn listen(&self, namespace: &str, needed: &BTreeSet<(Holder, String)>) -> Listening {
-        let holders: BTreeSet<Holder> = needed.iter().map(|(holder, _)| *holder).collect();
+    pub(crate) fn listen(&self, namespace: &str, needed: &BTreeSet<(ObjectKind, String)>) -> PodWatches {
+        let holders: BTreeSet<ObjectKind> = needed.iter().map(|(holder, _)| *holder).collect();
         let watches = holders.into_iter().map(|holder| self.watch(holder, namespace));
-        Listening { heard: watches.map(|w| (Arc::clone(&w), w.changes.subscribe())).collect() }
+        PodWatches { heard: watches.map(|w| (Arc::clone(&w), w.changes.subscribe())).collect() }
     }
 
-    fn watch(&self, holder: Holder, namespace: &str) -> Arc<Watched> {
+    fn watch(&self, holder: ObjectKind, namespace: &str) -> Arc<ObjectWatch> {
         let mut running = lock(&self.running);
         running.retain(|_, w| w.strong_count() > 0);
         let key = (holder, namespace.to_owned());
@@ -69,24 +69,24 @@ impl Sources {
         }
         let changes = broadcast::channel(QUEUE).0;
         let task = match holder {
-            Holder::ConfigMap => tokio::spawn(follow::<ConfigMap>(
+            ObjectKind::ConfigMap => tokio::spawn(follow::<ConfigMap>(
                 Api::namespaced(self.client.clone(), namespace),
                 holder,
                 changes.clone(),
             )),
-            Holder::Secret => {
+            ObjectKind::Secret => {
                 tokio::spawn(follow::<Secret>(Api::namespaced(self.client.clone(), namespace), holder, changes.clone()))
             }
         };
-        let watched = Arc::new(Watched { changes, _task: AbortOnDrop(task) });
+        let watched = Arc::new(ObjectWatch { changes, _task: AbortOnDrop(task) });
         running.insert(key, Arc::downgrade(&watched));
         watched
     }
 }
 
-impl Listening {
+impl PodWatches {
     /// The next change; `None` when some were missed. Waits for ever if there is nothing to listen to.
-    pub(crate) async fn next(&mut self) -> Option<Change> {
+    pub(crate) async fn next(&mut self) -> Option<ObjectChange> {
         if self.heard.is_empty() {
             return std::future::pending().await;
         }
@@ -95,7 +95,7 @@ impl Listening {
     }
 }
 
-async fn follow<K>(api: Api<PartialObjectMeta<K>>, holder: Holder, changes: broadcast::Sender<Change>)
+async fn follow<K>(api: Api<PartialObjectMeta<K>>, holder: ObjectKind, changes: broadcast::Sender<ObjectChange>)
 where
     K: kube::Resource<DynamicType = ()> + Clone + std::fmt::Debug + serde::de::DeserializeOwned + Send + 'static,
 {
@@ -113,6 +113,6 @@ where
         let name = object.name_any();
         let version = object.metadata.resource_version.clone().filter(|_| there);
         // Nobody listening is fine: the watch ends soon.
-        let _ = changes.send(Change { holder, name, version });
+        let _ = changes.send(ObjectChange { holder, name, version });
     }
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 use tokio::time::Instant;
 
-use super::{AbortOnDrop, FORCED_GRACE, Note, PodWorker};
+use super::{AbortOnDrop, FORCED_GRACE, PodWorker, TaskReport};
 use crate::agent::events::Kind;
 use crate::agent::hooks;
-use crate::agent::probe::{self, Finding, Target};
-use crate::launch::ContainerState;
+use crate::agent::probe::{self, ProbeState, ProbeTarget};
 use crate::lifecycle::{Health, containers};
+use crate::shim_protocol::ContainerState;
 
 /// A hook that takes longer has failed; a kubelet would wait for ever.
 const POST_START_LIMIT: Duration = Duration::from_secs(600);
@@ -48,7 +48,7 @@ impl PodWorker {
         }
     }
 
-    pub(super) async fn found(&mut self, finding: Finding) {
+    pub(super) async fn found(&mut self, finding: ProbeState) {
         let current = self
             .record
             .containers
@@ -76,8 +76,8 @@ impl PodWorker {
         Duration::from_secs(seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(30))
     }
 
-    fn target(&self, container: &Container, attempt: u32, address: Ipv4Addr) -> Target {
-        Target {
+    fn target(&self, container: &Container, attempt: u32, address: Ipv4Addr) -> ProbeTarget {
+        ProbeTarget {
             container: container.clone(),
             attempt,
             address: address.to_string(),
@@ -108,7 +108,7 @@ impl PodWorker {
             let (target, notes) = (self.target(&container, attempt, address), self.notes.0.clone());
             let task = tokio::spawn(async move {
                 let failed = hooks::run(&target, &hook, POST_START_LIMIT).await.err();
-                let _ = notes.send(Note::StartedUp { container: target.container.name, attempt, failed }).await;
+                let _ = notes.send(TaskReport::StartedUp { container: target.container.name, attempt, failed }).await;
             });
             self.starting_up.insert(name, (attempt, AbortOnDrop(task)));
         }
@@ -139,7 +139,7 @@ impl PodWorker {
             let outcome = hooks::run(&target, &hook, grace).await;
             let left = grace.saturating_sub(begun.elapsed()).max(FORCED_GRACE);
             let container = target.container.name;
-            let _ = notes.send(Note::HookDone { container, left, failed: outcome.err() }).await;
+            let _ = notes.send(TaskReport::HookDone { container, left, failed: outcome.err() }).await;
         });
     }
 }

@@ -12,20 +12,20 @@ use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::sync::watch;
 
-use crate::launch::{Command, PodDir, PodRecord};
 use crate::lifecycle::without_shim;
 use crate::shim::short_path;
+use crate::shim_protocol::{Command, PodDir, PodRecord};
 
 /// A connection to a shim. The record follows what the shim tells; the channel closes when the shim is gone.
 #[derive(Debug)]
-pub(crate) struct Link {
+pub(crate) struct ShimConnection {
     write: OwnedWriteHalf,
     pub(crate) record: watch::Receiver<PodRecord>,
 }
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl Link {
+impl ShimConnection {
     /// Connects to the shim of a pod, if one runs.
     pub(crate) async fn connect(dir: &PodDir) -> io::Result<Self> {
         let socket = short_path(dir.path())?;

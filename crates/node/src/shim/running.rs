@@ -12,15 +12,15 @@ use super::log::{LogWriter, Stream};
 use super::memory::Limit;
 use super::terminal;
 use crate::frames;
-use crate::launch::Launch;
+use crate::shim_protocol::ContainerConfig;
 
 /// Input that a container does not read is not taken from who sends it.
 const MOST_INPUT: usize = 1 << 20;
 
 /// A container with a process.
-pub(super) struct Live {
+pub(super) struct RunningContainer {
     pub(super) pid: Pid,
-    pub(super) launch: Launch,
+    pub(super) launch: ContainerConfig,
     pub(super) stdout: Option<OwnedFd>,
     pub(super) stderr: Option<OwnedFd>,
     /// Standard input, or the terminal; what waits to be written there; and whether it is to be closed then.
@@ -38,7 +38,7 @@ pub(super) struct Live {
     pub(super) started: Option<Timestamp>,
 }
 
-impl Live {
+impl RunningContainer {
     pub(super) fn stop(&mut self, grace: Duration) {
         let at = Instant::now() + grace;
         if self.kill_at.is_none() && !grace.is_zero() {
