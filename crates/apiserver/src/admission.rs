@@ -1,41 +1,41 @@
 //! Admission: what the server adds to or refuses about an object because of other objects. Built-in plugins first, then
 //! policies and webhooks, quotas last.
 
-mod account;
+pub(crate) mod cel_expression;
 mod certificate;
-pub(crate) mod expression;
-mod limits;
+mod limit_ranger;
 mod policy;
 mod priority;
-mod quota;
+mod resource_quota;
 mod rules;
+mod service_account;
 mod webhook;
 
 use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-pub(crate) use quota::recount;
+pub(crate) use resource_quota::recount;
 
 use crate::kinds::Kind;
 use crate::meta;
-use crate::request::Asked;
+use crate::request::ApiRequest;
 use crate::state::State;
-use crate::status::{Failure, Outcome};
+use crate::status::{ApiResult, StatusError};
 
 /// Namespaces nobody may delete.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
 /// Objects are only created in namespaces that exist and are not going away.
-pub(crate) fn check_namespace(state: &State, kind: &Kind, namespace: &str, name: &str) -> Outcome<()> {
+pub(crate) fn check_namespace(state: &State, kind: &Kind, namespace: &str, name: &str) -> ApiResult<()> {
     if !kind.namespaced {
         return Ok(());
     }
     let Some(found) = state.namespace(namespace) else {
-        return Err(Failure::not_found("", "namespaces", namespace));
+        return Err(StatusError::not_found("", "namespaces", namespace));
     };
     if meta::deleting(&found.value()) {
-        let mut failure = Failure::forbidden(
+        let mut failure = StatusError::forbidden(
             &kind.group,
             &kind.resource,
             name,
@@ -53,21 +53,21 @@ pub(crate) fn check_namespace(state: &State, kind: &Kind, namespace: &str, name:
     Ok(())
 }
 
-pub(crate) fn refuse_deletion(kind: &Kind, name: &str) -> Outcome<()> {
+pub(crate) fn refuse_deletion(kind: &Kind, name: &str) -> ApiResult<()> {
     if kind.is("", "namespaces") && IMMORTAL.contains(&name) {
-        return Err(Failure::forbidden("", "namespaces", name, "this namespace may not be deleted"));
+        return Err(StatusError::forbidden("", "namespaces", name, "this namespace may not be deleted"));
     }
     Ok(())
 }
 
-pub(crate) fn mutate_create(state: &State, asked: &Asked, object: &mut Value) -> Outcome<()> {
+pub(crate) fn mutate_create(state: &State, asked: &ApiRequest, object: &mut Value) -> ApiResult<()> {
     let kind = &asked.kind;
     match (&*kind.group, &*kind.resource) {
         ("", "pods") => {
-            account::admit(state, object)?;
+            service_account::admit(state, object)?;
             priority::admit(state, object)?;
             tolerations(object);
-            limits::fill(state, object);
+            limit_ranger::fill(state, object);
             object["status"]["qosClass"] = crate::pods::qos_class(object).into();
         }
         ("", "persistentvolumeclaims") => {
@@ -82,7 +82,7 @@ pub(crate) fn mutate_create(state: &State, asked: &Asked, object: &mut Value) ->
 }
 
 /// Refuses a change that needs more than the right to make one.
-pub(crate) fn check_update(state: &State, asked: &Asked, old: &Value, next: &Value) -> Outcome<()> {
+pub(crate) fn check_update(state: &State, asked: &ApiRequest, old: &Value, next: &Value) -> ApiResult<()> {
     if asked.kind.is("certificates.k8s.io", "certificatesigningrequests") {
         certificate::check_update(state, asked, old, next)?;
     }
@@ -95,7 +95,11 @@ pub(crate) async fn quota_turn<'a>(
     kind: &Kind,
     namespace: &str,
 ) -> Option<tokio::sync::MutexGuard<'a, ()>> {
-    if kind.is("", "pods") && quota::has_any(state, namespace) { Some(state.quota_turn.lock().await) } else { None }
+    if kind.is("", "pods") && resource_quota::has_any(state, namespace) {
+        Some(state.quota_turn.lock().await)
+    } else {
+        None
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -118,8 +122,8 @@ impl Operation {
 }
 
 /// One change (or one stream to a pod) as policies and webhooks see it.
-pub(crate) struct Act<'a> {
-    pub(crate) asked: &'a Asked,
+pub(crate) struct Attributes<'a> {
+    pub(crate) asked: &'a ApiRequest,
     pub(crate) operation: Operation,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
@@ -128,10 +132,10 @@ pub(crate) struct Act<'a> {
     pub(crate) dry_run: bool,
 }
 
-impl<'a> Act<'a> {
+impl<'a> Attributes<'a> {
     /// A change of the object a request is about.
     pub(crate) fn on(
-        asked: &'a Asked,
+        asked: &'a ApiRequest,
         operation: Operation,
         old: Option<&'a Value>,
         new: Option<&'a Value>,
@@ -206,7 +210,7 @@ fn spoken<'a>(kind: &'a Kind, subresource: &str) -> Option<(&'a str, &'a str, &'
 }
 
 /// What may still refuse the final object: policies, webhooks, quotas.
-pub(crate) async fn validate(state: &Arc<State>, act: &Act<'_>, warnings: &mut Vec<String>) -> Outcome<()> {
+pub(crate) async fn validate(state: &Arc<State>, act: &Attributes<'_>, warnings: &mut Vec<String>) -> ApiResult<()> {
     let kind = &act.asked.kind;
     // Those who decide are not judged by one another, so that a bad one can always be removed.
     if &*kind.group != "admissionregistration.k8s.io" {
@@ -218,10 +222,10 @@ pub(crate) async fn validate(state: &Arc<State>, act: &Act<'_>, warnings: &mut V
     };
     match (&*kind.group, &*kind.resource) {
         ("", "pods") => {
-            limits::admit(state, new)?;
-            quota::admit(state, new)
+            limit_ranger::admit(state, new)?;
+            resource_quota::admit(state, new)
         }
-        ("", "persistentvolumeclaims") => limits::admit_claim(state, new),
+        ("", "persistentvolumeclaims") => limit_ranger::admit_claim(state, new),
         _ => Ok(()),
     }
 }

@@ -7,11 +7,11 @@ mod roles;
 use http::Method;
 use serde_json::Value;
 
-use crate::auth::User;
-use crate::request::{Query, Target};
+use crate::authentication::User;
+use crate::request::{Query, RequestInfo};
 use crate::selector::Labels;
 use crate::state::State;
-use crate::status::{Failure, Outcome};
+use crate::status::{ApiResult, StatusError};
 
 pub(crate) use escalation::check as check_escalation;
 pub(crate) use impersonation::impersonate;
@@ -46,7 +46,7 @@ impl Access {
 }
 
 /// Refuses a request on a resource.
-pub(crate) fn check(state: &State, user: &User, verb: &str, target: &Target, query: &Query) -> Outcome<()> {
+pub(crate) fn check(state: &State, user: &User, verb: &str, target: &RequestInfo, query: &Query) -> ApiResult<()> {
     // Who lists or watches one object by its name needs rights on that one only.
     let chosen = match verb {
         "list" | "watch" | "deletecollection" if target.name.is_empty() => {
@@ -72,16 +72,16 @@ pub(crate) fn check(state: &State, user: &User, verb: &str, target: &Target, que
     if allowed(state, user, &access) {
         return Ok(());
     }
-    Err(Failure::forbidden(&target.group, &target.resource, &chosen, &refusal(user, &access)))
+    Err(StatusError::forbidden(&target.group, &target.resource, &chosen, &refusal(user, &access)))
 }
 
-pub(crate) fn check_path(state: &State, user: &User, method: &Method, path: &str) -> Outcome<()> {
+pub(crate) fn check_path(state: &State, user: &User, method: &Method, path: &str) -> ApiResult<()> {
     let verb = method.as_str().to_lowercase();
     let access = Access { verb: verb.clone(), path: Some(path.to_owned()), ..Access::default() };
     if allowed(state, user, &access) {
         return Ok(());
     }
-    let mut failure = Failure::forbidden("", "", "", &format!("User {:?} cannot {verb} path {path:?}", user.name));
+    let mut failure = StatusError::forbidden("", "", "", &format!("User {:?} cannot {verb} path {path:?}", user.name));
     failure.details = Some(serde_json::json!({}));
     Err(failure)
 }

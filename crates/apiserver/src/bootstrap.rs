@@ -7,11 +7,11 @@ use serde_json::{Value, json};
 
 use crate::meta;
 use crate::state::State;
-use crate::status::Outcome;
+use crate::status::ApiResult;
 
 const NAMESPACES: [&str; 4] = ["default", "kube-system", "kube-public", "kube-node-lease"];
 
-pub(crate) async fn run(state: &Arc<State>, address: SocketAddr) -> Outcome<()> {
+pub(crate) async fn run(state: &Arc<State>, address: SocketAddr) -> ApiResult<()> {
     for name in NAMESPACES {
         if state.namespace(name).is_none() {
             let object = json!({
@@ -21,7 +21,7 @@ pub(crate) async fn run(state: &Arc<State>, address: SocketAddr) -> Outcome<()> 
             });
             create(state, "", "v1", "namespaces", object).await?;
         }
-        crate::effects::furnish_namespace(state, name).await;
+        crate::after_write::furnish_namespace(state, name).await;
     }
     let serving = json!([{"name": "https", "port": 443, "protocol": "TCP", "targetPort": address.port()}]);
     ensure(
@@ -72,7 +72,7 @@ fn restore_definitions(state: &State) {
 }
 
 /// Creates an object unless one of that name is there.
-pub(crate) async fn ensure(state: &State, group: &str, version: &str, resource: &str, object: Value) -> Outcome<()> {
+pub(crate) async fn ensure(state: &State, group: &str, version: &str, resource: &str, object: Value) -> ApiResult<()> {
     let Some(kind) = state.kinds.load().find(group, version, resource) else { return Ok(()) };
     if state.get(&kind, meta::namespace(&object), meta::name(&object)).is_some() {
         return Ok(());
@@ -83,7 +83,7 @@ pub(crate) async fn ensure(state: &State, group: &str, version: &str, resource: 
     }
 }
 
-async fn create(state: &State, group: &str, version: &str, resource: &str, mut object: Value) -> Outcome<()> {
+async fn create(state: &State, group: &str, version: &str, resource: &str, mut object: Value) -> ApiResult<()> {
     let Some(kind) = state.kinds.load().find(group, version, resource) else { return Ok(()) };
     let metadata = meta::of(&mut object);
     metadata.insert("uid".into(), uuid::Uuid::new_v4().to_string().into());

@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
-use crate::auth::{MASTERS, Tokens, User};
+use crate::authentication::{MASTERS, Tokens, User};
 use crate::journal::{Journal, JournalError};
 use crate::pki::{Credentials, Pki, PkiError};
 use crate::state::State;

@@ -1,8 +1,8 @@
 //! Custom resources: from a CustomResourceDefinition to served kinds, and what their schemas do to objects.
 
-mod rules;
-mod shape;
-mod values;
+mod cel_rules;
+mod structural;
+mod validation;
 
 use std::sync::{Arc, OnceLock};
 
@@ -14,7 +14,7 @@ use crate::meta;
 use crate::schema::Schema;
 use crate::status::Cause;
 
-pub(crate) use shape::definition_causes;
+pub(crate) use structural::definition_causes;
 
 pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 
@@ -22,7 +22,7 @@ pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 pub(crate) struct CustomKind {
     pub(crate) storage_version: String,
     pub(crate) selectable_fields: Vec<String>,
-    pub(crate) columns: Vec<Column>,
+    pub(crate) columns: Vec<PrinterColumn>,
     pub(crate) scale: Option<ScalePaths>,
     pub(crate) schema: Schema,
     /// The schema with the parts every object has, for field ownership.
@@ -41,13 +41,13 @@ impl std::fmt::Debug for CustomKind {
 
 /// A printer column.
 #[derive(Debug, Clone)]
-pub(crate) struct Column {
+pub(crate) struct PrinterColumn {
     pub(crate) name: String,
     pub(crate) ty: String,
     pub(crate) format: String,
     pub(crate) description: String,
     pub(crate) priority: i64,
-    pub(crate) path: crate::jsonpath::Path,
+    pub(crate) path: crate::jsonpath::JsonPath,
 }
 
 #[derive(Debug, Clone)]
@@ -70,13 +70,13 @@ impl CustomKind {
             .and_then(Value::as_array)
             .into_iter()
             .flatten()
-            .map(|column| Column {
+            .map(|column| PrinterColumn {
                 name: text(column, "name"),
                 ty: text(column, "type"),
                 format: text(column, "format"),
                 description: text(column, "description"),
                 priority: column.get("priority").and_then(Value::as_i64).unwrap_or_default(),
-                path: crate::jsonpath::Path::parse(&text(column, "jsonPath")),
+                path: crate::jsonpath::JsonPath::parse(&text(column, "jsonPath")),
             })
             .collect();
         let scale = version.pointer("/subresources/scale").filter(|s| s.is_object()).map(|scale| ScalePaths {
@@ -108,21 +108,21 @@ impl CustomKind {
 
     /// Removes fields the schema does not know, naming them.
     pub(crate) fn prune(&self, object: &mut Value, complaints: &mut Complaints) {
-        shape::prune_root(&self.schema, object, complaints);
+        structural::prune_root(&self.schema, object, complaints);
     }
 
     pub(crate) fn fill_defaults(&self, object: &mut Value) {
-        shape::fill_defaults(&self.schema, object);
+        structural::fill_defaults(&self.schema, object);
     }
 
     /// What is wrong with an object: schema first, then CEL rules on what passed.
     pub(crate) fn causes(&self, object: &Value, old: Option<&Value>) -> Vec<Cause> {
-        let mut causes = values::check_root(&self.schema, object);
+        let mut causes = validation::check_root(&self.schema, object);
         if causes.is_empty() && self.has_rules {
-            let compiled = self.rules.get_or_init(|| rules::compile(&self.raw));
+            let compiled = self.rules.get_or_init(|| cel_rules::compile(&self.raw));
             let result = kube_cel::Validator::new().validate_compiled(compiled, object, old);
             if let Err(errors) = result {
-                causes.extend(errors.into_vec().into_iter().map(|error| values::rule_cause(&error, object)));
+                causes.extend(errors.into_vec().into_iter().map(|error| validation::rule_cause(&error, object)));
             }
         } else if self.has_rules {
             causes.push(Cause::invalid(

@@ -15,7 +15,7 @@ pub(crate) type Complaints = Vec<String>;
 /// Parses JSON; fields given twice are reported, the last one wins.
 pub(crate) fn json(bytes: &[u8], complaints: &mut Complaints) -> Result<Value, String> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
-    let value = Node { path: Path::Root, complaints }
+    let value = Node { path: FieldPath::Root, complaints }
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value))
         .map_err(|error| json_complaint(bytes, &error))?;
@@ -48,13 +48,13 @@ fn json_complaint(bytes: &[u8], error: &serde_json::Error) -> String {
 
 /// Where something stands. Only complaints need it as text, so it is a chain on the stack until then.
 #[derive(Clone, Copy)]
-enum Path<'a> {
+enum FieldPath<'a> {
     Root,
-    Field(&'a Path<'a>, &'a str),
-    Index(&'a Path<'a>, usize),
+    Field(&'a FieldPath<'a>, &'a str),
+    Index(&'a FieldPath<'a>, usize),
 }
 
-impl fmt::Display for Path<'_> {
+impl fmt::Display for FieldPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Root => Ok(()),
@@ -66,7 +66,7 @@ impl fmt::Display for Path<'_> {
 }
 
 struct Node<'a> {
-    path: Path<'a>,
+    path: FieldPath<'a>,
     complaints: &'a mut Complaints,
 }
 
@@ -120,7 +120,7 @@ impl<'de> Visitor<'de> for Node<'_> {
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
         let mut out = Vec::new();
         loop {
-            let path = Path::Index(&self.path, out.len());
+            let path = FieldPath::Index(&self.path, out.len());
             match list.next_element_seed(Node { path, complaints: &mut *self.complaints })? {
                 Some(value) => out.push(value),
                 None => return Ok(Value::Array(out)),
@@ -131,7 +131,7 @@ impl<'de> Visitor<'de> for Node<'_> {
     fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
         let mut out = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            let path = Path::Field(&self.path, &key);
+            let path = FieldPath::Field(&self.path, &key);
             if out.contains_key(&key) {
                 let complaint = format!("duplicate field {}", crate::status::go_quote(&path.to_string()));
                 if !self.complaints.contains(&complaint) {
@@ -156,7 +156,7 @@ pub(crate) fn conform(
     complaints: &mut Complaints,
     tidy: bool,
 ) -> Result<(), String> {
-    let place = Place { path: Path::Root, shown: Path::Root, owner: kind };
+    let place = Location { path: FieldPath::Root, shown: FieldPath::Root, owner: kind };
     Conform { complaints, tidy }.object(schema.target(), value, &place)
 }
 
@@ -211,11 +211,11 @@ pub(crate) fn zero(schema: &Schema) -> Value {
 
 /// Where a value stands.
 #[derive(Clone, Copy)]
-struct Place<'a> {
+struct Location<'a> {
     /// Every step.
-    path: Path<'a>,
+    path: FieldPath<'a>,
     /// The steps Go's decoder shows: no indices, no keys of maps.
-    shown: Path<'a>,
+    shown: FieldPath<'a>,
     /// The type whose field it is.
     owner: &'a str,
 }
@@ -226,21 +226,22 @@ struct Conform<'a> {
 }
 
 impl Conform<'_> {
-    fn object(&mut self, schema: &Schema, value: &mut Value, place: &Place<'_>) -> Result<(), String> {
+    fn object(&mut self, schema: &Schema, value: &mut Value, place: &Location<'_>) -> Result<(), String> {
         let Value::Object(map) = value else { return Ok(()) };
         if schema.ty != Type::Object || schema.is_free_form() {
             return Ok(());
         }
         let mut unknown = Vec::new();
         for (name, field) in map.iter_mut() {
-            let path = Path::Field(&place.path, name);
+            let path = FieldPath::Field(&place.path, name);
             let Some(field_schema) = schema.field(name) else {
                 self.complaints.push(format!("unknown field {}", crate::status::go_quote(&path.to_string())));
                 unknown.push(name.clone());
                 continue;
             };
-            let shown = if schema.fields.contains_key(name) { Path::Field(&place.shown, name) } else { place.shown };
-            self.value(field_schema, field, &Place { path, shown, ..*place })?;
+            let shown =
+                if schema.fields.contains_key(name) { FieldPath::Field(&place.shown, name) } else { place.shown };
+            self.value(field_schema, field, &Location { path, shown, ..*place })?;
         }
         for name in unknown {
             map.remove(&name);
@@ -265,14 +266,14 @@ impl Conform<'_> {
         Ok(())
     }
 
-    fn value(&mut self, schema: &Schema, value: &mut Value, place: &Place<'_>) -> Result<(), String> {
+    fn value(&mut self, schema: &Schema, value: &mut Value, place: &Location<'_>) -> Result<(), String> {
         let target = schema.target();
         if value.is_null() {
             // Zero value inside a list or map of scalars.
             return Ok(());
         }
         let wrong = |found: &str| {
-            let Place { owner, shown, .. } = place;
+            let Location { owner, shown, .. } = place;
             format!("json: cannot unmarshal {found} into Go struct field {owner}.{shown} of type {}", go_type(schema))
         };
         match target.ty {
@@ -282,14 +283,14 @@ impl Conform<'_> {
                     return Err(wrong(found(value)));
                 }
                 let owner = schema.type_name().map_or(place.owner, short_type);
-                self.object(target, value, &Place { owner, ..*place })
+                self.object(target, value, &Location { owner, ..*place })
             }
             Type::Array => {
                 let Value::Array(list) = value else { return Err(wrong(found(value))) };
                 if let Some(items) = target.items.as_deref() {
                     for (index, item) in list.iter_mut().enumerate() {
-                        let path = Path::Index(&place.path, index);
-                        self.value(items, item, &Place { path, ..*place })?;
+                        let path = FieldPath::Index(&place.path, index);
+                        self.value(items, item, &Location { path, ..*place })?;
                         if item.is_null() && items.target().ty == Type::Object {
                             *item = Value::Object(Map::new());
                         }

@@ -6,29 +6,29 @@ use http::request::Parts;
 use http::{Method, header};
 use serde_json::{Value, json};
 
-use crate::answer::{self, Reply};
 use crate::kinds::{Kind, Kinds};
+use crate::response::{self, ApiResponse};
 use crate::state::State;
-use crate::status::{Failure, Outcome};
+use crate::status::{ApiResult, StatusError};
 
 /// The Kubernetes release whose behaviour this server follows.
 const VERSION: (&str, &str, &str) = ("1", "35", "v1.35.8");
 
 const STORED_VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
 
-pub(crate) fn serve(state: &Arc<State>, parts: &Parts) -> Outcome<Reply> {
+pub(crate) fn serve(state: &Arc<State>, parts: &Parts) -> ApiResult<ApiResponse> {
     if parts.method != Method::GET && parts.method != Method::HEAD {
-        return Err(Failure::method_not_allowed());
+        return Err(StatusError::method_not_allowed());
     }
     let path = parts.uri.path().trim_end_matches('/');
     let kinds = state.kinds.load_full();
     let pieces: Vec<&str> = path.split('/').skip(1).collect();
     match pieces.as_slice() {
         ["healthz" | "livez" | "readyz", ..] => Ok(health(parts)),
-        ["version"] => Ok(answer::value(None, 200, &version())),
+        ["version"] => Ok(response::value(None, 200, &version())),
         ["api"] if wants_aggregated(parts) => Ok(aggregated(&kinds, true)),
         ["apis"] if wants_aggregated(parts) => Ok(aggregated(&kinds, false)),
-        ["api"] => Ok(answer::value(
+        ["api"] => Ok(response::value(
             None,
             200,
             &json!({"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}),
@@ -40,32 +40,33 @@ pub(crate) fn serve(state: &Arc<State>, parts: &Parts) -> Outcome<Reply> {
                 .filter(|(g, _)| !g.is_empty())
                 .map(|(group, versions)| api_group(group, versions))
                 .collect();
-            Ok(answer::value(None, 200, &json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})))
+            Ok(response::value(None, 200, &json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})))
         }
         ["apis", group] => {
             let groups = kinds.groups();
-            let (group, versions) = groups.iter().find(|(g, _)| **g == **group).ok_or_else(Failure::no_such_path)?;
+            let (group, versions) =
+                groups.iter().find(|(g, _)| **g == **group).ok_or_else(StatusError::no_such_path)?;
             let mut object = api_group(group, versions);
             object["kind"] = "APIGroup".into();
             object["apiVersion"] = "v1".into();
-            Ok(answer::value(None, 200, &object))
+            Ok(response::value(None, 200, &object))
         }
         ["api", version] => resource_list(&kinds, "", version),
         ["apis", group, version] => resource_list(&kinds, group, version),
-        ["openapi", "v3"] => Ok(answer::value(None, 200, &state.documents.index(&kinds))),
+        ["openapi", "v3"] => Ok(response::value(None, 200, &state.documents.index(&kinds))),
         ["openapi", "v3", rest @ ..] => {
             let (group, version) = match rest {
                 ["api", version] => ("", *version),
                 ["apis", group, version] => (*group, *version),
-                _ => return Err(Failure::no_such_path()),
+                _ => return Err(StatusError::no_such_path()),
             };
             if !kinds.has_group_version(group, version) {
-                return Err(Failure::no_such_path());
+                return Err(StatusError::no_such_path());
             }
-            Ok(answer::json_bytes(200, state.documents.document(&kinds, group, version)))
+            Ok(response::json_bytes(200, state.documents.document(&kinds, group, version)))
         }
-        [".well-known", "openid-configuration"] => Ok(answer::value(None, 200, &crate::tokens::configuration())),
-        ["openid", "v1", "jwks"] => Ok(answer::value(None, 200, &crate::tokens::keys(state))),
+        [".well-known", "openid-configuration"] => Ok(response::value(None, 200, &crate::tokens::configuration())),
+        ["openid", "v1", "jwks"] => Ok(response::value(None, 200, &crate::tokens::keys(state))),
         [""] | [] => {
             let mut paths: Vec<String> = vec!["/api".into(), "/api/v1".into(), "/apis".into()];
             for (group, versions) in kinds.groups() {
@@ -76,18 +77,18 @@ pub(crate) fn serve(state: &Arc<State>, parts: &Parts) -> Outcome<Reply> {
                 paths.extend(versions.iter().map(|v| format!("/apis/{group}/{v}")));
             }
             paths.extend(["/healthz", "/livez", "/openapi/v3", "/readyz", "/version"].map(str::to_owned));
-            Ok(answer::value(None, 200, &json!({"paths": paths})))
+            Ok(response::value(None, 200, &json!({"paths": paths})))
         }
-        _ => Err(Failure::no_such_path()),
+        _ => Err(StatusError::no_such_path()),
     }
 }
 
-fn health(parts: &Parts) -> Reply {
+fn health(parts: &Parts) -> ApiResponse {
     let name = parts.uri.path().trim_matches('/').split('/').next().unwrap_or_default();
     if parts.uri.query().is_some_and(|q| q.contains("verbose")) {
-        return answer::plain_text(200, format!("[+]ping ok\n[+]log ok\n[+]etcd ok\n{name} check passed\n"));
+        return response::plain_text(200, format!("[+]ping ok\n[+]log ok\n[+]etcd ok\n{name} check passed\n"));
     }
-    answer::plain_text(200, "ok")
+    response::plain_text(200, "ok")
 }
 
 fn version() -> Value {
@@ -152,9 +153,9 @@ fn verbs(kind: &Kind) -> Vec<&'static str> {
     STORED_VERBS.into_iter().filter(|v| !(no_collection && *v == "deletecollection")).collect()
 }
 
-fn resource_list(kinds: &Kinds, group: &str, version: &str) -> Outcome<Reply> {
+fn resource_list(kinds: &Kinds, group: &str, version: &str) -> ApiResult<ApiResponse> {
     if !kinds.has_group_version(group, version) {
-        return Err(Failure::no_such_path());
+        return Err(StatusError::no_such_path());
     }
     let mut resources = Vec::new();
     for kind in kinds.iter().filter(|k| *k.group == *group && *k.version == *version) {
@@ -192,7 +193,7 @@ fn resource_list(kinds: &Kinds, group: &str, version: &str) -> Outcome<Reply> {
     if !group.is_empty() {
         list["apiVersion"] = "v1".into();
     }
-    Ok(answer::value(None, 200, &list))
+    Ok(response::value(None, 200, &list))
 }
 
 /// Eight bytes that change with the storage version.
@@ -204,7 +205,7 @@ fn storage_hash(kind: &Kind) -> String {
     base64::engine::general_purpose::STANDARD.encode(&digest[..8])
 }
 
-fn aggregated(kinds: &Kinds, core: bool) -> Reply {
+fn aggregated(kinds: &Kinds, core: bool) -> ApiResponse {
     let mut items = Vec::new();
     for (group, versions) in kinds.groups().into_iter().filter(|(g, _)| g.is_empty() == core) {
         let mut listed = Vec::new();
@@ -247,5 +248,5 @@ fn aggregated(kinds: &Kinds, core: bool) -> Reply {
         items.push(json!({"metadata": metadata, "versions": listed}));
     }
     let list = json!({"kind": "APIGroupDiscoveryList", "apiVersion": "apidiscovery.k8s.io/v2", "metadata": {}, "items": items});
-    answer::typed(200, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", list.to_string())
+    response::typed(200, "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList", list.to_string())
 }

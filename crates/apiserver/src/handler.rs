@@ -10,27 +10,27 @@ use http::request::Parts;
 use http::{Method, Request, header};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
-use crate::answer::{self, Reply};
-use crate::auth::User;
-use crate::request::{Accepted, Asked, Query, Target, kind_of, media_type};
+use crate::authentication::User;
+use crate::request::{ApiRequest, MediaTypeOptions, Query, RequestInfo, kind_of, media_type};
+use crate::response::{self, ApiResponse};
 use crate::state::State;
-use crate::status::{Failure, Outcome};
-use crate::writing::Writer;
+use crate::status::{ApiResult, StatusError};
+use crate::write::Writer;
 
 /// Bodies above this are refused.
 pub(crate) const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
 /// Answers any request; nothing that goes wrong inside gets further than a 500.
-pub(crate) async fn serve(state: Arc<State>, certificate: Option<Arc<User>>, request: Request<Body>) -> Reply {
+pub(crate) async fn serve(state: Arc<State>, certificate: Option<Arc<User>>, request: Request<Body>) -> ApiResponse {
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
     let handled = AssertUnwindSafe(dispatch(&state, certificate.as_deref(), request)).catch_unwind().await;
     let mut reply = match handled {
         Ok(Ok(reply)) => reply,
-        Ok(Err(failure)) => answer::failure(&failure),
+        Ok(Err(failure)) => response::failure(&failure),
         Err(_) => {
             tracing::error!(%method, path, "a handler panicked");
-            answer::failure(&Failure::internal("the server could not handle the request"))
+            response::failure(&StatusError::internal("the server could not handle the request"))
         }
     };
     if let Ok(id) = http::HeaderValue::from_str(&uuid::Uuid::new_v4().to_string()) {
@@ -39,12 +39,12 @@ pub(crate) async fn serve(state: Arc<State>, certificate: Option<Arc<User>>, req
     reply
 }
 
-async fn dispatch(state: &Arc<State>, certificate: Option<&User>, request: Request<Body>) -> Outcome<Reply> {
+async fn dispatch(state: &Arc<State>, certificate: Option<&User>, request: Request<Body>) -> ApiResult<ApiResponse> {
     let (mut parts, body) = request.into_parts();
-    let user = crate::auth::authenticate(state, &parts.headers, certificate)?;
+    let user = crate::authentication::authenticate(state, &parts.headers, certificate)?;
     let user = crate::authorization::impersonate(state, &parts.headers, user)?;
     let path = parts.uri.path().to_owned();
-    let Some(target) = Target::parse(&path) else {
+    let Some(target) = RequestInfo::parse(&path) else {
         crate::authorization::check_path(state, &user, &parts.method, &path)?;
         return crate::discovery::serve(state, &parts);
     };
@@ -54,12 +54,12 @@ async fn dispatch(state: &Arc<State>, certificate: Option<&User>, request: Reque
     let kinds = state.kinds.load_full();
     let kind = kind_of(&kinds, &target)?;
     let user_agent = parts.headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
-    let asked = Asked {
+    let asked = ApiRequest {
         method: parts.method.clone(),
         target,
         query,
         kind,
-        accepted: Accepted::parse(&parts.headers)?,
+        accepted: MediaTypeOptions::parse(&parts.headers)?,
         media_type: media_type(&parts.headers),
         user_agent,
         user,
@@ -76,9 +76,9 @@ async fn dispatch(state: &Arc<State>, certificate: Option<&User>, request: Reque
     if !asked.kind.is("", "endpoints") {
         return served;
     }
-    let mut reply = served.unwrap_or_else(|failure| answer::failure(&failure));
+    let mut reply = served.unwrap_or_else(|failure| response::failure(&failure));
     {
-        answer::warn(
+        response::warn(
             &mut reply,
             &["v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice".to_owned()],
         );
@@ -86,29 +86,34 @@ async fn dispatch(state: &Arc<State>, certificate: Option<&User>, request: Reque
     Ok(reply)
 }
 
-async fn serve_objects(state: &Arc<State>, asked: &Asked, parts: &mut Parts, body: Body) -> Outcome<Reply> {
+async fn serve_objects(
+    state: &Arc<State>,
+    asked: &ApiRequest,
+    parts: &mut Parts,
+    body: Body,
+) -> ApiResult<ApiResponse> {
     let named = !asked.target.name.is_empty();
     let whole = asked.target.subresource.is_empty();
     match (&asked.method, named) {
-        (&Method::GET, _) if asked.is_watch()? => crate::watching::watch(state, asked, parts).await,
-        (&Method::GET, true) => crate::reading::get(state, asked),
-        (&Method::GET, false) => crate::reading::list(state, asked),
+        (&Method::GET, _) if asked.is_watch()? => crate::watch::watch(state, asked, parts).await,
+        (&Method::GET, true) => crate::get::get(state, asked),
+        (&Method::GET, false) => crate::get::list(state, asked),
         (&Method::POST, false) if asked.kind.namespaced && asked.target.namespace.is_empty() => {
-            Err(Failure::method_not_allowed())
+            Err(StatusError::method_not_allowed())
         }
         (&Method::POST, false) => Writer::new(state, asked)?.create(&read(body).await?).await,
         (&Method::PUT, true) => Writer::new(state, asked)?.update(&read(body).await?).await,
         (&Method::PATCH, true) => Writer::new(state, asked)?.patch(&read(body).await?).await,
-        (&Method::DELETE, true) if whole => crate::deleting::delete(state, asked, &read(body).await?).await,
+        (&Method::DELETE, true) if whole => crate::delete::delete(state, asked, &read(body).await?).await,
         (&Method::DELETE, false) if !asked.kind.is("", "namespaces") => {
-            crate::deleting::delete_collection(state, asked, &read(body).await?).await
+            crate::delete::delete_collection(state, asked, &read(body).await?).await
         }
-        _ => Err(Failure::method_not_allowed()),
+        _ => Err(StatusError::method_not_allowed()),
     }
 }
 
 /// The verb RBAC and admission know a request by.
-fn verb(method: &Method, target: &Target, query: &Query) -> Outcome<&'static str> {
+fn verb(method: &Method, target: &RequestInfo, query: &Query) -> ApiResult<&'static str> {
     let named = !target.name.is_empty();
     Ok(match *method {
         Method::GET | Method::HEAD if target.watch_path || query.flag("watch")? => "watch",
@@ -119,15 +124,15 @@ fn verb(method: &Method, target: &Target, query: &Query) -> Outcome<&'static str
         Method::PATCH => "patch",
         Method::DELETE if named => "delete",
         Method::DELETE => "deletecollection",
-        _ => return Err(Failure::method_not_allowed()),
+        _ => return Err(StatusError::method_not_allowed()),
     })
 }
 
 /// The whole body, within the limit.
-pub(crate) async fn read(body: Body) -> Outcome<Bytes> {
+pub(crate) async fn read(body: Body) -> ApiResult<Bytes> {
     match Limited::new(body, BODY_LIMIT).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => Err(Failure::too_large(BODY_LIMIT)),
-        Err(error) => Err(Failure::bad_request(format!("the body could not be read: {error}"))),
+        Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => Err(StatusError::too_large(BODY_LIMIT)),
+        Err(error) => Err(StatusError::bad_request(format!("the body could not be read: {error}"))),
     }
 }

@@ -17,7 +17,7 @@ use bytes::Bytes;
 use redb::{Database, ReadableDatabase as _, ReadableTable as _, TableDefinition};
 use tokio::sync::oneshot;
 
-use crate::store::{Key, Refused, StagedChange, Store, Stored, Write};
+use crate::store::{Key, StagedChange, Store, StoreError, Stored, Write};
 
 /// The layout of the file. A higher number than ours is refused.
 const FORMAT: u64 = 1;
@@ -39,7 +39,7 @@ pub enum JournalError {
     Load { path: String, source: Box<dyn std::error::Error + Send + Sync> },
 }
 
-type Waiting = (Write, oneshot::Sender<Result<Arc<Stored>, Refused>>);
+type Waiting = (Write, oneshot::Sender<Result<Arc<Stored>, StoreError>>);
 
 pub(crate) struct Journal {
     path: PathBuf,
@@ -106,14 +106,14 @@ impl Journal {
     }
 
     /// Queues a write and waits until it is on disk (or refused).
-    pub(crate) async fn submit(&self, store: &Arc<Store>, write: Write) -> Result<Arc<Stored>, Refused> {
+    pub(crate) async fn submit(&self, store: &Arc<Store>, write: Write) -> Result<Arc<Stored>, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).push((write, reply));
         if !self.scheduled.swap(true, Ordering::AcqRel) {
             let store = store.clone();
             tokio::task::spawn_blocking(move || store.flush());
         }
-        answer.await.unwrap_or_else(|_| Err(Refused::Disk("the writer ended early".into())))
+        answer.await.unwrap_or_else(|_| Err(StoreError::Disk("the writer ended early".into())))
     }
 
     /// Writes what is queued and gives the directory free; later writes are refused.
@@ -132,7 +132,7 @@ impl Journal {
         let results = store.commit_batch(writes, |changes| {
             self.persist(changes).map_err(|error| {
                 tracing::error!(%error, path = %self.path.display(), "a change could not be written");
-                Refused::Disk(error.to_string().into())
+                StoreError::Disk(error.to_string().into())
             })
         });
         for (reply, result) in replies.into_iter().zip(results) {

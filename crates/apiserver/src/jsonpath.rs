@@ -11,9 +11,9 @@ enum Step {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Path(Vec<Step>);
+pub(crate) struct JsonPath(Vec<Step>);
 
-impl Path {
+impl JsonPath {
     /// What cannot be read selects nothing.
     pub(crate) fn parse(text: &str) -> Self {
         parse(text.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$'))
@@ -143,7 +143,7 @@ mod tests {
     #[test]
     fn columns_of_real_definitions_are_found() {
         let object = json!({"status": {"applicationState": {"state": "RUNNING"}, "conditions": [{"type": "A", "status": "x"}, {"type": "Ready", "status": "True"}]}, "metadata": {"labels": {"a.b/c": "v"}}});
-        let at = |path: &str| Path::parse(path).first(&object).cloned();
+        let at = |path: &str| JsonPath::parse(path).first(&object).cloned();
         assert_eq!(at(".status.applicationState.state"), Some(json!("RUNNING")));
         assert_eq!(at(".status.conditions[?(@.type==\"Ready\")].status"), Some(json!("True")));
         assert_eq!(at(".status.conditions[0].status"), Some(json!("x")));

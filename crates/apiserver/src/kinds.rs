@@ -23,7 +23,7 @@ pub(crate) struct Kind {
     pub(crate) status: bool,
     pub(crate) scale: bool,
     /// Subresources besides `status` and `scale`: name and the kind they speak.
-    pub(crate) others: &'static [Sub],
+    pub(crate) others: &'static [Subresource],
     /// Only POST, nothing stored: access reviews and the like.
     pub(crate) virtual_: bool,
     /// Where objects live; kinds that are views of one another share it.
@@ -37,7 +37,7 @@ pub(crate) struct Kind {
 
 /// A subresource of a built-in kind.
 #[derive(Debug)]
-pub(crate) struct Sub {
+pub(crate) struct Subresource {
     pub(crate) name: &'static str,
     pub(crate) group_version: &'static str,
     pub(crate) kind: &'static str,
@@ -62,7 +62,7 @@ impl Kind {
     }
 }
 
-struct Row {
+struct KindRow {
     group: &'static str,
     version: &'static str,
     /// plural, singular, kind
@@ -71,7 +71,7 @@ struct Row {
     flags: u16,
     short: &'static [&'static str],
     categories: &'static [&'static str],
-    others: &'static [Sub],
+    others: &'static [Subresource],
 }
 
 const NAMESPACED: u16 = 1;
@@ -83,31 +83,36 @@ const VIRTUAL: u16 = 16;
 const ALL: &[&str] = &["all"];
 const NONE: &[&str] = &[];
 const EXTENSIONS: &[&str] = &["api-extensions"];
-const NO_SUBS: &[Sub] = &[];
+const NO_SUBS: &[Subresource] = &[];
 
-const POD_SUBS: &[Sub] = &[
-    Sub { name: "attach", group_version: "v1", kind: "PodAttachOptions", verbs: &["create", "get"] },
-    Sub { name: "binding", group_version: "v1", kind: "Binding", verbs: &["create"] },
-    Sub { name: "ephemeralcontainers", group_version: "v1", kind: "Pod", verbs: &["get", "patch", "update"] },
-    Sub { name: "eviction", group_version: "policy/v1", kind: "Eviction", verbs: &["create"] },
-    Sub { name: "exec", group_version: "v1", kind: "PodExecOptions", verbs: &["create", "get"] },
-    Sub { name: "log", group_version: "v1", kind: "Pod", verbs: &["get"] },
-    Sub { name: "portforward", group_version: "v1", kind: "PodPortForwardOptions", verbs: &["create", "get"] },
-    Sub { name: "resize", group_version: "v1", kind: "Pod", verbs: &["get", "patch", "update"] },
+const POD_SUBS: &[Subresource] = &[
+    Subresource { name: "attach", group_version: "v1", kind: "PodAttachOptions", verbs: &["create", "get"] },
+    Subresource { name: "binding", group_version: "v1", kind: "Binding", verbs: &["create"] },
+    Subresource { name: "ephemeralcontainers", group_version: "v1", kind: "Pod", verbs: &["get", "patch", "update"] },
+    Subresource { name: "eviction", group_version: "policy/v1", kind: "Eviction", verbs: &["create"] },
+    Subresource { name: "exec", group_version: "v1", kind: "PodExecOptions", verbs: &["create", "get"] },
+    Subresource { name: "log", group_version: "v1", kind: "Pod", verbs: &["get"] },
+    Subresource { name: "portforward", group_version: "v1", kind: "PodPortForwardOptions", verbs: &["create", "get"] },
+    Subresource { name: "resize", group_version: "v1", kind: "Pod", verbs: &["get", "patch", "update"] },
 ];
-const NAMESPACE_SUBS: &[Sub] = &[Sub { name: "finalize", group_version: "v1", kind: "Namespace", verbs: &["update"] }];
-const CERTIFICATE_SUBS: &[Sub] = &[Sub {
+const NAMESPACE_SUBS: &[Subresource] =
+    &[Subresource { name: "finalize", group_version: "v1", kind: "Namespace", verbs: &["update"] }];
+const CERTIFICATE_SUBS: &[Subresource] = &[Subresource {
     name: "approval",
     group_version: "certificates.k8s.io/v1",
     kind: "CertificateSigningRequest",
     verbs: &["get", "patch", "update"],
 }];
-const ACCOUNT_SUBS: &[Sub] =
-    &[Sub { name: "token", group_version: "authentication.k8s.io/v1", kind: "TokenRequest", verbs: &["create"] }];
+const ACCOUNT_SUBS: &[Subresource] = &[Subresource {
+    name: "token",
+    group_version: "authentication.k8s.io/v1",
+    kind: "TokenRequest",
+    verbs: &["create"],
+}];
 
 macro_rules! row {
     ($group:literal $version:literal $plural:literal $singular:literal $kind:literal $schema:literal [$($flag:ident)*] $short:expr, $categories:expr, $others:expr) => {
-        Row {
+        KindRow {
             group: $group,
             version: $version,
             names: [$plural, $singular, $kind],
@@ -121,7 +126,7 @@ macro_rules! row {
 }
 
 #[rustfmt::skip]
-const ROWS: &[Row] = &[
+const ROWS: &[KindRow] = &[
     row!("" "v1" "bindings" "binding" "Binding" "io.k8s.api.core.v1.Binding" [NAMESPACED VIRTUAL] NONE, NONE, NO_SUBS),
     row!("" "v1" "configmaps" "configmap" "ConfigMap" "io.k8s.api.core.v1.ConfigMap" [NAMESPACED] &["cm"], NONE, NO_SUBS),
     row!("" "v1" "endpoints" "endpoints" "Endpoints" "io.k8s.api.core.v1.Endpoints" [NAMESPACED] &["ep"], NONE, NO_SUBS),
@@ -200,7 +205,7 @@ pub(crate) const GROUP_ORDER: &[&str] = &[
     "apps",
 ];
 
-fn built_in(row: &'static Row) -> Kind {
+fn built_in(row: &'static KindRow) -> Kind {
     let [plural, singular, kind] = row.names;
     let group = if row.group == "events.k8s.io" { "" } else { row.group };
     Kind {

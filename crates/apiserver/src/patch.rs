@@ -6,8 +6,8 @@ use bytes::Bytes;
 use serde_json::{Value, json};
 
 use crate::kinds::Kind;
-use crate::request::Asked;
-use crate::status::{Failure, Outcome};
+use crate::request::ApiRequest;
+use crate::status::{ApiResult, StatusError};
 
 const JSON: &str = "application/json-patch+json";
 const MERGE: &str = "application/merge-patch+json";
@@ -26,11 +26,11 @@ pub(crate) enum Patch {
 }
 
 impl Patch {
-    pub(crate) fn parse(asked: &Asked, body: &Bytes, complaints: &mut Vec<String>) -> Outcome<Self> {
+    pub(crate) fn parse(asked: &ApiRequest, body: &Bytes, complaints: &mut Vec<String>) -> ApiResult<Self> {
         let custom = asked.kind.custom.is_some();
         let mut json = || {
             crate::decode::json(body, complaints)
-                .map_err(|why| Failure::bad_request(format!("error decoding patch: {why}")))
+                .map_err(|why| StatusError::bad_request(format!("error decoding patch: {why}")))
         };
         let patch = match asked.media_type.as_str() {
             JSON => {
@@ -40,10 +40,10 @@ impl Patch {
                     } else {
                         why.to_string()
                     };
-                    Failure::bad_request(format!("error decoding patch: {text}"))
+                    StatusError::bad_request(format!("error decoding patch: {text}"))
                 })?;
                 if operations.0.len() > MOST_OPERATIONS {
-                    return Err(Failure::custom(
+                    return Err(StatusError::custom(
                         413,
                         "RequestEntityTooLarge",
                         format!(
@@ -58,14 +58,14 @@ impl Patch {
             STRATEGIC if !custom => Self::Strategic(object(json()?)?),
             APPLY => {
                 let value = crate::decode::yaml(body, complaints)
-                    .map_err(|why| Failure::bad_request(format!("error decoding YAML: {why}")))?;
+                    .map_err(|why| StatusError::bad_request(format!("error decoding YAML: {why}")))?;
                 Self::Apply(object(value)?)
             }
             _ => {
                 if custom && asked.media_type == STRATEGIC {
-                    return Err(Failure::unsupported_media_type(&[JSON, MERGE, APPLY].join(", ")));
+                    return Err(StatusError::unsupported_media_type(&[JSON, MERGE, APPLY].join(", ")));
                 }
-                let mut failure = Failure::custom(415, "UnsupportedMediaType", "415: Unsupported Media Type");
+                let mut failure = StatusError::custom(415, "UnsupportedMediaType", "415: Unsupported Media Type");
                 failure.details = Some(json!({}));
                 return Err(failure);
             }
@@ -74,7 +74,7 @@ impl Patch {
     }
 
     /// The object after the patch.
-    pub(crate) fn onto(&self, kind: &Kind, current: &Value) -> Outcome<Value> {
+    pub(crate) fn onto(&self, kind: &Kind, current: &Value) -> ApiResult<Value> {
         let mut next = current.clone();
         match self {
             Self::Json(operations) => {
@@ -90,25 +90,26 @@ impl Patch {
             Self::Merge(patch) => json_patch::merge(&mut next, patch),
             Self::Strategic(patch) => {
                 let schema = kind.schema.and_then(crate::schema::built_in).unwrap_or_else(|| crate::schema::anything());
-                strategic::merge(schema, &mut next, patch).map_err(Failure::bad_request)?;
+                strategic::merge(schema, &mut next, patch).map_err(StatusError::bad_request)?;
             }
-            Self::Apply(_) => return Err(Failure::internal("apply is not a patch onto a value")),
+            Self::Apply(_) => return Err(StatusError::internal("apply is not a patch onto a value")),
         }
         Ok(next)
     }
 }
 
-fn object(value: Value) -> Outcome<Value> {
+fn object(value: Value) -> ApiResult<Value> {
     if value.is_object() {
         Ok(value)
     } else {
-        Err(Failure::bad_request("error decoding patch: a patch must be an object"))
+        Err(StatusError::bad_request("error decoding patch: a patch must be an object"))
     }
 }
 
 /// A JSON patch that does not fit the object; the real server does not say why either.
-fn rejected() -> Box<Failure> {
-    let mut failure = Failure::custom(422, "Invalid", "the server rejected our request due to an error in our request");
+fn rejected() -> Box<StatusError> {
+    let mut failure =
+        StatusError::custom(422, "Invalid", "the server rejected our request due to an error in our request");
     failure.details = Some(json!({}));
     failure
 }

@@ -6,11 +6,11 @@ use http::{HeaderMap, Method, Uri, header};
 use percent_encoding::percent_decode_str;
 
 use crate::kinds::Kinds;
-use crate::status::{Failure, Outcome};
+use crate::status::{ApiResult, StatusError};
 
 /// A path under `/api/v1` or `/apis/<group>/<version>`.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct Target {
+pub(crate) struct RequestInfo {
     pub(crate) group: String,
     pub(crate) version: String,
     /// Empty for all namespaces and for cluster-wide kinds.
@@ -24,7 +24,7 @@ pub(crate) struct Target {
     pub(crate) watch_path: bool,
 }
 
-impl Target {
+impl RequestInfo {
     /// `None`: not a resource path.
     pub(crate) fn parse(path: &str) -> Option<Self> {
         let mut parts: Vec<String> = path
@@ -74,7 +74,7 @@ impl Target {
     }
 }
 
-fn is_namespace_subresource(target: &Target, part: &str, length: usize) -> bool {
+fn is_namespace_subresource(target: &RequestInfo, part: &str, length: usize) -> bool {
     target.group.is_empty() && length == 3 && (part == "status" || part == "finalize")
 }
 
@@ -96,7 +96,7 @@ impl Query {
         self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
     }
 
-    pub(crate) fn flag(&self, name: &str) -> Outcome<bool> {
+    pub(crate) fn flag(&self, name: &str) -> ApiResult<bool> {
         match self.get(name) {
             "" => Ok(self.0.iter().any(|(key, _)| key == name)),
             "1" | "true" | "True" | "TRUE" | "t" | "T" => Ok(true),
@@ -106,20 +106,20 @@ impl Query {
         }
     }
 
-    pub(crate) fn number(&self, name: &str) -> Outcome<Option<i64>> {
+    pub(crate) fn number(&self, name: &str) -> ApiResult<Option<i64>> {
         match self.get(name) {
             "" => Ok(None),
             text => text
                 .parse()
                 .map(Some)
-                .map_err(|_| Failure::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))),
+                .map_err(|_| StatusError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))),
         }
     }
 }
 
 /// What `fieldValidation` asks for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Strictness {
+pub(crate) enum FieldValidation {
     Ignore,
     Warn,
     Strict,
@@ -134,15 +134,15 @@ pub(crate) enum Form {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Accepted {
+pub(crate) struct MediaTypeOptions {
     pub(crate) form: Form,
     pub(crate) yaml: bool,
 }
 
 const ACCEPTABLE: &str = "application/json, application/yaml, application/vnd.kubernetes.protobuf";
 
-impl Accepted {
-    pub(crate) fn parse(headers: &HeaderMap) -> Outcome<Self> {
+impl MediaTypeOptions {
+    pub(crate) fn parse(headers: &HeaderMap) -> ApiResult<Self> {
         let plain = Self { form: Form::Plain, yaml: false };
         let mut seen = false;
         for value in headers.get_all(header::ACCEPT) {
@@ -174,7 +174,7 @@ impl Accepted {
                 }
             }
         }
-        if seen { Err(Failure::not_acceptable(ACCEPTABLE)) } else { Ok(plain) }
+        if seen { Err(StatusError::not_acceptable(ACCEPTABLE)) } else { Ok(plain) }
     }
 }
 
@@ -189,27 +189,27 @@ pub(crate) fn media_type(headers: &HeaderMap) -> String {
 
 /// Everything the handlers need to know about a request besides its body.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct ApiRequest {
     pub(crate) method: Method,
-    pub(crate) target: Target,
+    pub(crate) target: RequestInfo,
     pub(crate) query: Query,
     pub(crate) kind: Arc<crate::kinds::Kind>,
-    pub(crate) accepted: Accepted,
+    pub(crate) accepted: MediaTypeOptions,
     pub(crate) media_type: String,
     pub(crate) user_agent: String,
-    pub(crate) user: crate::auth::User,
+    pub(crate) user: crate::authentication::User,
 }
 
-impl Asked {
-    pub(crate) fn is_watch(&self) -> Outcome<bool> {
+impl ApiRequest {
+    pub(crate) fn is_watch(&self) -> ApiResult<bool> {
         Ok(self.target.watch_path || self.query.flag("watch")?)
     }
 
-    pub(crate) fn dry_run(&self) -> Outcome<bool> {
+    pub(crate) fn dry_run(&self) -> ApiResult<bool> {
         let mut wanted = false;
         for value in self.query.all("dryRun") {
             if value != "All" {
-                return Err(Failure::invalid(
+                return Err(StatusError::invalid(
                     "meta.k8s.io",
                     options_kind(&self.method),
                     "",
@@ -221,12 +221,12 @@ impl Asked {
         Ok(wanted)
     }
 
-    pub(crate) fn strictness(&self) -> Outcome<Strictness> {
+    pub(crate) fn strictness(&self) -> ApiResult<FieldValidation> {
         match self.query.get("fieldValidation") {
-            "" | "Warn" => Ok(Strictness::Warn),
-            "Ignore" => Ok(Strictness::Ignore),
-            "Strict" => Ok(Strictness::Strict),
-            other => Err(Failure::invalid(
+            "" | "Warn" => Ok(FieldValidation::Warn),
+            "Ignore" => Ok(FieldValidation::Ignore),
+            "Strict" => Ok(FieldValidation::Strict),
+            other => Err(StatusError::invalid(
                 "meta.k8s.io",
                 options_kind(&self.method),
                 "",
@@ -250,8 +250,8 @@ impl Asked {
         }
     }
 
-    pub(crate) fn not_found(&self) -> Box<Failure> {
-        Failure::not_found(&self.kind.group, &self.kind.resource, &self.target.name)
+    pub(crate) fn not_found(&self) -> Box<StatusError> {
+        StatusError::not_found(&self.kind.group, &self.kind.resource, &self.target.name)
     }
 }
 
@@ -265,9 +265,9 @@ fn options_kind(method: &Method) -> &'static str {
 }
 
 /// Finds the kind of a target.
-pub(crate) fn kind_of(kinds: &Kinds, target: &Target) -> Outcome<Arc<crate::kinds::Kind>> {
+pub(crate) fn kind_of(kinds: &Kinds, target: &RequestInfo) -> ApiResult<Arc<crate::kinds::Kind>> {
     let own = kinds.iter().any(|k| k.custom.is_none() && *k.group == *target.group && *k.version == *target.version);
-    let absent = || if own { Failure::no_such_resource() } else { Failure::no_such_path() };
+    let absent = || if own { StatusError::no_such_resource() } else { StatusError::no_such_path() };
     let kind = kinds.find(&target.group, &target.version, &target.resource).ok_or_else(absent)?;
     if !kind.namespaced && !target.namespace.is_empty() {
         return Err(absent());
@@ -276,7 +276,7 @@ pub(crate) fn kind_of(kinds: &Kinds, target: &Target) -> Outcome<Arc<crate::kind
         return Err(absent());
     }
     if !target.subresource.is_empty() && !kind.has_subresource(&target.subresource) {
-        return Err(Failure::no_such_path());
+        return Err(StatusError::no_such_path());
     }
     Ok(kind)
 }
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     fn parsed(path: &str) -> (String, String, String, String, String) {
-        let t = Target::parse(path).expect(path);
+        let t = RequestInfo::parse(path).expect(path);
         (t.group, t.namespace, t.resource, t.name, t.subresource)
     }
 
@@ -298,7 +298,7 @@ mod tests {
         assert_eq!(parsed("/api/v1/namespaces/x/status"), own("", "", "namespaces", "x", "status"));
         assert_eq!(parsed("/api/v1/namespaces/x/pods/p/log"), own("", "x", "pods", "p", "log"));
         assert_eq!(parsed("/apis/apps/v1/namespaces/x/deployments"), own("apps", "x", "deployments", "", ""));
-        assert!(Target::parse("/api/v1").is_none());
-        assert!(Target::parse("/apis/apps/v1").is_none());
+        assert!(RequestInfo::parse("/api/v1").is_none());
+        assert!(RequestInfo::parse("/apis/apps/v1").is_none());
     }
 }

@@ -62,7 +62,7 @@ async fn connection(stream: TcpStream, acceptor: TlsAcceptor, state: Arc<State>,
         .1
         .peer_certificates()
         .and_then(|chain| chain.first())
-        .and_then(|leaf| crate::auth::certificate_user(leaf))
+        .and_then(|leaf| crate::authentication::certificate_user(leaf))
         .map(Arc::new);
     let service = service_fn(move |request: Request<Incoming>| {
         let (state, certificate) = (state.clone(), certificate.clone());

@@ -5,15 +5,15 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use crate::kinds::{Kind, Served};
-use crate::status::{Failure, Outcome};
-use crate::store::{Action, Key, Refused, Store, Stored, Write};
+use crate::status::{ApiResult, StatusError};
+use crate::store::{Action, Key, Store, StoreError, Stored, Write};
 
 pub(crate) struct State {
     pub(crate) store: Arc<Store>,
     pub(crate) kinds: Served,
     pub(crate) pki: crate::pki::Pki,
-    pub(crate) tokens: crate::auth::Tokens,
-    pub(crate) addresses: std::sync::Mutex<crate::service::Addresses>,
+    pub(crate) tokens: crate::authentication::Tokens,
+    pub(crate) addresses: std::sync::Mutex<crate::service_allocators::ServiceAllocators>,
     pub(crate) documents: crate::openapi::Documents,
     /// How the server connects to kubelets.
     pub(crate) kubelet_tls: Arc<rustls::ClientConfig>,
@@ -35,38 +35,38 @@ impl State {
     }
 
     /// Stores a new object.
-    pub(crate) async fn create(&self, kind: &Kind, object: Value) -> Outcome<Arc<Stored>> {
+    pub(crate) async fn create(&self, kind: &Kind, object: Value) -> ApiResult<Arc<Stored>> {
         let name = crate::meta::name(&object).to_owned();
         let write = Write {
             table: kind.table.clone(),
             key: key_of(&object),
             expected: None,
-            action: Action::Put(crate::versions::write(kind, object)),
+            action: Action::Put(crate::conversion::write(kind, object)),
         };
         self.store.commit(write).await.map_err(|refused| match refused {
-            Refused::Exists | Refused::Changed => Failure::already_exists(&kind.group, &kind.resource, &name),
-            Refused::Disk(why) => disk_failure(&why),
+            StoreError::Exists | StoreError::Changed => StatusError::already_exists(&kind.group, &kind.resource, &name),
+            StoreError::Disk(why) => disk_failure(&why),
         })
     }
 
     /// Replaces an object that is still at `seen`; `Ok(None)`: it is not.
-    pub(crate) async fn replace(&self, kind: &Kind, seen: &Stored, object: Value) -> Outcome<Option<Arc<Stored>>> {
+    pub(crate) async fn replace(&self, kind: &Kind, seen: &Stored, object: Value) -> ApiResult<Option<Arc<Stored>>> {
         let write = Write {
             table: kind.table.clone(),
             key: key_of(&object),
             expected: Some(seen.revision),
-            action: Action::Put(crate::versions::write(kind, object)),
+            action: Action::Put(crate::conversion::write(kind, object)),
         };
         settle(self.store.commit(write).await)
     }
 
     /// Removes an object that is still at `seen`.
-    pub(crate) async fn remove(&self, kind: &Kind, seen: &Stored) -> Outcome<Option<Arc<Stored>>> {
+    pub(crate) async fn remove(&self, kind: &Kind, seen: &Stored) -> ApiResult<Option<Arc<Stored>>> {
         self.remove_as(kind, seen, Value::clone(&seen.value())).await
     }
 
     /// As [`State::remove`], told to watchers with the given last state.
-    pub(crate) async fn remove_as(&self, kind: &Kind, seen: &Stored, last: Value) -> Outcome<Option<Arc<Stored>>> {
+    pub(crate) async fn remove_as(&self, kind: &Kind, seen: &Stored, last: Value) -> ApiResult<Option<Arc<Stored>>> {
         let write = Write {
             table: kind.table.clone(),
             key: key_of(&seen.value()),
@@ -77,16 +77,16 @@ impl State {
     }
 }
 
-fn settle(result: Result<Arc<Stored>, Refused>) -> Outcome<Option<Arc<Stored>>> {
+fn settle(result: Result<Arc<Stored>, StoreError>) -> ApiResult<Option<Arc<Stored>>> {
     match result {
         Ok(stored) => Ok(Some(stored)),
-        Err(Refused::Exists | Refused::Changed) => Ok(None),
-        Err(Refused::Disk(why)) => Err(disk_failure(&why)),
+        Err(StoreError::Exists | StoreError::Changed) => Ok(None),
+        Err(StoreError::Disk(why)) => Err(disk_failure(&why)),
     }
 }
 
-fn disk_failure(why: &str) -> Box<Failure> {
-    Failure::internal(format!("the change could not be written to the data directory: {why}"))
+fn disk_failure(why: &str) -> Box<StatusError> {
+    StatusError::internal(format!("the change could not be written to the data directory: {why}"))
 }
 
 pub(crate) fn key_of(object: &Value) -> Key {

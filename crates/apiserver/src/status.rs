@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-/// A failed request. Turned into the `Status` body by [`Failure::body`].
+/// A failed request. Turned into the `Status` body by [`StatusError::body`].
 #[derive(Debug, Clone)]
-pub(crate) struct Failure {
+pub(crate) struct StatusError {
     pub(crate) code: u16,
     pub(crate) reason: Cow<'static, str>,
     pub(crate) message: String,
@@ -16,7 +16,7 @@ pub(crate) struct Failure {
     pub(crate) plain: bool,
 }
 
-pub(crate) type Outcome<T> = Result<T, Box<Failure>>;
+pub(crate) type ApiResult<T> = Result<T, Box<StatusError>>;
 
 /// One wrong field: what `details.causes` holds.
 #[derive(Debug, Clone, PartialEq)]
@@ -140,7 +140,7 @@ pub(crate) fn go_quote(text: &str) -> String {
     out
 }
 
-impl Failure {
+impl StatusError {
     fn new(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Box<Self> {
         Box::new(Self { code, reason: reason.into(), message: message.into(), details: None, plain: false })
     }

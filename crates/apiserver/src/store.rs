@@ -114,7 +114,7 @@ pub(crate) enum Action {
 
 /// Why a write was not carried out.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Refused {
+pub(crate) enum StoreError {
     /// There is an object already.
     Exists,
     /// It changed or vanished meanwhile.
@@ -133,7 +133,7 @@ pub(crate) struct Snapshot {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct TooOld {
+pub(crate) struct ResourceVersionTooOld {
     pub(crate) oldest: u64,
 }
 
@@ -178,7 +178,7 @@ impl Store {
     }
 
     /// Carries out one write; the answer is the object as stored (or as it last was).
-    pub(crate) async fn commit(self: &Arc<Self>, write: Write) -> Result<Arc<Stored>, Refused> {
+    pub(crate) async fn commit(self: &Arc<Self>, write: Write) -> Result<Arc<Stored>, StoreError> {
         let Some(journal) = &self.journal else {
             let mut inner = self.write();
             let change = stage(&inner, &Staged::default(), write, inner.revision + 1)?;
@@ -205,9 +205,9 @@ impl Store {
     pub(crate) fn commit_batch(
         &self,
         writes: Vec<Write>,
-        persist: impl FnOnce(&[StagedChange]) -> Result<(), Refused>,
-    ) -> Vec<Result<Arc<Stored>, Refused>> {
-        let mut results: Vec<Option<Result<Arc<Stored>, Refused>>> = Vec::with_capacity(writes.len());
+        persist: impl FnOnce(&[StagedChange]) -> Result<(), StoreError>,
+    ) -> Vec<Result<Arc<Stored>, StoreError>> {
+        let mut results: Vec<Option<Result<Arc<Stored>, StoreError>>> = Vec::with_capacity(writes.len());
         let mut staged = Staged::default();
         {
             // Nobody else writes: a journaled store is only written here, and the journal does one batch at a time.
@@ -236,7 +236,7 @@ impl Store {
                 Some(done) => done,
                 None => match changes.next() {
                     Some(change) => Ok(publish(&mut inner, change)),
-                    None => Err(Refused::Changed),
+                    None => Err(StoreError::Changed),
                 },
             })
             .collect()
@@ -251,7 +251,7 @@ impl Store {
         limit: usize,
         at: Option<u64>,
         mut wanted: impl FnMut(&Stored) -> bool,
-    ) -> Result<Snapshot, TooOld> {
+    ) -> Result<Snapshot, ResourceVersionTooOld> {
         let inner = self.read();
         let revision = at.unwrap_or(inner.revision);
         let Some(found) = inner.tables.get(table) else {
@@ -300,17 +300,17 @@ impl Store {
         table: &str,
         revision: u64,
         limit: usize,
-    ) -> Result<(Vec<Arc<Change>>, u64), TooOld> {
+    ) -> Result<(Vec<Arc<Change>>, u64), ResourceVersionTooOld> {
         let inner = self.read();
         let Some(found) = inner.tables.get(table) else {
             return if revision < inner.start {
-                Err(TooOld { oldest: inner.start })
+                Err(ResourceVersionTooOld { oldest: inner.start })
             } else {
                 Ok((Vec::new(), inner.revision))
             };
         };
         if revision < found.floor {
-            return Err(TooOld { oldest: found.floor });
+            return Err(ResourceVersionTooOld { oldest: found.floor });
         }
         let from = found.log.partition_point(|change| change.revision <= revision);
         let changes: Vec<_> = found.log.range(from..).take(limit).cloned().collect();
@@ -325,9 +325,9 @@ impl Store {
     }
 }
 
-fn rewind(table: &Table, revision: u64, start: u64) -> Result<BTreeMap<Key, Arc<Stored>>, TooOld> {
+fn rewind(table: &Table, revision: u64, start: u64) -> Result<BTreeMap<Key, Arc<Stored>>, ResourceVersionTooOld> {
     if revision < table.floor || revision < start {
-        return Err(TooOld { oldest: table.floor.max(start) });
+        return Err(ResourceVersionTooOld { oldest: table.floor.max(start) });
     }
     let mut objects = table.objects.clone();
     for change in table.log.iter().rev().take_while(|c| c.revision > revision) {
@@ -368,18 +368,18 @@ impl Staged {
     }
 }
 
-fn stage(inner: &Inner, staged: &Staged, write: Write, revision: u64) -> Result<StagedChange, Refused> {
+fn stage(inner: &Inner, staged: &Staged, write: Write, revision: u64) -> Result<StagedChange, StoreError> {
     let before = staged.current(inner, &write.table, &write.key);
     match (write.expected, &before) {
-        (None, Some(_)) => return Err(Refused::Exists),
-        (Some(_), None) => return Err(Refused::Changed),
-        (Some(expected), Some(found)) if found.revision != expected => return Err(Refused::Changed),
+        (None, Some(_)) => return Err(StoreError::Exists),
+        (Some(_), None) => return Err(StoreError::Changed),
+        (Some(expected), Some(found)) if found.revision != expected => return Err(StoreError::Changed),
         _ => {}
     }
     let (mut value, removed) = match (write.action, &before) {
         (Action::Put(value), _) => (value, false),
         (Action::Remove(last), Some(found)) => (last.unwrap_or_else(|| Value::clone(&found.value())), true),
-        (Action::Remove(_), None) => return Err(Refused::Changed),
+        (Action::Remove(_), None) => return Err(StoreError::Changed),
     };
     crate::meta::set_resource_version(&mut value, revision);
     Ok(StagedChange {

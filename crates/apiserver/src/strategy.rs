@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use crate::kinds::Kind;
 use crate::meta;
 use crate::state::State;
-use crate::status::Outcome;
+use crate::status::ApiResult;
 
 /// PUT of something that does not exist creates it.
 pub(crate) fn creates_on_update(kind: &Kind) -> bool {
@@ -42,7 +42,7 @@ pub(crate) fn unconditional_update(kind: &Kind) -> bool {
     )
 }
 
-pub(crate) fn prepare_create(state: &State, kind: &Kind, object: &mut Value) -> Outcome<()> {
+pub(crate) fn prepare_create(state: &State, kind: &Kind, object: &mut Value) -> ApiResult<()> {
     let _ = state;
     match (&*kind.group, &*kind.resource) {
         ("", "pods") => {
@@ -197,7 +197,7 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, old: &Value, next: 
         };
     }
     if kind.is("", "services") {
-        crate::service::keep_addresses(old, next);
+        crate::service_allocators::keep_addresses(old, next);
     }
     if kind.is("apiextensions.k8s.io", "customresourcedefinitions") && subresource.is_empty() {
         crate::crd::prepare_update(old, next);
@@ -229,16 +229,16 @@ fn copy(old: &Value, next: &mut Value, field: &str) {
 }
 
 /// What must be unique across objects is handed out last, when nothing else can refuse the object.
-pub(crate) fn allocate(state: &State, kind: &Kind, object: &mut Value, dry_run: bool) -> Outcome<()> {
+pub(crate) fn allocate(state: &State, kind: &Kind, object: &mut Value, dry_run: bool) -> ApiResult<()> {
     if kind.is("", "services") {
-        crate::service::allocate(state, object, dry_run)?;
+        crate::service_allocators::allocate(state, object, dry_run)?;
     }
     Ok(())
 }
 
-pub(crate) fn reallocate(state: &State, kind: &Kind, old: &Value, next: &mut Value, dry_run: bool) -> Outcome<()> {
+pub(crate) fn reallocate(state: &State, kind: &Kind, old: &Value, next: &mut Value, dry_run: bool) -> ApiResult<()> {
     if kind.is("", "services") && old.get("spec") != next.get("spec") {
-        crate::service::allocate(state, next, dry_run)?;
+        crate::service_allocators::allocate(state, next, dry_run)?;
     }
     Ok(())
 }

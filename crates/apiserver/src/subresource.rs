@@ -11,15 +11,20 @@ use http::Method;
 use http::request::Parts;
 use serde_json::{Value, json};
 
-use crate::admission::{Act, Operation};
-use crate::answer::{self, Reply};
-use crate::deleting::{DeleteOptions, Deletion};
+use crate::admission::{Attributes, Operation};
+use crate::delete::{DeleteOptions, Deletion};
 use crate::handler::read;
-use crate::request::Asked;
+use crate::request::ApiRequest;
+use crate::response::{self, ApiResponse};
 use crate::state::State;
-use crate::status::{Failure, Outcome};
+use crate::status::{ApiResult, StatusError};
 
-pub(crate) async fn serve(state: &Arc<State>, asked: &Asked, parts: &mut Parts, body: Body) -> Outcome<Reply> {
+pub(crate) async fn serve(
+    state: &Arc<State>,
+    asked: &ApiRequest,
+    parts: &mut Parts,
+    body: Body,
+) -> ApiResult<ApiResponse> {
     let what = (&*asked.kind.resource, asked.target.subresource.as_str());
     match (what, &asked.method) {
         ((_, "scale"), _) => scale::serve(state, asked, &read(body).await?).await,
@@ -29,24 +34,24 @@ pub(crate) async fn serve(state: &Arc<State>, asked: &Asked, parts: &mut Parts, 
             let request = token_request(asked, parse(asked, &read(body).await?)?);
             let now = jiff::Timestamp::now().as_second();
             let made = crate::tokens::issue(state, &asked.target.namespace, &asked.target.name, &request, now)?;
-            Ok(answer::value(Some(asked.accepted), 201, &made))
+            Ok(response::value(Some(asked.accepted), 201, &made))
         }
         (("pods", "log"), &Method::GET) => kubelet::log(state, asked).await,
         (("pods", "exec" | "attach" | "portforward"), &Method::GET | &Method::POST) => {
             kubelet::stream(state, asked, parts).await
         }
         ((_, ""), &Method::POST) => review::serve(state, asked, parse(asked, &read(body).await?)?),
-        _ => Err(Failure::method_not_allowed()),
+        _ => Err(StatusError::method_not_allowed()),
     }
 }
 
 /// The body of a request that is not of the path's kind.
-fn parse(asked: &Asked, body: &bytes::Bytes) -> Outcome<Value> {
-    crate::writing::parse_body(asked, body, &mut Vec::new())
+fn parse(asked: &ApiRequest, body: &bytes::Bytes) -> ApiResult<Value> {
+    crate::write::parse_body(asked, body, &mut Vec::new())
 }
 
 /// A TokenRequest as it arrived, with its author.
-fn token_request(asked: &Asked, mut request: Value) -> Value {
+fn token_request(asked: &ApiRequest, mut request: Value) -> Value {
     let spec = crate::meta::child(&mut request, "spec");
     spec.entry("expirationSeconds").or_insert_with(|| crate::tokens::USUAL.into());
     let kind = crate::kinds::Kind {
@@ -55,16 +60,16 @@ fn token_request(asked: &Asked, mut request: Value) -> Value {
         schema: Some("io.k8s.api.authentication.v1.TokenRequest"),
         ..(*asked.kind).clone()
     };
-    crate::managed::record(&kind, None, &mut request, &asked.field_manager(), &asked.target.subresource);
+    crate::managed_fields::record(&kind, None, &mut request, &asked.field_manager(), &asked.target.subresource);
     request
 }
 
-async fn bind(state: &Arc<State>, asked: &Asked, body: &bytes::Bytes) -> Outcome<Reply> {
+async fn bind(state: &Arc<State>, asked: &ApiRequest, body: &bytes::Bytes) -> ApiResult<ApiResponse> {
     let mut binding = parse(asked, body)?;
     crate::meta::of(&mut binding).insert("namespace".into(), asked.target.namespace.clone().into());
     if let Some(kind) = state.kinds.load().find("", "v1", "bindings") {
-        binding = crate::writing::check_type(&state.kinds.load(), &kind, binding)?;
-        crate::managed::record(&kind, None, &mut binding, &asked.field_manager(), &asked.target.subresource);
+        binding = crate::write::check_type(&state.kinds.load(), &kind, binding)?;
+        crate::managed_fields::record(&kind, None, &mut binding, &asked.field_manager(), &asked.target.subresource);
     }
     let node = crate::meta::text(&binding, "/target/name");
     let name = match asked.target.name.as_str() {
@@ -72,17 +77,18 @@ async fn bind(state: &Arc<State>, asked: &Asked, body: &bytes::Bytes) -> Outcome
         given => given.to_owned(),
     };
     if node.is_empty() {
-        return Err(Failure::custom(500, "", "target.name: Required value"));
+        return Err(StatusError::custom(500, "", "target.name: Required value"));
     }
-    let kind = state.kinds.load().find("", "v1", "pods").ok_or_else(Failure::no_such_path)?;
-    let act = Act::on(asked, Operation::Create, None, Some(&binding), asked.dry_run()?);
+    let kind = state.kinds.load().find("", "v1", "pods").ok_or_else(StatusError::no_such_path)?;
+    let act = Attributes::on(asked, Operation::Create, None, Some(&binding), asked.dry_run()?);
     crate::admission::validate(state, &act, &mut Vec::new()).await?;
     loop {
-        let current =
-            state.get(&kind, &asked.target.namespace, &name).ok_or_else(|| Failure::not_found("", "pods", &name))?;
+        let current = state
+            .get(&kind, &asked.target.namespace, &name)
+            .ok_or_else(|| StatusError::not_found("", "pods", &name))?;
         let wanted_uid = crate::meta::uid(&binding);
         if !wanted_uid.is_empty() && wanted_uid != crate::meta::uid(&current.value()) {
-            return Err(Failure::conflict(
+            return Err(StatusError::conflict(
                 "",
                 "pods/binding",
                 &name,
@@ -94,22 +100,22 @@ async fn bind(state: &Arc<State>, asked: &Asked, body: &bytes::Bytes) -> Outcome
         }
         let mut next = Value::clone(&current.value());
         crate::pods::bind(&mut next, node, binding.pointer("/metadata/annotations"))
-            .map_err(|why| Failure::conflict("", "pods/binding", &name, &why))?;
+            .map_err(|why| StatusError::conflict("", "pods/binding", &name, &why))?;
         if asked.dry_run()? || state.replace(&kind, &current, next).await?.is_some() {
             let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-            return Ok(answer::value(Some(asked.accepted), 201, &done));
+            return Ok(response::value(Some(asked.accepted), 201, &done));
         }
     }
 }
 
-async fn evict(state: &Arc<State>, asked: &Asked, body: &bytes::Bytes) -> Outcome<Reply> {
+async fn evict(state: &Arc<State>, asked: &ApiRequest, body: &bytes::Bytes) -> ApiResult<ApiResponse> {
     let eviction = parse(asked, body)?;
     let name = &asked.target.name;
-    let kind = state.kinds.load().find("", "v1", "pods").ok_or_else(Failure::no_such_path)?;
+    let kind = state.kinds.load().find("", "v1", "pods").ok_or_else(StatusError::no_such_path)?;
     let pod = state.get(&kind, &asked.target.namespace, name).ok_or_else(|| asked.not_found())?;
     let finished = matches!(crate::meta::text(&pod.value(), "/status/phase"), "Succeeded" | "Failed" | "Pending");
     let options = DeleteOptions::from_eviction(&eviction).in_dry_run(asked.dry_run()?);
-    let act = Act::on(asked, Operation::Create, None, Some(&eviction), asked.dry_run()?);
+    let act = Attributes::on(asked, Operation::Create, None, Some(&eviction), asked.dry_run()?);
     crate::admission::validate(state, &act, &mut Vec::new()).await?;
     if !finished && !crate::meta::deleting(&pod.value()) {
         spend_budget(state, &asked.target.namespace, &pod.value()).await?;
@@ -117,10 +123,10 @@ async fn evict(state: &Arc<State>, asked: &Asked, body: &bytes::Bytes) -> Outcom
     if !asked.dry_run()? {
         mark_disrupted(state, &kind, pod).await?;
     }
-    match crate::deleting::delete_object(state, None, &kind, &asked.target.namespace, name, &options).await? {
+    match crate::delete::delete_object(state, None, &kind, &asked.target.namespace, name, &options).await? {
         Deletion::Removed(_) | Deletion::Marked(_) => {
             let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-            Ok(answer::value(Some(asked.accepted), 201, &done))
+            Ok(response::value(Some(asked.accepted), 201, &done))
         }
     }
 }
@@ -130,7 +136,7 @@ async fn mark_disrupted(
     state: &Arc<State>,
     kind: &crate::kinds::Kind,
     mut pod: Arc<crate::store::Stored>,
-) -> Outcome<()> {
+) -> ApiResult<()> {
     loop {
         let mut next = Value::clone(&pod.value());
         crate::pods::set_condition(
@@ -145,12 +151,12 @@ async fn mark_disrupted(
         }
         let (namespace, name) =
             (crate::meta::namespace(&pod.value()).to_owned(), crate::meta::name(&pod.value()).to_owned());
-        pod = state.get(kind, &namespace, &name).ok_or_else(|| Failure::not_found("", "pods", &name))?;
+        pod = state.get(kind, &namespace, &name).ok_or_else(|| StatusError::not_found("", "pods", &name))?;
     }
 }
 
 /// Takes one disruption from the budget that covers the pod, or refuses.
-async fn spend_budget(state: &Arc<State>, namespace: &str, pod: &Value) -> Outcome<()> {
+async fn spend_budget(state: &Arc<State>, namespace: &str, pod: &Value) -> ApiResult<()> {
     let Some(kind) = state.kinds.load().find("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };
     loop {
         let covering = state
@@ -159,13 +165,13 @@ async fn spend_budget(state: &Arc<State>, namespace: &str, pod: &Value) -> Outco
                 let selector = budget.value().pointer("/spec/selector").cloned().unwrap_or_default();
                 crate::selector::Labels::from_object(&selector).is_ok_and(|s| s.matches(crate::meta::labels(pod)))
             })
-            .map_err(|_| Failure::internal("the newest state is always there"))?
+            .map_err(|_| StatusError::internal("the newest state is always there"))?
             .items;
         let budget = match covering.as_slice() {
             [] => return Ok(()),
             [(_, one)] => one,
             _ => {
-                return Err(Failure::internal(
+                return Err(StatusError::internal(
                     "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.",
                 ));
             }
@@ -173,7 +179,7 @@ async fn spend_budget(state: &Arc<State>, namespace: &str, pod: &Value) -> Outco
         let left = budget.value().pointer("/status/disruptionsAllowed").and_then(Value::as_i64).unwrap_or_default();
         if left <= 0 {
             let mut failure =
-                Failure::too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", 0);
+                StatusError::too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.", 0);
             let budget = budget.value();
             let name = crate::meta::name(&budget);
             failure.details = Some(json!({"causes": [{

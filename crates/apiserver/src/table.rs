@@ -40,7 +40,7 @@ pub(crate) fn of<'a>(
             let mut row = json!({"cells": cells(kind, object, now)});
             match include {
                 Include::Nothing => row["object"] = Value::Null,
-                Include::Metadata => row["object"] = crate::answer::partial(object),
+                Include::Metadata => row["object"] = crate::response::partial(object),
                 Include::Object => row["object"] = object.clone(),
             }
             if kind.is("", "pods")

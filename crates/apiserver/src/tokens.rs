@@ -9,7 +9,7 @@ use ring::signature::{
 use serde_json::{Value, json};
 
 use crate::state::State;
-use crate::status::{Failure, Outcome};
+use crate::status::{ApiResult, StatusError};
 
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
@@ -23,8 +23,8 @@ fn key_id(public: &[u8]) -> String {
 }
 
 /// Signs claims.
-pub(crate) fn sign(state: &State, claims: &Value) -> Outcome<String> {
-    let broken = || Failure::internal("the token key cannot be used");
+pub(crate) fn sign(state: &State, claims: &Value) -> ApiResult<String> {
+    let broken = || StatusError::internal("the token key cannot be used");
     let pair = key(state).ok_or_else(broken)?;
     let header = json!({"alg": "ES256", "kid": key_id(pair.public_key().as_ref()), "typ": "JWT"});
     let body = format!("{}.{}", URL_SAFE_NO_PAD.encode(header.to_string()), URL_SAFE_NO_PAD.encode(claims.to_string()));
@@ -73,19 +73,19 @@ pub(crate) const USUAL: i64 = 3600;
 const LONGEST: i64 = 1 << 32;
 
 /// Answers a TokenRequest for a service account.
-pub(crate) fn issue(state: &State, namespace: &str, account_name: &str, request: &Value, now: i64) -> Outcome<Value> {
+pub(crate) fn issue(state: &State, namespace: &str, account_name: &str, request: &Value, now: i64) -> ApiResult<Value> {
     use crate::meta::{name, text, uid};
     let account = state
         .store
         .get("serviceaccounts", namespace, account_name)
-        .ok_or_else(|| Failure::not_found("", "serviceaccounts", account_name))?;
+        .ok_or_else(|| StatusError::not_found("", "serviceaccounts", account_name))?;
     for (field, given, wanted) in
         [("name", name(request), account_name), ("namespace", crate::meta::namespace(request), namespace)]
     {
         if !given.is_empty() && given != wanted {
             let why = format!("must match the service account {field} if specified");
             let cause = crate::status::Cause::invalid(format!("metadata.{field}"), &given.into(), &why);
-            return Err(Failure::invalid("authentication.k8s.io", "TokenRequest", account_name, &[cause]));
+            return Err(StatusError::invalid("authentication.k8s.io", "TokenRequest", account_name, &[cause]));
         }
     }
     let given_uid = uid(request);
@@ -94,12 +94,12 @@ pub(crate) fn issue(state: &State, namespace: &str, account_name: &str, request:
             "the UID in the token request ({given_uid}) does not match the UID of the service account ({})",
             uid(&account.value())
         );
-        return Err(Failure::conflict("authentication.k8s.io", "TokenRequest", account_name, &why));
+        return Err(StatusError::conflict("authentication.k8s.io", "TokenRequest", account_name, &why));
     }
     let seconds = request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(USUAL);
     let wrong = |detail: &str| {
         let cause = crate::status::Cause::invalid("spec.expirationSeconds", &seconds.into(), detail);
-        Failure::invalid("authentication.k8s.io", "TokenRequest", "", &[cause])
+        StatusError::invalid("authentication.k8s.io", "TokenRequest", "", &[cause])
     };
     if seconds < SHORTEST {
         return Err(wrong("may not specify a duration less than 10 minutes"));
@@ -126,21 +126,21 @@ pub(crate) fn issue(state: &State, namespace: &str, account_name: &str, request:
             (false, "Node") => ("nodes", "node", ""),
             (slash, other) => {
                 let slash = if slash { "" } else { "/" };
-                return Err(Failure::bad_request(format!(
+                return Err(StatusError::bad_request(format!(
                     "cannot bind token to object of type {slash}{version}, Kind={other}"
                 )));
             }
         };
         let object =
-            state.store.get(table, home, &bound_name).ok_or_else(|| Failure::not_found("", table, &bound_name))?;
+            state.store.get(table, home, &bound_name).ok_or_else(|| StatusError::not_found("", table, &bound_name))?;
         if kind == "Pod" && text(&object.value(), "/spec/serviceAccountName") != account_name {
-            return Err(Failure::bad_request(format!(
+            return Err(StatusError::bad_request(format!(
                 "cannot bind token for serviceaccount {account_name:?} to pod running with different serviceaccount name."
             )));
         }
         let wanted = text(&reference, "/uid");
         if !wanted.is_empty() && wanted != uid(&object.value()) {
-            return Err(Failure::conflict(
+            return Err(StatusError::conflict(
                 "",
                 kind,
                 &bound_name,
@@ -179,7 +179,12 @@ pub(crate) fn issue(state: &State, namespace: &str, account_name: &str, request:
 }
 
 /// The user behind a service account token, if it is still good: not expired, and account and pod still those it names.
-pub(crate) fn account_user(state: &State, token: &str, audiences: &[String], now: i64) -> Option<crate::auth::User> {
+pub(crate) fn account_user(
+    state: &State,
+    token: &str,
+    audiences: &[String],
+    now: i64,
+) -> Option<crate::authentication::User> {
     use crate::meta::{text, uid};
     let claims = verify(state, token)?;
     let number = |field: &str| claims.get(field).and_then(Value::as_i64);
@@ -223,8 +228,8 @@ pub(crate) fn account_user(state: &State, token: &str, audiences: &[String], now
             extra.insert("authentication.kubernetes.io/node-uid".into(), vec![text(node, "/uid").to_owned()]);
         }
     }
-    extra.insert(crate::auth::CREDENTIAL.into(), vec![format!("JTI={}", text(&claims, "/jti"))]);
-    Some(crate::auth::User {
+    extra.insert(crate::authentication::CREDENTIAL.into(), vec![format!("JTI={}", text(&claims, "/jti"))]);
+    Some(crate::authentication::User {
         name: text(&claims, "/sub").to_owned(),
         uid: uid(&account.value()).to_owned(),
         groups: vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")],

@@ -56,12 +56,12 @@ fn check(kind: &Kind, object: &Value, old: Option<&Value>, causes: &mut Vec<Caus
         return;
     }
     match (&*kind.group, &*kind.resource) {
-        ("", "pods") => pod::spec(object.get("spec").unwrap_or(&Value::Null), "spec", pod::Home::Pod, causes),
+        ("", "pods") => pod::spec(object.get("spec").unwrap_or(&Value::Null), "spec", pod::PodOrTemplate::Pod, causes),
         ("", "podtemplates") => {
             pod::spec(
                 object.pointer("/template/spec").unwrap_or(&Value::Null),
                 "template.spec",
-                pod::Home::Template,
+                pod::PodOrTemplate::Template,
                 causes,
             );
         }
@@ -81,7 +81,7 @@ fn check(kind: &Kind, object: &Value, old: Option<&Value>, causes: &mut Vec<Caus
         ("autoscaling", "horizontalpodautoscalers") => cluster::autoscaler(object, causes),
         ("networking.k8s.io", "ingresses") => network::ingress(object, causes),
         ("networking.k8s.io", "networkpolicies") => network::policy(object, causes),
-        // Addresses of a slice whose type changes are not looked at; that it changes is wrong enough.
+        // ServiceAllocators of a slice whose type changes are not looked at; that it changes is wrong enough.
         ("discovery.k8s.io", "endpointslices")
             if old.is_none_or(|old| old.get("addressType") == object.get("addressType")) =>
         {

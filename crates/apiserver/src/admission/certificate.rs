@@ -4,12 +4,12 @@
 use base64::Engine as _;
 use serde_json::{Value, json};
 
-use crate::auth::{MASTERS, User};
+use crate::authentication::{MASTERS, User};
 use crate::authorization::Access;
 use crate::meta;
-use crate::request::Asked;
+use crate::request::ApiRequest;
 use crate::state::State;
-use crate::status::{Failure, Outcome};
+use crate::status::{ApiResult, StatusError};
 
 const GROUP: &str = "certificates.k8s.io";
 const RESOURCE: &str = "certificatesigningrequests";
@@ -17,7 +17,7 @@ const RESOURCE: &str = "certificatesigningrequests";
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
 /// Notes who asks, and refuses a certificate that would be above all rights.
-pub(super) fn admit_create(asked: &Asked, object: &mut Value) -> Outcome<()> {
+pub(super) fn admit_create(asked: &ApiRequest, object: &mut Value) -> ApiResult<()> {
     let User { name, uid, groups, extra } = &asked.user;
     let spec = meta::child(object, "spec");
     for field in ["username", "uid", "groups", "extra"] {
@@ -37,13 +37,13 @@ pub(super) fn admit_create(asked: &Asked, object: &mut Value) -> Outcome<()> {
         && crate::pki::organisations(&request).iter().any(|o| o == MASTERS)
     {
         let why = format!("use of {CLIENT_SIGNER} signer with {MASTERS} group is not allowed");
-        return Err(Failure::forbidden(GROUP, RESOURCE, meta::name(object), &why));
+        return Err(StatusError::forbidden(GROUP, RESOURCE, meta::name(object), &why));
     }
     Ok(())
 }
 
 /// Refuses a decision, or a certificate, of somebody who may not make it for this signer.
-pub(super) fn check_update(state: &State, asked: &Asked, old: &Value, next: &Value) -> Outcome<()> {
+pub(super) fn check_update(state: &State, asked: &ApiRequest, old: &Value, next: &Value) -> ApiResult<()> {
     let changed = |field: &str| old.pointer(field) != next.pointer(field);
     let verb = match asked.target.subresource.as_str() {
         "approval" => "approve",
@@ -62,5 +62,5 @@ pub(super) fn check_update(state: &State, asked: &Asked, old: &Value, next: &Val
         return Ok(());
     }
     let why = format!("user not permitted to {verb} requests with signerName {signer:?}");
-    Err(Failure::forbidden(GROUP, RESOURCE, &asked.target.name, &why))
+    Err(StatusError::forbidden(GROUP, RESOURCE, &asked.target.name, &why))
 }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use kube_cel::cel::Value as Cel;
 use serde_json::{Value, json};
 
-use super::expression::{self, Scope};
-use super::{Act, rules};
+use super::cel_expression::{self, Scope};
+use super::{Attributes, rules};
 use crate::kinds::Kind;
 use crate::meta;
 use crate::selector::Labels;
 use crate::state::State;
-use crate::status::{Failure, Outcome};
+use crate::status::{ApiResult, StatusError};
 use crate::store::Stored;
 
 const POLICIES: &str = "validatingadmissionpolicies.admissionregistration.k8s.io";
@@ -34,7 +34,7 @@ impl Denial {
     }
 }
 
-pub(super) fn validate(state: &Arc<State>, act: &Act<'_>, warnings: &mut Vec<String>) -> Outcome<()> {
+pub(super) fn validate(state: &Arc<State>, act: &Attributes<'_>, warnings: &mut Vec<String>) -> ApiResult<()> {
     let all = |table: &str| -> Vec<Arc<Stored>> {
         let found = state.store.list(table, None, None, usize::MAX, None, |_| true);
         found.map(|f| f.items.into_iter().map(|(_, stored)| stored).collect()).unwrap_or_default()
@@ -92,7 +92,7 @@ pub(super) fn validate(state: &Arc<State>, act: &Act<'_>, warnings: &mut Vec<Str
 }
 
 /// The version in which a request is of the kind that match resources describe; without rules everything is.
-fn concerned(state: &State, act: &Act<'_>, resources: &Value) -> Option<Arc<str>> {
+fn concerned(state: &State, act: &Attributes<'_>, resources: &Value) -> Option<Arc<str>> {
     if !rules::selected(state, act, resources) {
         return None;
     }
@@ -106,14 +106,14 @@ fn concerned(state: &State, act: &Act<'_>, resources: &Value) -> Option<Arc<str>
     }
 }
 
-fn refusal(act: &Act<'_>, policy: &str, binding: &Value, denial: &Denial) -> Box<Failure> {
+fn refusal(act: &Attributes<'_>, policy: &str, binding: &Value, denial: &Denial) -> Box<StatusError> {
     let message = format!(
         "ValidatingAdmissionPolicy '{policy}' with binding '{}' denied request: {}",
         meta::name(binding),
         denial.message
     );
     let kind = &act.asked.kind;
-    let mut failure = Failure::forbidden(&kind.group, &kind.resource, act.name, &message);
+    let mut failure = StatusError::forbidden(&kind.group, &kind.resource, act.name, &message);
     failure.code = match denial.reason.as_str() {
         "Forbidden" => 403,
         "RequestEntityTooLarge" => 413,
@@ -127,7 +127,7 @@ fn refusal(act: &Act<'_>, policy: &str, binding: &Value, denial: &Denial) -> Box
 }
 
 /// The parameters a binding brings in; one `null` when it has none.
-fn params(state: &State, act: &Act<'_>, policy: &Value, binding: &Value) -> Result<Vec<Value>, String> {
+fn params(state: &State, act: &Attributes<'_>, policy: &Value, binding: &Value) -> Result<Vec<Value>, String> {
     let (Some(wanted), Some(reference)) = (policy.get("paramKind"), binding.get("paramRef")) else {
         return Ok(vec![Value::Null]);
     };
@@ -170,7 +170,7 @@ fn params(state: &State, act: &Act<'_>, policy: &Value, binding: &Value) -> Resu
 }
 
 /// What a policy has against a request.
-fn judge(state: &State, act: &Act<'_>, spec: &Value, version: &str, param: &Value, fails: bool) -> Vec<Denial> {
+fn judge(state: &State, act: &Attributes<'_>, spec: &Value, version: &str, param: &Value, fails: bool) -> Vec<Denial> {
     let (object, old) = (rules::in_version(act, act.new, version), rules::in_version(act, act.old, version));
     let request = act.request(version);
     let mut scope = Scope::new(&[("object", &object), ("oldObject", &old), ("request", &request), ("params", param)]);
@@ -224,11 +224,11 @@ pub(super) fn conditions_met(scope: &Scope, conditions: Option<&Value>) -> Resul
 /// Variables may use those before them. One that has no value is missing, which is an error only for who reads it.
 fn bind_variables(scope: &mut Scope, spec: &Value) {
     let mut known = HashMap::new();
-    scope.bind("variables", expression::map(known.clone()));
+    scope.bind("variables", cel_expression::map(known.clone()));
     for variable in spec.get("variables").and_then(Value::as_array).into_iter().flatten() {
         if let Ok(value) = scope.evaluate(meta::text(variable, "/expression")) {
-            known.insert(expression::key(meta::text(variable, "/name")), value);
-            scope.bind("variables", expression::map(known.clone()));
+            known.insert(cel_expression::key(meta::text(variable, "/name")), value);
+            scope.bind("variables", cel_expression::map(known.clone()));
         }
     }
 }

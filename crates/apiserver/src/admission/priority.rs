@@ -4,9 +4,9 @@ use serde_json::Value;
 
 use crate::meta;
 use crate::state::State;
-use crate::status::{Failure, Outcome};
+use crate::status::{ApiResult, StatusError};
 
-pub(super) fn admit(state: &State, pod: &mut Value) -> Outcome<()> {
+pub(super) fn admit(state: &State, pod: &mut Value) -> ApiResult<()> {
     const TABLE: &str = "priorityclasses.scheduling.k8s.io";
     let pod_name = meta::name(pod).to_owned();
     let named = meta::text(pod, "/spec/priorityClassName").to_owned();
@@ -19,7 +19,7 @@ pub(super) fn admit(state: &State, pod: &mut Value) -> Outcome<()> {
     } else {
         let found = state.store.get(TABLE, "", &named);
         if found.is_none() {
-            return Err(Failure::forbidden(
+            return Err(StatusError::forbidden(
                 "",
                 "pods",
                 &pod_name,
@@ -39,7 +39,7 @@ pub(super) fn admit(state: &State, pod: &mut Value) -> Outcome<()> {
     if let Some(given) = spec.get("priority").and_then(Value::as_i64)
         && given != value
     {
-        return Err(Failure::forbidden(
+        return Err(StatusError::forbidden(
             "",
             "pods",
             &pod_name,

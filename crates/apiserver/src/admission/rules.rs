@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
-use super::Act;
+use super::Attributes;
 use crate::meta;
 use crate::selector::Labels;
 use crate::state::State;
 
 /// Whether `selectors` (a webhook, or the match resources of a policy) choose the namespace and the object of a request.
-pub(super) fn selected(state: &State, act: &Act<'_>, selectors: &Value) -> bool {
+pub(super) fn selected(state: &State, act: &Attributes<'_>, selectors: &Value) -> bool {
     in_namespace(state, act, selectors.get("namespaceSelector")) && has_labels(act, selectors.get("objectSelector"))
 }
 
-fn in_namespace(state: &State, act: &Act<'_>, selector: Option<&Value>) -> bool {
+fn in_namespace(state: &State, act: &Attributes<'_>, selector: Option<&Value>) -> bool {
     let is_namespace = act.asked.kind.is("", "namespaces");
     if act.namespace.is_empty() && !is_namespace {
         return true;
@@ -28,7 +28,7 @@ fn in_namespace(state: &State, act: &Act<'_>, selector: Option<&Value>) -> bool 
     state.namespace(name).is_some_and(|namespace| selector.matches(namespace.labels()))
 }
 
-fn has_labels(act: &Act<'_>, selector: Option<&Value>) -> bool {
+fn has_labels(act: &Attributes<'_>, selector: Option<&Value>) -> bool {
     let Some(selector) = parsed(selector) else { return true };
     [act.old, act.new]
         .into_iter()
@@ -44,7 +44,7 @@ fn parsed(selector: Option<&Value>) -> Option<Labels> {
 
 /// The version in which a request fits one of the rules: its own, or with `matchPolicy: Equivalent` any other the
 /// resource is served in.
-pub(super) fn version_for(state: &State, act: &Act<'_>, rules: Option<&Value>, exact: bool) -> Option<Arc<str>> {
+pub(super) fn version_for(state: &State, act: &Attributes<'_>, rules: Option<&Value>, exact: bool) -> Option<Arc<str>> {
     let rules: Vec<&Value> = rules.and_then(Value::as_array).into_iter().flatten().collect();
     let own = &act.asked.kind.version;
     if rules.iter().any(|rule| fits(act, rule, own)) {
@@ -60,7 +60,7 @@ pub(super) fn version_for(state: &State, act: &Act<'_>, rules: Option<&Value>, e
     others.find(|k| rules.iter().any(|rule| fits(act, rule, &k.version))).map(|k| k.version.clone())
 }
 
-fn fits(act: &Act<'_>, rule: &Value, version: &str) -> bool {
+fn fits(act: &Attributes<'_>, rule: &Value, version: &str) -> bool {
     let kind = &act.asked.kind;
     let lists = |field: &str, wanted: &str| texts(rule, field).any(|v| v == "*" || v == wanted);
     let scope = match meta::text(rule, "/scope") {
@@ -88,7 +88,7 @@ fn texts<'a>(rule: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
 }
 
 /// An object as another version shows it; without conversion only the version's name differs.
-pub(super) fn in_version(act: &Act<'_>, object: Option<&Value>, version: &str) -> Value {
+pub(super) fn in_version(act: &Attributes<'_>, object: Option<&Value>, version: &str) -> Value {
     let Some(object) = object else { return Value::Null };
     let mut shown = object.clone();
     let own = &*act.asked.kind.version;

@@ -8,16 +8,16 @@ use std::time::Duration;
 use futures::future::join_all;
 use serde_json::{Value, json};
 
-use super::expression::Scope;
-use super::{Act, policy, rules};
+use super::cel_expression::Scope;
+use super::{Attributes, policy, rules};
 use crate::meta;
 use crate::state::State;
-use crate::status::{Failure, Outcome};
+use crate::status::{ApiResult, StatusError};
 
 const TABLE: &str = "validatingwebhookconfigurations.admissionregistration.k8s.io";
 const USUAL_TIMEOUT: u64 = 10;
 
-pub(super) async fn validate(state: &Arc<State>, act: &Act<'_>, warnings: &mut Vec<String>) -> Outcome<()> {
+pub(super) async fn validate(state: &Arc<State>, act: &Attributes<'_>, warnings: &mut Vec<String>) -> ApiResult<()> {
     let Ok(configurations) = state.store.list(TABLE, None, None, usize::MAX, None, |_| true) else { return Ok(()) };
     let configurations: Vec<_> = configurations.items.iter().map(|(_, stored)| stored.value()).collect();
     let mut concerned = Vec::new();
@@ -42,7 +42,7 @@ pub(super) async fn validate(state: &Arc<State>, act: &Act<'_>, warnings: &mut V
 }
 
 /// The version of the object a webhook shall see; `None` when the request does not concern it.
-fn version_for(state: &State, act: &Act<'_>, hook: &Value) -> Outcome<Option<Arc<str>>> {
+fn version_for(state: &State, act: &Attributes<'_>, hook: &Value) -> ApiResult<Option<Arc<str>>> {
     if !rules::selected(state, act, hook) {
         return Ok(None);
     }
@@ -59,16 +59,16 @@ fn version_for(state: &State, act: &Act<'_>, hook: &Value) -> Outcome<Option<Arc
         Err(_) if meta::text(hook, "/failurePolicy") == "Ignore" => Ok(None),
         Err(why) => {
             let kind = &act.asked.kind;
-            Err(Failure::forbidden(&kind.group, &kind.resource, act.name, &why))
+            Err(StatusError::forbidden(&kind.group, &kind.resource, act.name, &why))
         }
     }
 }
 
 /// Asks one webhook; the warnings it has when it allows.
-async fn ask(state: &Arc<State>, act: &Act<'_>, hook: &Value, version: &str) -> Outcome<Vec<String>> {
+async fn ask(state: &Arc<State>, act: &Attributes<'_>, hook: &Value, version: &str) -> ApiResult<Vec<String>> {
     let name = meta::text(hook, "/name");
     if act.dry_run && !matches!(meta::text(hook, "/sideEffects"), "None" | "NoneOnDryRun") {
-        return Err(Failure::bad_request(format!("admission webhook {name:?} does not support dry run")));
+        return Err(StatusError::bad_request(format!("admission webhook {name:?} does not support dry run")));
     }
     let review = review(act, version);
     let seconds = hook.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(USUAL_TIMEOUT);
@@ -78,7 +78,7 @@ async fn ask(state: &Arc<State>, act: &Act<'_>, hook: &Value, version: &str) -> 
             tracing::warn!(webhook = name, why, "a webhook failed and is ignored");
             return Ok(Vec::new());
         }
-        Err(why) => return Err(Failure::internal(format!("failed calling webhook {name:?}: {why}"))),
+        Err(why) => return Err(StatusError::internal(format!("failed calling webhook {name:?}: {why}"))),
     };
     if response.get("allowed").is_some_and(|a| a == true) {
         let said = response.get("warnings").and_then(Value::as_array).into_iter().flatten();
@@ -88,7 +88,7 @@ async fn ask(state: &Arc<State>, act: &Act<'_>, hook: &Value, version: &str) -> 
 }
 
 /// A refusal keeps the webhook's own code, reason and details.
-fn denial(name: &str, status: &Value) -> Box<Failure> {
+fn denial(name: &str, status: &Value) -> Box<StatusError> {
     let code = status
         .get("code")
         .and_then(Value::as_u64)
@@ -100,12 +100,12 @@ fn denial(name: &str, status: &Value) -> Box<Failure> {
         ("", reason) => format!("admission webhook {name:?} denied the request: {reason}"),
         (message, _) => format!("admission webhook {name:?} denied the request: {message}"),
     };
-    let mut failure = Failure::custom(code, meta::text(status, "/reason").to_owned(), message);
+    let mut failure = StatusError::custom(code, meta::text(status, "/reason").to_owned(), message);
     failure.details = status.get("details").filter(|d| d.is_object()).cloned();
     failure
 }
 
-fn review(act: &Act<'_>, version: &str) -> Value {
+fn review(act: &Attributes<'_>, version: &str) -> Value {
     let mut request = act.request(version);
     request["uid"] = uuid::Uuid::new_v4().to_string().into();
     request["object"] = rules::in_version(act, act.new, version);

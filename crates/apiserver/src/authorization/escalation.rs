@@ -6,23 +6,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::Value;
 
 use super::{Access, CLUSTER_ROLES, ROLES, allowed, rules_for};
-use crate::auth::User;
+use crate::authentication::User;
 use crate::kinds::Kind;
 use crate::meta::{self, text};
 use crate::state::State;
-use crate::status::{Failure, Outcome};
+use crate::status::{ApiResult, StatusError};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
 /// One right: a verb on a resource (perhaps of one name), or on a path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-enum Right {
+enum Permission {
     Resource { group: String, resource: String, name: Option<String>, verb: String },
     Path { path: String, verb: String },
 }
 
 /// Refuses a role or a binding that would give away more than its author has.
-pub(crate) fn check(state: &State, user: &User, kind: &Kind, old: Option<&Value>, object: &Value) -> Outcome<()> {
+pub(crate) fn check(state: &State, user: &User, kind: &Kind, old: Option<&Value>, object: &Value) -> ApiResult<()> {
     if &*kind.group != GROUP || !state.enforce || user.is_master() {
         return Ok(());
     }
@@ -58,14 +58,16 @@ pub(crate) fn check(state: &State, user: &User, kind: &Kind, old: Option<&Value>
                 return Ok(());
             }
             let (table, home) = if role_kind == "Role" { (ROLES, namespace) } else { (CLUSTER_ROLES, "") };
-            let found =
-                state.store.get(table, home, role).ok_or_else(|| Failure::not_found(GROUP, &kind.resource, role))?;
+            let found = state
+                .store
+                .get(table, home, role)
+                .ok_or_else(|| StatusError::not_found(GROUP, &kind.resource, role))?;
             found.value().get("rules").cloned().unwrap_or_default()
         }
         _ => return Ok(()),
     };
     let held = rules_for(state, user, namespace);
-    let missing: Vec<Right> = given
+    let missing: Vec<Permission> = given
         .as_array()
         .into_iter()
         .flatten()
@@ -82,14 +84,14 @@ pub(crate) fn check(state: &State, user: &User, kind: &Kind, old: Option<&Value>
         groups.join(" "),
         told(missing)
     );
-    Err(Failure::forbidden(GROUP, &kind.resource, meta::name(object), &why))
+    Err(StatusError::forbidden(GROUP, &kind.resource, meta::name(object), &why))
 }
 
 fn texts<'a>(rule: &'a Value, field: &str) -> impl Iterator<Item = &'a str> + Clone {
     rule.get(field).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
-fn rights(rule: &Value) -> Vec<Right> {
+fn rights(rule: &Value) -> Vec<Permission> {
     let mut all = Vec::new();
     let names: Vec<Option<&str>> = match texts(rule, "resourceNames").map(Some).collect::<Vec<_>>() {
         none if none.is_empty() => vec![None],
@@ -98,7 +100,7 @@ fn rights(rule: &Value) -> Vec<Right> {
     for group in texts(rule, "apiGroups") {
         for resource in texts(rule, "resources") {
             for verb in texts(rule, "verbs") {
-                all.extend(names.iter().map(|name| Right::Resource {
+                all.extend(names.iter().map(|name| Permission::Resource {
                     group: group.into(),
                     resource: resource.into(),
                     name: name.map(Into::into),
@@ -108,15 +110,15 @@ fn rights(rule: &Value) -> Vec<Right> {
         }
     }
     for path in texts(rule, "nonResourceURLs") {
-        all.extend(texts(rule, "verbs").map(|verb| Right::Path { path: path.into(), verb: verb.into() }));
+        all.extend(texts(rule, "verbs").map(|verb| Permission::Path { path: path.into(), verb: verb.into() }));
     }
     all
 }
 
-fn covers(rule: &Value, right: &Right) -> bool {
+fn covers(rule: &Value, right: &Permission) -> bool {
     let lists = |field: &str, wanted: &str| texts(rule, field).any(|v| v == "*" || v == wanted);
     match right {
-        Right::Resource { group, resource, name, verb } => {
+        Permission::Resource { group, resource, name, verb } => {
             let resources = lists("resources", resource)
                 || resource.split_once('/').is_some_and(|(_, sub)| {
                     texts(rule, "resources").any(|r| r.strip_prefix("*/").is_some_and(|s| s == sub))
@@ -125,7 +127,7 @@ fn covers(rule: &Value, right: &Right) -> bool {
             let named = limited.peek().is_none() || name.as_deref().is_some_and(|n| limited.any(|l| l == n));
             lists("apiGroups", group) && lists("verbs", verb) && resources && named
         }
-        Right::Path { path, verb } => {
+        Permission::Path { path, verb } => {
             lists("verbs", verb)
                 && texts(rule, "nonResourceURLs")
                     .any(|url| url == path || url.strip_suffix('*').is_some_and(|prefix| path.starts_with(prefix)))
@@ -134,15 +136,15 @@ fn covers(rule: &Value, right: &Right) -> bool {
 }
 
 /// Rights as Go prints rules, one line for each resource.
-fn told(missing: Vec<Right>) -> String {
+fn told(missing: Vec<Permission>) -> String {
     let mut lines = BTreeSet::new();
     let mut verbs: BTreeMap<(String, String, Option<String>), Vec<String>> = BTreeMap::new();
     for right in missing {
         match right {
-            Right::Resource { group, resource, name, verb } => {
+            Permission::Resource { group, resource, name, verb } => {
                 verbs.entry((group, resource, name)).or_default().push(verb);
             }
-            Right::Path { path, verb } => {
+            Permission::Path { path, verb } => {
                 lines.insert(format!("{{NonResourceURLs:[{path:?}], Verbs:[{verb:?}]}}"));
             }
         }

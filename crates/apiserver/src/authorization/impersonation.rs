@@ -3,14 +3,14 @@
 use http::HeaderMap;
 
 use super::{Access, allowed, refusal};
-use crate::auth::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
+use crate::authentication::{ANONYMOUS, AUTHENTICATED, UNAUTHENTICATED, User};
 use crate::state::State;
-use crate::status::{Failure, Outcome};
+use crate::status::{ApiResult, StatusError};
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
 /// One thing a request wants to be.
-struct Wish {
+struct Impersonation {
     group: &'static str,
     resource: &'static str,
     /// Key of an extra value.
@@ -19,7 +19,7 @@ struct Wish {
     namespace: String,
 }
 
-impl Wish {
+impl Impersonation {
     fn new(group: &'static str, resource: &'static str, name: &str) -> Self {
         Self { group, resource, subresource: String::new(), name: name.into(), namespace: String::new() }
     }
@@ -37,7 +37,7 @@ impl Wish {
 }
 
 /// The user a request acts as.
-pub(crate) fn impersonate(state: &State, headers: &HeaderMap, user: User) -> Outcome<User> {
+pub(crate) fn impersonate(state: &State, headers: &HeaderMap, user: User) -> ApiResult<User> {
     let texts = |name: &str| -> Vec<&str> { headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).collect() };
     let name = texts("impersonate-user").first().copied().unwrap_or_default();
     let uid = texts("impersonate-uid").first().copied().unwrap_or_default();
@@ -45,29 +45,32 @@ pub(crate) fn impersonate(state: &State, headers: &HeaderMap, user: User) -> Out
     let mut wishes = Vec::new();
     match account {
         Some((namespace, account)) => {
-            wishes.push(Wish { namespace: namespace.into(), ..Wish::new("", "serviceaccounts", account) });
+            wishes.push(Impersonation {
+                namespace: namespace.into(),
+                ..Impersonation::new("", "serviceaccounts", account)
+            });
         }
-        None if !name.is_empty() => wishes.push(Wish::new("", "users", name)),
+        None if !name.is_empty() => wishes.push(Impersonation::new("", "users", name)),
         None => {}
     }
     let groups = texts("impersonate-group");
-    wishes.extend(groups.iter().map(|group| Wish::new("", "groups", group)));
+    wishes.extend(groups.iter().map(|group| Impersonation::new("", "groups", group)));
     for (header, value) in headers {
         if let (Some(key), Ok(value)) = (header.as_str().strip_prefix("impersonate-extra-"), value.to_str()) {
             let key = percent_encoding::percent_decode_str(key).decode_utf8_lossy().into_owned();
-            wishes.push(Wish { subresource: key, ..Wish::new(AUTHENTICATION, "userextras", value) });
+            wishes.push(Impersonation { subresource: key, ..Impersonation::new(AUTHENTICATION, "userextras", value) });
         }
     }
     if !uid.is_empty() {
-        wishes.push(Wish::new(AUTHENTICATION, "uids", uid));
+        wishes.push(Impersonation::new(AUTHENTICATION, "uids", uid));
     }
     if wishes.is_empty() {
         return Ok(user);
     }
     if name.is_empty() {
-        let printed: Vec<String> = wishes.iter().map(Wish::printed).collect();
+        let printed: Vec<String> = wishes.iter().map(Impersonation::printed).collect();
         let message = format!("requested [{}] without impersonating a user", printed.join(" "));
-        return Err(Failure::bad_request(message));
+        return Err(StatusError::bad_request(message));
     }
     let mut acting = User { name: name.to_owned(), uid: uid.to_owned(), ..User::default() };
     for wish in wishes {
@@ -81,7 +84,7 @@ pub(crate) fn impersonate(state: &State, headers: &HeaderMap, user: User) -> Out
             path: None,
         };
         if !allowed(state, &user, &access) {
-            return Err(Failure::forbidden(wish.group, wish.resource, &wish.name, &refusal(&user, &access)));
+            return Err(StatusError::forbidden(wish.group, wish.resource, &wish.name, &refusal(&user, &access)));
         }
         match wish.resource {
             "groups" => acting.groups.push(wish.name),

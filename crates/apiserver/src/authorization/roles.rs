@@ -6,7 +6,7 @@ use super::{CLUSTER_ROLES, aggregation};
 use crate::bootstrap::ensure;
 use crate::meta;
 use crate::state::State;
-use crate::status::Outcome;
+use crate::status::ApiResult;
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 const READ: [&str; 3] = ["get", "list", "watch"];
@@ -222,7 +222,7 @@ fn roles() -> Vec<Value> {
 }
 
 /// Creates the default roles and bindings that are missing.
-pub(crate) async fn bootstrap(state: &State) -> Outcome<()> {
+pub(crate) async fn bootstrap(state: &State) -> ApiResult<()> {
     for role in roles() {
         ensure(state, GROUP, "v1", "clusterroles", role).await?;
     }

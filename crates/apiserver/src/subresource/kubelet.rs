@@ -11,12 +11,12 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 use url::form_urlencoded::Serializer;
 
-use crate::admission::{Act, Operation};
-use crate::answer::Reply;
+use crate::admission::{Attributes, Operation};
 use crate::meta;
-use crate::request::Asked;
+use crate::request::ApiRequest;
+use crate::response::ApiResponse;
 use crate::state::State;
-use crate::status::{Failure, Outcome};
+use crate::status::{ApiResult, StatusError};
 use crate::store::Stored;
 
 const DEFAULT_PORT: u16 = 10_250;
@@ -27,8 +27,8 @@ struct Kubelet {
     port: u16,
 }
 
-fn kubelet_of(state: &State, node_name: &str) -> Outcome<Kubelet> {
-    let node = state.store.get("nodes", "", node_name).ok_or_else(|| Failure::not_found("", "nodes", node_name))?;
+fn kubelet_of(state: &State, node_name: &str) -> ApiResult<Kubelet> {
+    let node = state.store.get("nodes", "", node_name).ok_or_else(|| StatusError::not_found("", "nodes", node_name))?;
     let node = node.value();
     let addresses: Vec<&Value> =
         node.pointer("/status/addresses").and_then(Value::as_array).into_iter().flatten().collect();
@@ -40,7 +40,7 @@ fn kubelet_of(state: &State, node_name: &str) -> Outcome<Kubelet> {
         .find_map(|kind| addresses.iter().find(|a| meta::text(a, "/type") == kind))
         .map(|a| meta::text(a, "/address").to_owned())
         .ok_or_else(|| {
-            Failure::internal(format!("no preferred addresses found; known addresses: []: node {node_name}"))
+            StatusError::internal(format!("no preferred addresses found; known addresses: []: node {node_name}"))
         })?;
     let port = node.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64).unwrap_or_default();
     Ok(Kubelet { address, port: u16::try_from(port).ok().filter(|p| *p != 0).unwrap_or(DEFAULT_PORT) })
@@ -55,18 +55,18 @@ fn all_names(pod: &Value) -> Vec<&str> {
 }
 
 /// The container a request means: the one named, or the only one.
-fn container(asked: &Asked, pod: &Value) -> Outcome<String> {
+fn container(asked: &ApiRequest, pod: &Value) -> ApiResult<String> {
     let name = &asked.target.name;
     let wanted = asked.query.get("container");
     if !wanted.is_empty() {
         if all_names(pod).contains(&wanted) {
             return Ok(wanted.to_owned());
         }
-        return Err(Failure::bad_request(format!("container {wanted} is not valid for pod {name}")));
+        return Err(StatusError::bad_request(format!("container {wanted} is not valid for pod {name}")));
     }
     match crate::pods::container_names(pod).as_slice() {
         [only] => Ok((*only).to_owned()),
-        [] => Err(Failure::bad_request(format!("a container name must be specified for pod {name}"))),
+        [] => Err(StatusError::bad_request(format!("a container name must be specified for pod {name}"))),
         many => {
             let inits: Vec<&str> = all_names(pod).into_iter().filter(|n| !many.contains(n)).collect();
             let also = if inits.is_empty() {
@@ -74,7 +74,7 @@ fn container(asked: &Asked, pod: &Value) -> Outcome<String> {
             } else {
                 format!(" or one of the init containers: [{}]", inits.join(" "))
             };
-            Err(Failure::bad_request(format!(
+            Err(StatusError::bad_request(format!(
                 "a container name must be specified for pod {name}, choose one of: [{}]{also}",
                 many.join(" ")
             )))
@@ -82,7 +82,7 @@ fn container(asked: &Asked, pod: &Value) -> Outcome<String> {
     }
 }
 
-fn pod(state: &State, asked: &Asked) -> Outcome<Arc<Stored>> {
+fn pod(state: &State, asked: &ApiRequest) -> ApiResult<Arc<Stored>> {
     state.store.get("pods", &asked.target.namespace, &asked.target.name).ok_or_else(|| asked.not_found())
 }
 
@@ -90,24 +90,24 @@ async fn call(
     state: &Arc<State>,
     kubelet: &Kubelet,
     request: Request<Body>,
-) -> Outcome<Response<hyper::body::Incoming>> {
+) -> ApiResult<Response<hyper::body::Incoming>> {
     let url = format!("https://{}:{}{}", kubelet.address, kubelet.port, request.uri());
     crate::dial::send(state.kubelet_tls.clone(), &kubelet.address, kubelet.port, &kubelet.address, request)
         .await
-        .map_err(|why| Failure::internal(format!("Get {url:?}: {why}")))
+        .map_err(|why| StatusError::internal(format!("Get {url:?}: {why}")))
 }
 
-fn request(kubelet: &Kubelet, method: http::Method, path: &str, headers: HeaderMap) -> Outcome<Request<Body>> {
+fn request(kubelet: &Kubelet, method: http::Method, path: &str, headers: HeaderMap) -> ApiResult<Request<Body>> {
     let mut request = Request::new(Body::empty());
     *request.method_mut() = method;
-    *request.uri_mut() = path.parse().map_err(|_| Failure::bad_request(format!("invalid path {path:?}")))?;
+    *request.uri_mut() = path.parse().map_err(|_| StatusError::bad_request(format!("invalid path {path:?}")))?;
     *request.headers_mut() = headers;
     let host = HeaderValue::from_str(&format!("{}:{}", kubelet.address, kubelet.port));
     request.headers_mut().insert(header::HOST, host.unwrap_or_else(|_| HeaderValue::from_static("kubelet")));
     Ok(request)
 }
 
-pub(super) async fn log(state: &Arc<State>, asked: &Asked) -> Outcome<Reply> {
+pub(super) async fn log(state: &Arc<State>, asked: &ApiRequest) -> ApiResult<ApiResponse> {
     let pod = pod(state, asked)?.value();
     let container = container(asked, &pod)?;
     let node = meta::text(&pod, "/spec/nodeName");
@@ -127,13 +127,13 @@ pub(super) async fn log(state: &Arc<State>, asked: &Asked) -> Outcome<Reply> {
         let text = response.into_body().collect().await.map(http_body_util::Collected::to_bytes).unwrap_or_default();
         let text = String::from_utf8_lossy(&text[..text.len().min(2048)]).trim().to_owned();
         return Err(match status.as_u16() {
-            400 => Failure::bad_request(text),
-            404 => Failure::custom(
+            400 => StatusError::bad_request(text),
+            404 => StatusError::custom(
                 404,
                 "NotFound",
                 format!("the server could not find the requested resource ( pods/log {})", asked.target.name),
             ),
-            _ => Failure::internal(format!(
+            _ => StatusError::internal(format!(
                 "an error on the server ({text:?}) has prevented the request from succeeding"
             )),
         });
@@ -144,7 +144,7 @@ pub(super) async fn log(state: &Arc<State>, asked: &Asked) -> Outcome<Reply> {
     Ok(reply)
 }
 
-fn log_query(asked: &Asked) -> String {
+fn log_query(asked: &ApiRequest) -> String {
     let mut query = Serializer::new(String::new());
     for name in ["follow", "previous", "sinceSeconds", "sinceTime", "timestamps", "tailLines", "limitBytes", "stream"] {
         let value = asked.query.get(name);
@@ -165,21 +165,21 @@ fn travels(name: &HeaderName) -> bool {
         || name == "content-length"
 }
 
-pub(super) async fn stream(state: &Arc<State>, asked: &Asked, parts: &mut Parts) -> Outcome<Reply> {
+pub(super) async fn stream(state: &Arc<State>, asked: &ApiRequest, parts: &mut Parts) -> ApiResult<ApiResponse> {
     let pod = pod(state, asked)?.value();
     let node = meta::text(&pod, "/spec/nodeName");
     if node.is_empty() {
-        return Err(Failure::bad_request(format!("pod {} does not have a host assigned", asked.target.name)));
+        return Err(StatusError::bad_request(format!("pod {} does not have a host assigned", asked.target.name)));
     }
     let path = kubelet_path(asked, &pod)?;
     let options = options(asked);
-    let act = Act::on(asked, Operation::Connect, None, Some(&options), false);
+    let act = Attributes::on(asked, Operation::Connect, None, Some(&options), false);
     crate::admission::validate(state, &act, &mut Vec::new()).await?;
     let kubelet = kubelet_of(state, node)?;
     let upgrade = parts.extensions.remove::<OnUpgrade>();
     let asks_upgrade = parts.headers.contains_key(header::UPGRADE);
     let (Some(upgrade), true) = (upgrade, asks_upgrade) else {
-        return Err(Failure::bad_request("unable to upgrade: missing upgrade headers in request"));
+        return Err(StatusError::bad_request("unable to upgrade: missing upgrade headers in request"));
     };
     let headers: HeaderMap =
         parts.headers.iter().filter(|(n, _)| travels(n)).map(|(n, v)| (n.clone(), v.clone())).collect();
@@ -216,7 +216,7 @@ pub(super) async fn stream(state: &Arc<State>, asked: &Asked, parts: &mut Parts)
 }
 
 /// What policies and webhooks see of a stream: its parameters, as the object the API defines for them.
-fn options(asked: &Asked) -> Value {
+fn options(asked: &ApiRequest) -> Value {
     let query = &asked.query;
     if asked.target.subresource == "portforward" {
         let ports: Vec<u16> = query.all("ports").filter_map(|p| p.parse().ok()).collect();
@@ -243,7 +243,7 @@ fn options(asked: &Asked) -> Value {
 }
 
 /// The kubelet's path and parameters for a request of ours.
-fn kubelet_path(asked: &Asked, pod: &Value) -> Outcome<String> {
+fn kubelet_path(asked: &ApiRequest, pod: &Value) -> ApiResult<String> {
     let (namespace, name) = (&asked.target.namespace, &asked.target.name);
     let mut query = Serializer::new(String::new());
     let base = if asked.target.subresource == "portforward" {

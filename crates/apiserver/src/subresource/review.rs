@@ -2,22 +2,22 @@
 
 use serde_json::{Value, json};
 
-use crate::answer::{self, Reply};
-use crate::auth::User;
+use crate::authentication::User;
 use crate::authorization::{Access, decide, rules_for};
 use crate::meta::text;
-use crate::request::Asked;
+use crate::request::ApiRequest;
+use crate::response::{self, ApiResponse};
 use crate::state::State;
-use crate::status::{Cause, Failure, Outcome};
+use crate::status::{ApiResult, Cause, StatusError};
 
-pub(super) fn serve(state: &State, asked: &Asked, mut review: Value) -> Outcome<Reply> {
+pub(super) fn serve(state: &State, asked: &ApiRequest, mut review: Value) -> ApiResult<ApiResponse> {
     let kind = &asked.kind;
     review["kind"] = (*kind.kind).into();
     review["apiVersion"] = kind.api_version().into();
     if !review.get("metadata").is_some_and(Value::is_object) {
         review["metadata"] = json!({});
     }
-    crate::managed::record(kind, None, &mut review, &asked.field_manager(), "");
+    crate::managed_fields::record(kind, None, &mut review, &asked.field_manager(), "");
     if &*kind.resource == "selfsubjectreviews" {
         review["metadata"]["creationTimestamp"] = crate::meta::now().into();
     }
@@ -33,15 +33,15 @@ pub(super) fn serve(state: &State, asked: &Asked, mut review: Value) -> Outcome<
             access_review(state, &user, &review)?
         }
         "selfsubjectrulesreviews" => rules_review(state, asked, &review)?,
-        _ => return Err(Failure::method_not_allowed()),
+        _ => return Err(StatusError::method_not_allowed()),
     };
-    Ok(answer::value(Some(asked.accepted), 201, &review))
+    Ok(response::value(Some(asked.accepted), 201, &review))
 }
 
-fn token_review(state: &State, review: &Value) -> Outcome<Value> {
+fn token_review(state: &State, review: &Value) -> ApiResult<Value> {
     let token = text(review, "/spec/token");
     if token.is_empty() {
-        return Err(Failure::bad_request("token is required for TokenReview in authentication"));
+        return Err(StatusError::bad_request("token is required for TokenReview in authentication"));
     }
     let mut audiences: Vec<String> = review
         .pointer("/spec/audiences")
@@ -53,7 +53,7 @@ fn token_review(state: &State, review: &Value) -> Outcome<Value> {
     if audiences.is_empty() {
         audiences.push(crate::tokens::ISSUER.to_owned());
     }
-    Ok(match crate::auth::token_user(state, token, &audiences) {
+    Ok(match crate::authentication::token_user(state, token, &audiences) {
         Some(user) => {
             // Of the audiences asked for, those the token is meant for; a fixed token is meant for all.
             if let Some(meant) = crate::tokens::audiences(state, token) {
@@ -77,16 +77,16 @@ fn token_review(state: &State, review: &Value) -> Outcome<Value> {
 }
 
 /// A local review is about the namespace it is sent to.
-fn check_namespace(namespace: &str, review: &Value) -> Outcome<()> {
+fn check_namespace(namespace: &str, review: &Value) -> ApiResult<()> {
     let asked = text(review, "/spec/resourceAttributes/namespace");
     if review.pointer("/spec/resourceAttributes").is_some() && asked != namespace {
         let cause = Cause::invalid("spec.resourceAttributes.namespace", &asked.into(), "must match metadata.namespace");
-        return Err(Failure::invalid("authorization.k8s.io", "", "", &[cause]));
+        return Err(StatusError::invalid("authorization.k8s.io", "", "", &[cause]));
     }
     Ok(())
 }
 
-fn subject(review: &Value) -> Outcome<User> {
+fn subject(review: &Value) -> ApiResult<User> {
     let strings = |pointer: &str| -> Vec<String> {
         review
             .pointer(pointer)
@@ -104,12 +104,12 @@ fn subject(review: &Value) -> Outcome<User> {
     };
     if user.name.is_empty() && user.groups.is_empty() {
         let cause = Cause::invalid("spec.user", &"".into(), "at least one of user or group must be specified");
-        return Err(Failure::invalid("authorization.k8s.io", "", "", &[cause]));
+        return Err(StatusError::invalid("authorization.k8s.io", "", "", &[cause]));
     }
     Ok(user)
 }
 
-fn access_review(state: &State, user: &User, review: &Value) -> Outcome<Value> {
+fn access_review(state: &State, user: &User, review: &Value) -> ApiResult<Value> {
     let resource = review.pointer("/spec/resourceAttributes").filter(|v| v.is_object());
     let path = review.pointer("/spec/nonResourceAttributes").filter(|v| v.is_object());
     let access = match (resource, path) {
@@ -136,7 +136,7 @@ fn access_review(state: &State, user: &User, review: &Value) -> Outcome<Value> {
                 }),
                 "cannot be specified in combination with resourceAttributes",
             );
-            return Err(Failure::invalid("authorization.k8s.io", "", "", &[cause]));
+            return Err(StatusError::invalid("authorization.k8s.io", "", "", &[cause]));
         }
         (None, None) => {
             let cause = Cause::invalid(
@@ -144,7 +144,7 @@ fn access_review(state: &State, user: &User, review: &Value) -> Outcome<Value> {
                 &Value::Null,
                 "exactly one of nonResourceAttributes or resourceAttributes must be specified",
             );
-            return Err(Failure::invalid("authorization.k8s.io", "", "", &[cause]));
+            return Err(StatusError::invalid("authorization.k8s.io", "", "", &[cause]));
         }
     };
     Ok(match decide(state, user, &access) {
@@ -154,10 +154,10 @@ fn access_review(state: &State, user: &User, review: &Value) -> Outcome<Value> {
     })
 }
 
-fn rules_review(state: &State, asked: &Asked, review: &Value) -> Outcome<Value> {
+fn rules_review(state: &State, asked: &ApiRequest, review: &Value) -> ApiResult<Value> {
     let namespace = text(review, "/spec/namespace");
     if namespace.is_empty() {
-        return Err(Failure::bad_request("no namespace on request"));
+        return Err(StatusError::bad_request("no namespace on request"));
     }
     let mut resource_rules = Vec::new();
     let mut path_rules = Vec::new();

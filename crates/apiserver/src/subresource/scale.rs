@@ -6,14 +6,14 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::admission::{Act, Operation};
-use crate::answer::{self, Reply};
+use crate::admission::{Attributes, Operation};
 use crate::kinds::Kind;
 use crate::meta;
-use crate::request::Asked;
+use crate::request::ApiRequest;
+use crate::response::{self, ApiResponse};
 use crate::state::State;
-use crate::status::{Cause, Failure, Outcome};
-use crate::writing::Writer;
+use crate::status::{ApiResult, Cause, StatusError};
+use crate::write::Writer;
 
 /// Where a kind keeps its replicas, as JSON pointers.
 struct Places {
@@ -88,13 +88,13 @@ fn selector_text(selector: &Value) -> String {
     parts.join(",")
 }
 
-pub(super) async fn serve(state: &Arc<State>, asked: &Asked, body: &Bytes) -> Outcome<Reply> {
+pub(super) async fn serve(state: &Arc<State>, asked: &ApiRequest, body: &Bytes) -> ApiResult<ApiResponse> {
     let kind = &asked.kind;
     let current = state.get(kind, &asked.target.namespace, &asked.target.name).ok_or_else(|| asked.not_found())?;
     let current = current.value();
-    let shown = crate::versions::read(kind, &current);
+    let shown = crate::conversion::read(kind, &current);
     if asked.method == Method::GET {
-        return Ok(answer::value(Some(asked.accepted), 200, &scale_of(kind, &shown)));
+        return Ok(response::value(Some(asked.accepted), 200, &scale_of(kind, &shown)));
     }
     let sent = match asked.method {
         Method::PUT => super::parse(asked, body)?,
@@ -109,18 +109,18 @@ pub(super) async fn serve(state: &Arc<State>, asked: &Asked, body: &Bytes) -> Ou
                 other => other.onto(kind, &scale)?,
             }
         }
-        _ => return Err(Failure::method_not_allowed()),
+        _ => return Err(StatusError::method_not_allowed()),
     };
     let replicas = sent.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or_default();
     if replicas < 0 {
         let cause = Cause::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
-        return Err(Failure::invalid("autoscaling", "Scale", &asked.target.name, &[cause]));
+        return Err(StatusError::invalid("autoscaling", "Scale", &asked.target.name, &[cause]));
     }
     let version = meta::resource_version(&sent).to_owned();
     let place = places(kind).spec;
-    let plain = Asked {
+    let plain = ApiRequest {
         method: asked.method.clone(),
-        target: crate::request::Target { subresource: String::new(), ..asked.target.clone() },
+        target: crate::request::RequestInfo { subresource: String::new(), ..asked.target.clone() },
         query: asked.query.clone(),
         kind: kind.clone(),
         accepted: asked.accepted,
@@ -131,24 +131,24 @@ pub(super) async fn serve(state: &Arc<State>, asked: &Asked, body: &Bytes) -> Ou
     let manager = asked.field_manager();
     let (before, mut after) = (scale_of(kind, &shown), scale_of(kind, &shown));
     after["spec"]["replicas"] = replicas.into();
-    let act = Act::on(asked, Operation::Update, Some(&before), Some(&after), asked.dry_run()?);
+    let act = Attributes::on(asked, Operation::Update, Some(&before), Some(&after), asked.dry_run()?);
     let mut warnings = Vec::new();
     crate::admission::validate(state, &act, &mut warnings).await?;
     let stored = Writer::admitted(state, &plain)?
         .change(
             |_, current| {
-                let mut next = crate::versions::read(kind, current).into_owned();
+                let mut next = crate::conversion::read(kind, current).into_owned();
                 if !version.is_empty() {
                     meta::of(&mut next).insert("resourceVersion".into(), version.clone().into());
                 }
                 set(&mut next, &place, replicas.into());
                 Ok(next)
             },
-            |kind, old, new| crate::managed::record(kind, Some(old), new, &manager, "scale"),
+            |kind, old, new| crate::managed_fields::record(kind, Some(old), new, &manager, "scale"),
         )
         .await?;
-    let mut reply = answer::value(Some(asked.accepted), 200, &scale_of(kind, &stored.value()));
-    answer::warn(&mut reply, &warnings);
+    let mut reply = response::value(Some(asked.accepted), 200, &scale_of(kind, &stored.value()));
+    response::warn(&mut reply, &warnings);
     Ok(reply)
 }
 

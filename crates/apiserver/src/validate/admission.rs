@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use super::{each, one_of, text};
-use crate::admission::expression;
+use crate::admission::cel_expression;
 use crate::names;
 use crate::status::Cause;
 
@@ -199,10 +199,10 @@ fn rule_causes(rule: &Value, at: &str, causes: &mut Vec<Cause>) {
 }
 
 fn expression_cause(source: &str, field: String, variables: &[&str], causes: &mut Vec<Cause>) {
-    if source.contains("authorizer") && expression::complaint(source, variables).is_some() {
+    if source.contains("authorizer") && cel_expression::complaint(source, variables).is_some() {
         let why = "compilation failed: `authorizer` is not supported by this server; leave it out";
         causes.push(Cause::invalid(field, &source.into(), why));
-    } else if let Some(why) = expression::complaint(source, variables) {
+    } else if let Some(why) = cel_expression::complaint(source, variables) {
         causes.push(Cause::invalid(field, &source.into(), &why));
     }
 }

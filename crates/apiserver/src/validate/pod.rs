@@ -13,12 +13,12 @@ const NEGATIVE: &str = "must be greater than or equal to 0";
 
 /// Where the spec is: a pod of its own, or a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Home {
+pub(super) enum PodOrTemplate {
     Pod,
     Template,
 }
 
-pub(super) fn spec(spec: &Value, path: &str, home: Home, causes: &mut Vec<Cause>) {
+pub(super) fn spec(spec: &Value, path: &str, home: PodOrTemplate, causes: &mut Vec<Cause>) {
     let volumes = volumes(spec, path, causes);
     let containers = each(spec, "containers");
     if containers.is_empty() {
@@ -76,7 +76,7 @@ pub(super) fn spec(spec: &Value, path: &str, home: Home, causes: &mut Vec<Cause>
             causes.push(Cause::duplicate(at, &name.into()));
         }
     }
-    if home == Home::Pod && !gates.is_empty() && !text(spec, "nodeName").is_empty() {
+    if home == PodOrTemplate::Pod && !gates.is_empty() && !text(spec, "nodeName").is_empty() {
         causes.push(Cause::forbidden(
             format!("{path}.nodeName"),
             "cannot be set until all schedulingGates have been cleared",

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::pod::{self, Home};
+use super::pod::{self, PodOrTemplate};
 use super::{Differences, text};
 use crate::selector::Labels;
 use crate::status::Cause;
@@ -40,9 +40,9 @@ pub(super) fn check(resource: &str, object: &Value, causes: &mut Vec<Cause>) {
         super::metadata::labels(key, value.as_str().unwrap_or_default(), &format!("{path}.labels"), causes);
     }
     if resource == "statefulsets" {
-        pod::spec(&as_in_a_set(spec, pod), &format!("{path}.spec"), Home::Template, causes);
+        pod::spec(&as_in_a_set(spec, pod), &format!("{path}.spec"), PodOrTemplate::Template, causes);
     } else if resource != "controllerrevisions" {
-        pod::spec(pod, &format!("{path}.spec"), Home::Template, causes);
+        pod::spec(pod, &format!("{path}.spec"), PodOrTemplate::Template, causes);
     }
     let policy = text(pod, "restartPolicy");
     let field = format!("{path}.spec.restartPolicy");

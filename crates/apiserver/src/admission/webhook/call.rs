@@ -15,7 +15,7 @@ use crate::state::State;
 const ANSWER_LIMIT: usize = 3 * 1024 * 1024;
 
 /// What a webhook names as its place: the name in its certificate, and how its URL is told to people.
-struct Place {
+struct WebhookEndpoint {
     name: String,
     port: u16,
     path: String,
@@ -23,13 +23,13 @@ struct Place {
     service: Option<(String, String)>,
 }
 
-fn place(hook: &Value) -> Result<Place, String> {
+fn place(hook: &Value) -> Result<WebhookEndpoint, String> {
     let config = hook.get("clientConfig").ok_or("no clientConfig")?;
     if let Some(url) = config.get("url").and_then(Value::as_str) {
         let url = url::Url::parse(url).map_err(|e| e.to_string())?;
         let name = url.host_str().ok_or("the url has no host")?.trim_matches(['[', ']']).to_owned();
         let port = url.port_or_known_default().unwrap_or(443);
-        return Ok(Place { name, port, path: url.path().to_owned(), service: None });
+        return Ok(WebhookEndpoint { name, port, path: url.path().to_owned(), service: None });
     }
     let service = config.get("service").ok_or("neither url nor service")?;
     let (namespace, name) = (meta::text(service, "/namespace").to_owned(), meta::text(service, "/name").to_owned());
@@ -38,7 +38,7 @@ fn place(hook: &Value) -> Result<Place, String> {
         "" => "/".to_owned(),
         given => given.to_owned(),
     };
-    Ok(Place { name: format!("{name}.{namespace}.svc"), port, path, service: Some((namespace, name)) })
+    Ok(WebhookEndpoint { name: format!("{name}.{namespace}.svc"), port, path, service: Some((namespace, name)) })
 }
 
 /// An address behind a Service: cluster addresses lead nowhere here, so its endpoints are used.
@@ -89,21 +89,27 @@ pub(super) async fn call(state: &Arc<State>, hook: &Value, review: &Value, limit
     let sent = tokio::time::timeout(limit, post(state, hook, &place, &path, review));
     let answer = match sent.await {
         Ok(answer) => answer.map_err(|trouble| match trouble {
-            Trouble::OnTheWay(why) => failed(why),
-            Trouble::InTheAnswer(why) => format!("failed to call webhook: {why}"),
+            CallError::OnTheWay(why) => failed(why),
+            CallError::InTheAnswer(why) => format!("failed to call webhook: {why}"),
         })?,
         Err(_) => return Err(failed("context deadline exceeded".into())),
     };
     checked(&answer, review).map_err(|why| format!("received invalid webhook response: {why}"))
 }
 
-enum Trouble {
+enum CallError {
     OnTheWay(String),
     InTheAnswer(String),
 }
 
-async fn post(state: &State, hook: &Value, place: &Place, path: &str, review: &Value) -> Result<Value, Trouble> {
-    use Trouble::{InTheAnswer, OnTheWay};
+async fn post(
+    state: &State,
+    hook: &Value,
+    place: &WebhookEndpoint,
+    path: &str,
+    review: &Value,
+) -> Result<Value, CallError> {
+    use CallError::{InTheAnswer, OnTheWay};
     let bundle = meta::text(hook, "/clientConfig/caBundle");
     let authority = base64::engine::general_purpose::STANDARD.decode(bundle).map_err(|e| OnTheWay(e.to_string()))?;
     let authority = String::from_utf8(authority).map_err(|e| OnTheWay(e.to_string()))?;

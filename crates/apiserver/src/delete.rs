@@ -6,14 +6,14 @@ use bytes::Bytes;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
-use crate::admission::{Act, Operation};
-use crate::answer::{self, Page, Reply};
+use crate::admission::{Attributes, Operation};
+use crate::get::SelectionPredicate;
 use crate::kinds::Kind;
 use crate::meta;
-use crate::reading::Filter;
-use crate::request::Asked;
+use crate::request::ApiRequest;
+use crate::response::{self, ApiResponse, Page};
 use crate::state::State;
-use crate::status::{Cause, Failure, Outcome};
+use crate::status::{ApiResult, Cause, StatusError};
 use crate::store::Stored;
 
 const ORPHAN: &str = "orphan";
@@ -38,12 +38,12 @@ pub(crate) struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    pub(crate) fn parse(asked: &Asked, body: &Bytes) -> Outcome<Self> {
-        let value = if body.is_empty() { json!({}) } else { crate::writing::parse_body(asked, body, &mut Vec::new())? };
+    pub(crate) fn parse(asked: &ApiRequest, body: &Bytes) -> ApiResult<Self> {
+        let value = if body.is_empty() { json!({}) } else { crate::write::parse_body(asked, body, &mut Vec::new())? };
         let mut value = value;
         if let Some(schema) = crate::schema::built_in("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions") {
             crate::decode::conform(schema, "DeleteOptions", &mut value, &mut Vec::new(), true)
-                .map_err(Failure::bad_request)?;
+                .map_err(StatusError::bad_request)?;
         }
         let mut options = Self { dry_run: asked.dry_run()?, ..Self::default() };
         options.grace = match value.get("gracePeriodSeconds").and_then(Value::as_i64) {
@@ -67,7 +67,7 @@ impl DeleteOptions {
             "Foreground" => Some(Propagation::Foreground),
             "Orphan" => Some(Propagation::Orphan),
             other => {
-                return Err(Failure::invalid(
+                return Err(StatusError::invalid(
                     "meta.k8s.io",
                     "DeleteOptions",
                     "",
@@ -117,7 +117,7 @@ pub(crate) enum Deletion {
     Marked(Arc<Stored>),
 }
 
-pub(crate) async fn delete(state: &Arc<State>, asked: &Asked, body: &Bytes) -> Outcome<Reply> {
+pub(crate) async fn delete(state: &Arc<State>, asked: &ApiRequest, body: &Bytes) -> ApiResult<ApiResponse> {
     let options = DeleteOptions::parse(asked, body)?;
     let kind = &asked.kind;
     let deletion =
@@ -125,13 +125,13 @@ pub(crate) async fn delete(state: &Arc<State>, asked: &Asked, body: &Bytes) -> O
     Ok(match deletion {
         Deletion::Marked(stored) => {
             let code = if options.cascade_asked { 202 } else { 200 };
-            answer::object(kind, asked.accepted, code, &stored)
+            response::object(kind, asked.accepted, code, &stored)
         }
-        Deletion::Removed(stored) if returns_object(kind) => answer::object(kind, asked.accepted, 200, &stored),
+        Deletion::Removed(stored) if returns_object(kind) => response::object(kind, asked.accepted, 200, &stored),
         Deletion::Removed(stored) => {
             let status =
                 crate::status::deleted(&kind.group, &kind.resource, &asked.target.name, meta::uid(&stored.value()));
-            answer::value(Some(asked.accepted), 200, &status)
+            response::value(Some(asked.accepted), 200, &status)
         }
     })
 }
@@ -154,13 +154,13 @@ fn returns_object(kind: &Kind) -> bool {
     )
 }
 
-pub(crate) async fn delete_collection(state: &Arc<State>, asked: &Asked, body: &Bytes) -> Outcome<Reply> {
+pub(crate) async fn delete_collection(state: &Arc<State>, asked: &ApiRequest, body: &Bytes) -> ApiResult<ApiResponse> {
     let options = DeleteOptions::parse(asked, body)?;
-    let filter = Filter::parse(asked)?;
+    let filter = SelectionPredicate::parse(asked)?;
     let snapshot = state
         .store
         .list(&asked.kind.table, filter.namespace.as_deref(), None, usize::MAX, None, |s| filter.matches(s))
-        .map_err(|_| Failure::internal("the newest state is always there"))?;
+        .map_err(|_| StatusError::internal("the newest state is always there"))?;
     let mut deleted = Vec::new();
     for ((namespace, name), _) in snapshot.items {
         match delete_object(state, Some(asked), &asked.kind, &namespace, &name, &options).await {
@@ -170,19 +170,19 @@ pub(crate) async fn delete_collection(state: &Arc<State>, asked: &Asked, body: &
         }
     }
     let page = Page { items: &deleted, revision: state.store.revision(), next: "", remaining: 0 };
-    answer::list(&asked.kind, asked.accepted, crate::table::Include::Metadata, &page)
+    response::list(&asked.kind, asked.accepted, crate::table::Include::Metadata, &page)
 }
 
 /// Deletes one object. `admit` is the request policies and webhooks are asked about; `None`: they have been.
 pub(crate) async fn delete_object(
     state: &Arc<State>,
-    admit: Option<&Asked>,
+    admit: Option<&ApiRequest>,
     kind: &Kind,
     namespace: &str,
     name: &str,
     options: &DeleteOptions,
-) -> Outcome<Deletion> {
-    let absent = || Failure::not_found(&kind.group, &kind.resource, name);
+) -> ApiResult<Deletion> {
+    let absent = || StatusError::not_found(&kind.group, &kind.resource, name);
     // Only losing a race brings us round again, and every loss means somebody else made progress.
     loop {
         let current = state.get(kind, namespace, name).ok_or_else(absent)?;
@@ -190,8 +190,9 @@ pub(crate) async fn delete_object(
         crate::admission::refuse_deletion(kind, name)?;
         if let Some(asked) = admit {
             let value = current.value();
-            let old = crate::versions::read(kind, &value);
-            let act = Act { namespace, ..Act::on(asked, Operation::Delete, Some(&old), None, options.dry_run) };
+            let old = crate::conversion::read(kind, &value);
+            let act =
+                Attributes { namespace, ..Attributes::on(asked, Operation::Delete, Some(&old), None, options.dry_run) };
             crate::admission::validate(state, &act, &mut Vec::new()).await?;
         }
         let Some(marked) = mark(kind, &current.value(), options) else {
@@ -201,7 +202,7 @@ pub(crate) async fn delete_object(
             }
             match state.remove_as(kind, &current, last).await? {
                 Some(removed) => {
-                    crate::effects::after_write(state, kind, Some(&removed), None).await;
+                    crate::after_write::after_write(state, kind, Some(&removed), None).await;
                     return Ok(Deletion::Removed(removed));
                 }
                 None => continue,
@@ -214,17 +215,17 @@ pub(crate) async fn delete_object(
             return Ok(Deletion::Marked(Arc::new(Stored::new(current.revision, marked))));
         }
         if let Some(stored) = state.replace(kind, &current, marked).await? {
-            crate::effects::after_write(state, kind, Some(&current), Some(&stored)).await;
+            crate::after_write::after_write(state, kind, Some(&current), Some(&stored)).await;
             return Ok(Deletion::Marked(stored));
         }
     }
 }
 
-fn check_preconditions(kind: &Kind, name: &str, current: &Value, options: &DeleteOptions) -> Outcome<()> {
+fn check_preconditions(kind: &Kind, name: &str, current: &Value, options: &DeleteOptions) -> ApiResult<()> {
     if let Some(uid) = &options.uid
         && uid != meta::uid(current)
     {
-        return Err(Failure::conflict(
+        return Err(StatusError::conflict(
             &kind.group,
             &kind.kind,
             name,
@@ -237,7 +238,7 @@ fn check_preconditions(kind: &Kind, name: &str, current: &Value, options: &Delet
     if let Some(version) = &options.resource_version
         && version != meta::resource_version(current)
     {
-        return Err(Failure::conflict(
+        return Err(StatusError::conflict(
             &kind.group,
             &kind.kind,
             name,

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Map, Value};
 
-use super::set::{Set, Step};
+use super::set::{FieldSet, PathElement};
 use crate::schema::{List, Schema, Type};
 
 /// How a value is owned.
@@ -44,8 +44,8 @@ fn items(schema: &Schema) -> &Schema {
 }
 
 /// The step that leads to a list element; keys left out count as their default.
-fn element_step(schema: &Schema, keys: Option<&[String]>, element: &Value) -> Option<Step> {
-    let Some(keys) = keys else { return Some(Step::Value(element.to_string())) };
+fn element_step(schema: &Schema, keys: Option<&[String]>, element: &Value) -> Option<PathElement> {
+    let Some(keys) = keys else { return Some(PathElement::Value(element.to_string())) };
     let mut id = Map::new();
     for key in keys {
         let value = element.get(key).cloned().or_else(|| {
@@ -56,21 +56,21 @@ fn element_step(schema: &Schema, keys: Option<&[String]>, element: &Value) -> Op
             id.insert(key.clone(), value);
         }
     }
-    (!id.is_empty()).then(|| Step::Key(Value::Object(id).to_string()))
+    (!id.is_empty()).then(|| PathElement::Key(Value::Object(id).to_string()))
 }
 
 /// The fields an applied configuration sets.
-pub(super) fn fields_of(schema: &Schema, value: &Value) -> Set {
-    let mut set = Set::default();
+pub(super) fn fields_of(schema: &Schema, value: &Value) -> FieldSet {
+    let mut set = FieldSet::default();
     collect(schema, value, &mut Vec::new(), &mut set);
     set
 }
 
-fn collect(schema: &Schema, value: &Value, path: &mut Vec<Step>, set: &mut Set) {
+fn collect(schema: &Schema, value: &Value, path: &mut Vec<PathElement>, set: &mut FieldSet) {
     match (shape(schema, value), value) {
         (Shape::Map, Value::Object(map)) => {
             for (name, inner) in map {
-                path.push(Step::Field(name.clone()));
+                path.push(PathElement::Field(name.clone()));
                 collect(field(schema, name), inner, path, set);
                 let empty = inner.is_null() || inner.as_object().is_some_and(Map::is_empty);
                 if empty || !declared(schema, name) {
@@ -95,9 +95,9 @@ fn collect(schema: &Schema, value: &Value, path: &mut Vec<Step>, set: &mut Set) 
 /// How two objects differ.
 #[derive(Debug, Default)]
 pub(super) struct Difference {
-    pub(super) added: Set,
-    pub(super) modified: Set,
-    pub(super) removed: Set,
+    pub(super) added: FieldSet,
+    pub(super) modified: FieldSet,
+    pub(super) removed: FieldSet,
 }
 
 /// Bookkeeping of who owns what is owned by nobody.
@@ -109,7 +109,7 @@ pub(super) fn compare(schema: &Schema, old: Option<&Value>, new: Option<&Value>)
     difference
 }
 
-fn walk(schema: &Schema, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<Step>, out: &mut Difference) {
+fn walk(schema: &Schema, old: Option<&Value>, new: Option<&Value>, path: &mut Vec<PathElement>, out: &mut Difference) {
     let Some(any) = new.or(old) else { return };
     if old == new {
         return;
@@ -132,12 +132,12 @@ fn walk(schema: &Schema, old: Option<&Value>, new: Option<&Value>, path: &mut Ve
         Shape::Map if !(empty(old) && empty(new)) => {
             let (before, after) = (old.and_then(Value::as_object), new.and_then(Value::as_object));
             let names: BTreeSet<&String> = before.into_iter().chain(after).flat_map(Map::keys).collect();
-            let in_metadata = matches!(path.as_slice(), [Step::Field(name)] if name == "metadata");
+            let in_metadata = matches!(path.as_slice(), [PathElement::Field(name)] if name == "metadata");
             for name in names {
                 if in_metadata && name == MANAGED_FIELDS {
                     continue;
                 }
-                path.push(Step::Field(name.clone()));
+                path.push(PathElement::Field(name.clone()));
                 walk(field(schema, name), before.and_then(|m| m.get(name)), after.and_then(|m| m.get(name)), path, out);
                 path.pop();
             }
@@ -147,12 +147,12 @@ fn walk(schema: &Schema, old: Option<&Value>, new: Option<&Value>, path: &mut Ve
                 schema: &Schema,
                 keys: Option<&[String]>,
                 list: Option<&'a Value>,
-            ) -> BTreeMap<Step, &'a Value> {
+            ) -> BTreeMap<PathElement, &'a Value> {
                 let elements = list.and_then(Value::as_array).into_iter().flatten();
                 elements.filter_map(|e| Some((element_step(schema, keys, e)?, e))).collect()
             }
             let (before, after) = (index(schema, keys, old), index(schema, keys, new));
-            let steps: BTreeSet<&Step> = before.keys().chain(after.keys()).collect();
+            let steps: BTreeSet<&PathElement> = before.keys().chain(after.keys()).collect();
             for step in steps {
                 path.push(step.clone());
                 walk(items(schema), before.get(step).copied(), after.get(step).copied(), path, out);
@@ -201,7 +201,7 @@ pub(super) fn merge(schema: &Schema, live: &Value, applied: &Value) -> Value {
 /// Applied elements in their order; others stay where they were relative to their neighbours.
 fn merge_lists(schema: &Schema, keys: Option<&[String]>, before: &[Value], after: &[Value]) -> Vec<Value> {
     let step = |e: &Value| element_step(schema, keys, e);
-    let wanted: Vec<Option<Step>> = after.iter().map(step).collect();
+    let wanted: Vec<Option<PathElement>> = after.iter().map(step).collect();
     let mut out = Vec::new();
     let mut taken = 0;
     let put = |out: &mut Vec<Value>, index: usize| {
@@ -228,17 +228,17 @@ fn merge_lists(schema: &Schema, keys: Option<&[String]>, before: &[Value], after
 }
 
 /// Takes what is at a path out of a value.
-pub(super) fn remove(schema: &Schema, value: &mut Value, path: &[Step]) {
+pub(super) fn remove(schema: &Schema, value: &mut Value, path: &[PathElement]) {
     let [first, rest @ ..] = path else { return };
     match (first, &mut *value) {
-        (Step::Field(name), Value::Object(map)) => {
+        (PathElement::Field(name), Value::Object(map)) => {
             if rest.is_empty() {
                 map.remove(name);
             } else if let Some(inner) = map.get_mut(name) {
                 remove(field(schema, name), inner, rest);
             }
         }
-        (Step::Key(_) | Step::Value(_), Value::Array(list)) => {
+        (PathElement::Key(_) | PathElement::Value(_), Value::Array(list)) => {
             let target = schema.target();
             let keys = match &target.list {
                 List::Map(keys) => Some(keys.as_slice()),

@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 use crate::kinds::Kind;
 use crate::meta;
 use crate::schema::Schema;
-use crate::status::{Failure, Outcome};
-use set::{Set, Step};
+use crate::status::{ApiResult, StatusError};
+use set::{FieldSet, PathElement};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Operation {
+pub(crate) enum ManagedFieldsOperation {
     Update,
     Apply,
 }
@@ -46,11 +46,11 @@ const UNOWNED: [&[&str]; 12] = [
 #[derive(Debug, Clone)]
 struct Entry {
     manager: String,
-    operation: Operation,
+    operation: ManagedFieldsOperation,
     version: String,
     subresource: String,
     time: Option<String>,
-    set: Set,
+    set: FieldSet,
 }
 
 impl Entry {
@@ -59,7 +59,7 @@ impl Entry {
         self.manager == other.manager
             && self.operation == other.operation
             && self.subresource == other.subresource
-            && (self.operation == Operation::Apply || self.version == other.version)
+            && (self.operation == ManagedFieldsOperation::Apply || self.version == other.version)
     }
 
     fn shown(&self) -> String {
@@ -67,7 +67,7 @@ impl Entry {
         if !self.subresource.is_empty() {
             out.push_str(&format!(" with subresource {:?}", self.subresource));
         }
-        if self.operation == Operation::Update {
+        if self.operation == ManagedFieldsOperation::Update {
             out.push_str(&format!(" using {}", self.version));
         }
         out
@@ -89,11 +89,15 @@ fn read(object: &Value) -> Vec<Entry> {
         .flatten()
         .map(|entry| Entry {
             manager: meta::text(entry, "/manager").to_owned(),
-            operation: if meta::text(entry, "/operation") == "Apply" { Operation::Apply } else { Operation::Update },
+            operation: if meta::text(entry, "/operation") == "Apply" {
+                ManagedFieldsOperation::Apply
+            } else {
+                ManagedFieldsOperation::Update
+            },
             version: meta::text(entry, "/apiVersion").to_owned(),
             subresource: meta::text(entry, "/subresource").to_owned(),
             time: entry.get("time").and_then(Value::as_str).map(str::to_owned),
-            set: Set::from_fields(entry.get("fieldsV1").unwrap_or(&Value::Null)),
+            set: FieldSet::from_fields(entry.get("fieldsV1").unwrap_or(&Value::Null)),
         })
         .collect()
 }
@@ -103,7 +107,7 @@ fn write(object: &mut Value, mut entries: Vec<Entry>) {
     entries.sort_by(|a, b| {
         let rank = |e: &Entry| {
             (
-                e.operation == Operation::Update,
+                e.operation == ManagedFieldsOperation::Update,
                 e.time.clone(),
                 e.manager.clone(),
                 e.version.clone(),
@@ -115,7 +119,7 @@ fn write(object: &mut Value, mut entries: Vec<Entry>) {
     let list: Vec<Value> = entries
         .into_iter()
         .map(|entry| {
-            let operation = if entry.operation == Operation::Apply { "Apply" } else { "Update" };
+            let operation = if entry.operation == ManagedFieldsOperation::Apply { "Apply" } else { "Update" };
             let mut made = json!({
                 "manager": entry.manager, "operation": operation, "apiVersion": entry.version, "fieldsType": "FieldsV1",
             });
@@ -145,9 +149,9 @@ fn bare(object: &Value) -> Value {
     copy
 }
 
-fn stripped(mut set: Set) -> Set {
+fn stripped(mut set: FieldSet) -> FieldSet {
     for path in UNOWNED {
-        let steps: Vec<Step> = path.iter().map(|s| Step::Field((*s).to_owned())).collect();
+        let steps: Vec<PathElement> = path.iter().map(|s| PathElement::Field((*s).to_owned())).collect();
         set.remove(&steps);
     }
     set
@@ -187,12 +191,12 @@ pub(crate) fn record(kind: &Kind, old: Option<&Value>, new: &mut Value, manager:
     }
     let own = Entry {
         manager: manager.to_owned(),
-        operation: Operation::Update,
+        operation: ManagedFieldsOperation::Update,
         version: kind.api_version(),
         subresource: subresource.to_owned(),
         // The real server's scale handler writes none.
         time: (subresource != "scale").then(meta::now),
-        set: Set::default(),
+        set: FieldSet::default(),
     };
     for entry in entries.iter_mut().filter(|entry| !entry.same_manager(&own)) {
         entry.set = entry.set.difference(&changed);
@@ -213,7 +217,8 @@ pub(crate) fn record(kind: &Kind, old: Option<&Value>, new: &mut Value, manager:
 
 /// Keeps the number of updating managers small: the oldest become one.
 fn fold_ancient(entries: &mut Vec<Entry>) {
-    let mut updaters: Vec<usize> = (0..entries.len()).filter(|i| entries[*i].operation == Operation::Update).collect();
+    let mut updaters: Vec<usize> =
+        (0..entries.len()).filter(|i| entries[*i].operation == ManagedFieldsOperation::Update).collect();
     if updaters.len() <= MOST_UPDATERS {
         return;
     }
@@ -248,7 +253,7 @@ pub(crate) fn apply_new(kind: &Kind, object: &mut Value, manager: &str) {
     }
     let entry = Entry {
         manager: manager.to_owned(),
-        operation: Operation::Apply,
+        operation: ManagedFieldsOperation::Apply,
         version: kind.api_version(),
         subresource: String::new(),
         time: Some(meta::now()),
@@ -265,7 +270,7 @@ pub(crate) fn apply(
     manager: &str,
     subresource: &str,
     force: bool,
-) -> Outcome<Value> {
+) -> ApiResult<Value> {
     let schema = schema_of(kind);
     let mut entries = read(live);
     let before = bare(live);
@@ -275,7 +280,7 @@ pub(crate) fn apply(
         let everything = first.added.union(&first.modified);
         entries.push(Entry {
             manager: BEFORE_FIRST_APPLY.into(),
-            operation: Operation::Update,
+            operation: ManagedFieldsOperation::Update,
             version: kind.api_version(),
             subresource: String::new(),
             time: Some(meta::now()),
@@ -286,7 +291,7 @@ pub(crate) fn apply(
     restrict(kind, subresource, &mut config);
     let mut own = Entry {
         manager: manager.to_owned(),
-        operation: Operation::Apply,
+        operation: ManagedFieldsOperation::Apply,
         version: kind.api_version(),
         subresource: subresource.to_owned(),
         time: Some(meta::now()),
@@ -300,7 +305,7 @@ pub(crate) fn apply(
     }
     let difference = walk::compare(schema, Some(&before), Some(&next));
     let changed = difference.added.union(&difference.modified);
-    let mut conflicts: Vec<(String, Vec<Step>)> = Vec::new();
+    let mut conflicts: Vec<(String, Vec<PathElement>)> = Vec::new();
     for entry in &mut entries {
         let contested = entry.set.intersection(&changed);
         if !contested.is_empty() {
@@ -339,7 +344,7 @@ fn restrict(kind: &Kind, subresource: &str, config: &mut Value) {
 
 /// Removes what the manager applied last time, does not apply now, and nobody else owns.
 fn prune(schema: &Schema, next: &mut Value, last: &Entry, own: &Entry, others: &[Entry]) {
-    let mut gone: Vec<Vec<Step>> = Vec::new();
+    let mut gone: Vec<Vec<PathElement>> = Vec::new();
     for place in last.set.places() {
         if gone.iter().any(|g| place.starts_with(g)) {
             continue;
@@ -354,7 +359,7 @@ fn prune(schema: &Schema, next: &mut Value, last: &Entry, own: &Entry, others: &
     }
 }
 
-fn refused(conflicts: &[(String, Vec<Step>)]) -> Box<Failure> {
+fn refused(conflicts: &[(String, Vec<PathElement>)]) -> Box<StatusError> {
     let causes: Vec<Value> = conflicts
         .iter()
         .map(|(manager, path)| {
@@ -377,7 +382,7 @@ fn refused(conflicts: &[(String, Vec<Step>)]) -> Box<Failure> {
             format!("Apply failed with {} conflicts: {}", many.len(), lines.join("\n"))
         }
     };
-    Failure::apply_conflict(message, &causes)
+    StatusError::apply_conflict(message, &causes)
 }
 
 fn same_but_for_ownership(old: &Value, new: &Value) -> bool {

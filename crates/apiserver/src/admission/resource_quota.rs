@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::meta;
 use crate::quantity::{self, Quantity};
 use crate::state::State;
-use crate::status::{Failure, Outcome};
+use crate::status::{ApiResult, StatusError};
 use crate::store::Stored;
 
 type Usage = BTreeMap<String, Quantity>;
@@ -158,7 +158,7 @@ fn limits(quota: &Value) -> Vec<(String, Quantity)> {
 }
 
 /// Refuses a pod for which there is no room.
-pub(super) fn admit(state: &State, pod: &Value) -> Outcome<()> {
+pub(super) fn admit(state: &State, pod: &Value) -> ApiResult<()> {
     let namespace = meta::namespace(pod);
     let quotas = quotas(state, namespace);
     if quotas.is_empty() {
@@ -179,7 +179,7 @@ pub(super) fn admit(state: &State, pod: &Value) -> Outcome<()> {
             let containers = crate::pods::container_names(pod).join(",");
             let each: Vec<String> = missing.iter().map(|r| format!("{r} for: {containers}")).collect();
             let why = format!("failed quota: {name}: must specify {}", each.join("; "));
-            return Err(Failure::forbidden("", "pods", meta::name(pod), &why));
+            return Err(StatusError::forbidden("", "pods", meta::name(pod), &why));
         }
         let zero = Quantity::ZERO;
         let full: Vec<&(String, Quantity)> = limits
@@ -196,7 +196,7 @@ pub(super) fn admit(state: &State, pod: &Value) -> Outcome<()> {
                 told(&|r, _| before.get(r).copied().unwrap_or(zero).to_string()),
                 told(&|_, limit| limit.to_string())
             );
-            return Err(Failure::forbidden("", "pods", meta::name(pod), &why));
+            return Err(StatusError::forbidden("", "pods", meta::name(pod), &why));
         }
     }
     Ok(())

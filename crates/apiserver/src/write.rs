@@ -8,16 +8,16 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::Value;
 
-use crate::admission::{Act, Operation};
-use crate::answer::{self, Reply};
+use crate::admission::{Attributes, Operation};
 use crate::decode::Complaints;
 use crate::kinds::Kind;
-use crate::managed;
+use crate::managed_fields;
 use crate::meta;
 use crate::patch::Patch;
-use crate::request::{Asked, Strictness};
+use crate::request::{ApiRequest, FieldValidation};
+use crate::response::{self, ApiResponse};
 use crate::state::State;
-use crate::status::{Cause, Failure, Outcome};
+use crate::status::{ApiResult, Cause, StatusError};
 use crate::store::Stored;
 use body::{
     bump_generation, check_patched, decoded, inherit_managed_fields, keep_identity, place, sent, summary, unreadable,
@@ -32,19 +32,24 @@ const NAME_ATTEMPTS: usize = 8;
 /// A request that writes, with the warnings gathered on its way.
 pub(crate) struct Writer<'a> {
     pub(crate) state: &'a Arc<State>,
-    pub(crate) asked: &'a Asked,
+    pub(crate) asked: &'a ApiRequest,
     pub(crate) warnings: Vec<String>,
     dry_run: bool,
-    strictness: Strictness,
+    strictness: FieldValidation,
     /// Policies and webhooks have been asked already, about the subresource the change came through.
     admitted: bool,
 }
 
 impl<'a> Writer<'a> {
-    pub(crate) fn new(state: &'a Arc<State>, asked: &'a Asked) -> Outcome<Self> {
+    pub(crate) fn new(state: &'a Arc<State>, asked: &'a ApiRequest) -> ApiResult<Self> {
         let manager = asked.query.get("fieldManager");
         if manager.len() > 128 {
-            return Err(Failure::invalid("meta.k8s.io", "PatchOptions", "", &[Cause::too_long("fieldManager", 128)]));
+            return Err(StatusError::invalid(
+                "meta.k8s.io",
+                "PatchOptions",
+                "",
+                &[Cause::too_long("fieldManager", 128)],
+            ));
         }
         Ok(Self {
             state,
@@ -57,7 +62,7 @@ impl<'a> Writer<'a> {
     }
 
     /// As [`Writer::new`], for a change that admission has agreed to.
-    pub(crate) fn admitted(state: &'a Arc<State>, asked: &'a Asked) -> Outcome<Self> {
+    pub(crate) fn admitted(state: &'a Arc<State>, asked: &'a ApiRequest) -> ApiResult<Self> {
         Ok(Self { admitted: true, ..Self::new(state, asked)? })
     }
 
@@ -65,13 +70,13 @@ impl<'a> Writer<'a> {
         &self.asked.kind
     }
 
-    fn finish(&self, mut reply: Reply) -> Reply {
-        answer::warn(&mut reply, &self.warnings);
+    fn finish(&self, mut reply: ApiResponse) -> ApiResponse {
+        response::warn(&mut reply, &self.warnings);
         reply
     }
 
     /// The object in the body, checked against the path.
-    fn decode(&mut self, body: &Bytes) -> Outcome<Value> {
+    fn decode(&mut self, body: &Bytes) -> ApiResult<Value> {
         let mut complaints = Complaints::new();
         let kind = self.kind();
         let object = parse_body(self.asked, body, &mut complaints)?;
@@ -80,7 +85,7 @@ impl<'a> Writer<'a> {
             if let Some(what) =
                 [("kind", "Kind"), ("apiVersion", "apiVersion")].into_iter().find(|(field, _)| missing(field))
             {
-                return Err(Failure::bad_request(format!(
+                return Err(StatusError::bad_request(format!(
                     "the object provided is unrecognized (must be of type {}): Object '{}' is missing in '{}' ({})",
                     kind.kind,
                     what.1,
@@ -95,7 +100,7 @@ impl<'a> Writer<'a> {
     }
 
     /// Unknown fields go, types are checked, strictness is honoured, defaults are filled in.
-    fn conform(&mut self, object: Value, complaints: Complaints) -> Outcome<Value> {
+    fn conform(&mut self, object: Value, complaints: Complaints) -> ApiResult<Value> {
         let kind = self.kind();
         self.shape(object, complaints).map_err(|why| unreadable(kind, &why))
     }
@@ -106,31 +111,31 @@ impl<'a> Writer<'a> {
         decoded(kind, &mut object, &mut complaints)?;
         if !complaints.is_empty() {
             match self.strictness {
-                Strictness::Ignore => {}
-                Strictness::Warn => self.warnings.extend(complaints),
-                Strictness::Strict => return Err(format!("strict decoding error: {}", complaints.join(", "))),
+                FieldValidation::Ignore => {}
+                FieldValidation::Warn => self.warnings.extend(complaints),
+                FieldValidation::Strict => return Err(format!("strict decoding error: {}", complaints.join(", "))),
             }
         }
         crate::defaults::apply(kind, &mut object);
         Ok(object)
     }
 
-    pub(crate) async fn create(mut self, body: &Bytes) -> Outcome<Reply> {
+    pub(crate) async fn create(mut self, body: &Bytes) -> ApiResult<ApiResponse> {
         let object = self.decode(body)?;
-        let stored = self.create_object(object, managed::Operation::Update).await?;
-        Ok(self.finish(answer::object(self.kind(), self.asked.accepted, 201, &stored)))
+        let stored = self.create_object(object, managed_fields::ManagedFieldsOperation::Update).await?;
+        Ok(self.finish(response::object(self.kind(), self.asked.accepted, 201, &stored)))
     }
 
     pub(crate) async fn create_object(
         &mut self,
         mut object: Value,
-        operation: managed::Operation,
-    ) -> Outcome<Arc<Stored>> {
+        operation: managed_fields::ManagedFieldsOperation,
+    ) -> ApiResult<Arc<Stored>> {
         let kind = self.kind();
         let namespace = &self.asked.target.namespace;
         place(kind, namespace, &mut object)?;
         if !meta::resource_version(&object).is_empty() {
-            return Err(Failure::custom(500, "", "resourceVersion should not be set on objects to be created"));
+            return Err(StatusError::custom(500, "", "resourceVersion should not be set on objects to be created"));
         }
         crate::admission::check_namespace(self.state, kind, namespace, meta::name(&object))?;
         let generated = meta::name(&object).is_empty() && !meta::text(&object, "/metadata/generateName").is_empty();
@@ -148,28 +153,32 @@ impl<'a> Writer<'a> {
             let candidate = self.prepare_new(candidate, operation).await?;
             if self.dry_run {
                 if self.state.get(kind, namespace, meta::name(&candidate)).is_some() {
-                    return Err(Failure::already_exists(&kind.group, &kind.resource, meta::name(&candidate)));
+                    return Err(StatusError::already_exists(&kind.group, &kind.resource, meta::name(&candidate)));
                 }
                 return Ok(Arc::new(Stored::new(0, candidate)));
             }
             let name = meta::name(&candidate).to_owned();
             match self.state.create(kind, candidate).await {
                 Ok(stored) => {
-                    crate::effects::after_write(self.state, kind, None, Some(&stored)).await;
+                    crate::after_write::after_write(self.state, kind, None, Some(&stored)).await;
                     return Ok(stored);
                 }
                 Err(failure) if failure.reason == "AlreadyExists" && generated => {
                     if attempt >= NAME_ATTEMPTS {
-                        return Err(Failure::generate_name_taken(&kind.group, &kind.resource, &name));
+                        return Err(StatusError::generate_name_taken(&kind.group, &kind.resource, &name));
                     }
                 }
                 Err(failure) => return Err(failure),
             }
         }
-        Err(Failure::internal("no attempt was made"))
+        Err(StatusError::internal("no attempt was made"))
     }
 
-    async fn prepare_new(&mut self, mut object: Value, operation: managed::Operation) -> Outcome<Value> {
+    async fn prepare_new(
+        &mut self,
+        mut object: Value,
+        operation: managed_fields::ManagedFieldsOperation,
+    ) -> ApiResult<Value> {
         let kind = self.kind();
         let now = meta::now();
         {
@@ -185,8 +194,8 @@ impl<'a> Writer<'a> {
                 metadata.insert("generation".into(), 1.into());
             }
         }
-        if operation == managed::Operation::Update {
-            managed::record(kind, None, &mut object, &self.asked.field_manager(), "");
+        if operation == managed_fields::ManagedFieldsOperation::Update {
+            managed_fields::record(kind, None, &mut object, &self.asked.field_manager(), "");
         }
         crate::authorization::check_escalation(self.state, &self.asked.user, kind, None, &object)?;
         crate::strategy::prepare_create(self.state, kind, &mut object)?;
@@ -194,32 +203,32 @@ impl<'a> Writer<'a> {
         let name = meta::name(&object).to_owned();
         let causes = crate::validate::create(self.state, kind, &object);
         self.refuse_invalid(&name, &causes)?;
-        let act = Act::on(self.asked, Operation::Create, None, Some(&object), self.dry_run);
+        let act = Attributes::on(self.asked, Operation::Create, None, Some(&object), self.dry_run);
         crate::admission::validate(self.state, &act, &mut self.warnings).await?;
         crate::strategy::allocate(self.state, kind, &mut object, self.dry_run)?;
         Ok(object)
     }
 
-    fn refuse_invalid(&self, name: &str, causes: &[Cause]) -> Outcome<()> {
+    fn refuse_invalid(&self, name: &str, causes: &[Cause]) -> ApiResult<()> {
         if causes.is_empty() {
             return Ok(());
         }
         // Events are complained about in the words of the group they are kept in.
         let group = if self.kind().is("events.k8s.io", "events") { "" } else { &self.kind().group };
-        Err(Failure::invalid(group, &self.kind().kind, name, causes))
+        Err(StatusError::invalid(group, &self.kind().kind, name, causes))
     }
 
-    pub(crate) async fn update(mut self, body: &Bytes) -> Outcome<Reply> {
+    pub(crate) async fn update(mut self, body: &Bytes) -> ApiResult<ApiResponse> {
         let mut object = self.decode(body)?;
         let kind = self.kind();
         let target = &self.asked.target;
         place(kind, &target.namespace, &mut object)?;
         let name = meta::name(&object);
         if name.is_empty() {
-            return Err(Failure::bad_request("name must be provided"));
+            return Err(StatusError::bad_request("name must be provided"));
         }
         if name != target.name {
-            return Err(Failure::bad_request(format!(
+            return Err(StatusError::bad_request(format!(
                 "the name of the object ({name}) does not match the name on the URL ({})",
                 target.name
             )));
@@ -228,14 +237,14 @@ impl<'a> Writer<'a> {
             if target.subresource.is_empty() && crate::strategy::creates_on_update(kind) {
                 let mut fresh = object;
                 meta::of(&mut fresh).remove("resourceVersion");
-                let stored = self.create_object(fresh, managed::Operation::Update).await?;
-                return Ok(self.finish(answer::object(kind, self.asked.accepted, 201, &stored)));
+                let stored = self.create_object(fresh, managed_fields::ManagedFieldsOperation::Update).await?;
+                return Ok(self.finish(response::object(kind, self.asked.accepted, 201, &stored)));
             }
             return Err(self.asked.not_found());
         }
         if meta::resource_version(&object).is_empty() && !crate::strategy::unconditional_update(kind) {
             let cause = Cause::invalid("metadata.resourceVersion", &Value::from(0), "must be specified for an update");
-            return Err(Failure::invalid(&kind.group, &kind.resource, &target.name, &[cause]));
+            return Err(StatusError::invalid(&kind.group, &kind.resource, &target.name, &[cause]));
         }
         let manager = self.asked.field_manager();
         let subresource = target.subresource.clone();
@@ -246,13 +255,13 @@ impl<'a> Writer<'a> {
                     inherit_managed_fields(current, &mut next);
                     Ok(next)
                 },
-                |kind, old, new| managed::record(kind, Some(old), new, &manager, &subresource),
+                |kind, old, new| managed_fields::record(kind, Some(old), new, &manager, &subresource),
             )
             .await?;
-        Ok(self.finish(answer::object(kind, self.asked.accepted, 200, &stored)))
+        Ok(self.finish(response::object(kind, self.asked.accepted, 200, &stored)))
     }
 
-    pub(crate) async fn patch(mut self, body: &Bytes) -> Outcome<Reply> {
+    pub(crate) async fn patch(mut self, body: &Bytes) -> ApiResult<ApiResponse> {
         let kind = self.kind();
         let target = &self.asked.target;
         let mut complaints = Complaints::new();
@@ -264,7 +273,7 @@ impl<'a> Writer<'a> {
         }
         if !self.asked.query.get("force").is_empty() {
             let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
-            return Err(Failure::invalid("meta.k8s.io", "PatchOptions", "", &[cause]));
+            return Err(StatusError::invalid("meta.k8s.io", "PatchOptions", "", &[cause]));
         }
         if self.state.get(kind, &target.namespace, &target.name).is_none() {
             return Err(self.asked.not_found());
@@ -272,7 +281,7 @@ impl<'a> Writer<'a> {
         let stored = self
             .change(
                 |writer, current| {
-                    let shown = crate::versions::read(kind, current);
+                    let shown = crate::conversion::read(kind, current);
                     let patched = patch.onto(kind, &shown)?;
                     let mut patched = check_patched(&writer.state.kinds.load(), kind, &shown, patched)?;
                     inherit_managed_fields(current, &mut patched);
@@ -285,38 +294,41 @@ impl<'a> Writer<'a> {
                             whole.to_string()
                         });
                         let cause = Cause::invalid("patch", &whole.unwrap_or_default().into(), &why);
-                        Failure::invalid("", "", "", &[cause])
+                        StatusError::invalid("", "", "", &[cause])
                     })
                 },
-                |kind, old, new| managed::record(kind, Some(old), new, &manager, &subresource),
+                |kind, old, new| managed_fields::record(kind, Some(old), new, &manager, &subresource),
             )
             .await?;
-        Ok(self.finish(answer::object(kind, self.asked.accepted, 200, &stored)))
+        Ok(self.finish(response::object(kind, self.asked.accepted, 200, &stored)))
     }
 
     /// Server-side apply.
-    async fn apply(mut self, applied: Value) -> Outcome<Reply> {
+    async fn apply(mut self, applied: Value) -> ApiResult<ApiResponse> {
         let kind = self.kind();
         let target = &self.asked.target;
         let manager = self.asked.query.get("fieldManager").to_owned();
         if manager.is_empty() {
             let cause = Cause::required("fieldManager", "is required for apply patch");
-            return Err(Failure::invalid("meta.k8s.io", "PatchOptions", "", &[cause]));
+            return Err(StatusError::invalid("meta.k8s.io", "PatchOptions", "", &[cause]));
         }
         let force = self.asked.query.flag("force")?;
         let typed = |field: &str| applied.get(field).and_then(Value::as_str).unwrap_or_default();
         if typed("apiVersion").is_empty() || typed("kind").is_empty() {
             let version = typed("apiVersion");
             let slash = if version.contains('/') { "" } else { "/" };
-            return Err(Failure::bad_request(format!("invalid object type: {slash}{version}, Kind={}", typed("kind"))));
+            return Err(StatusError::bad_request(format!(
+                "invalid object type: {slash}{version}, Kind={}",
+                typed("kind")
+            )));
         }
         let applied = check_type(&self.state.kinds.load(), kind, applied)?;
         if applied.pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(|l| !l.is_empty()) {
-            return Err(Failure::bad_request("metadata.managedFields must be nil"));
+            return Err(StatusError::bad_request("metadata.managedFields must be nil"));
         }
         let applied_name = meta::name(&applied);
         if !applied_name.is_empty() && applied_name != target.name {
-            return Err(Failure::bad_request(format!(
+            return Err(StatusError::bad_request(format!(
                 "the name of the object ({applied_name}) does not match the name on the URL ({})",
                 target.name
             )));
@@ -330,7 +342,7 @@ impl<'a> Writer<'a> {
         let untyped = |why: &str| {
             let (slash, version) = (if kind.group.is_empty() { "/" } else { "" }, kind.api_version());
             let shown = format!("/{}; {slash}{version}, Kind={}", target.name, kind.kind);
-            Failure::custom(500, "", format!("failed to create typed patch object ({shown}): {why}"))
+            StatusError::custom(500, "", format!("failed to create typed patch object ({shown}): {why}"))
         };
         sent(kind, &mut checked, &mut complaints, false).map_err(|why| untyped(&why))?;
         if !complaints.is_empty() && kind.custom.is_none() {
@@ -346,11 +358,11 @@ impl<'a> Writer<'a> {
         }
         if !complaints.is_empty() {
             match self.strictness {
-                Strictness::Strict => {
-                    return Err(Failure::bad_request(format!("strict decoding error: {}", complaints.join(", "))));
+                FieldValidation::Strict => {
+                    return Err(StatusError::bad_request(format!("strict decoding error: {}", complaints.join(", "))));
                 }
-                Strictness::Warn => self.warnings.extend(complaints),
-                Strictness::Ignore => {}
+                FieldValidation::Warn => self.warnings.extend(complaints),
+                FieldValidation::Ignore => {}
             }
         }
         let subresource = target.subresource.clone();
@@ -359,7 +371,7 @@ impl<'a> Writer<'a> {
                 return Err(self.asked.not_found());
             }
             if !meta::uid(&checked).is_empty() {
-                return Err(Failure::conflict(
+                return Err(StatusError::conflict(
                     &kind.group,
                     &kind.resource,
                     &target.name,
@@ -370,10 +382,10 @@ impl<'a> Writer<'a> {
                 ));
             }
             let mut fresh = checked.clone();
-            managed::apply_new(kind, &mut fresh, &manager);
+            managed_fields::apply_new(kind, &mut fresh, &manager);
             let fresh = self.conform(fresh, Complaints::new())?;
-            match self.create_object(fresh, managed::Operation::Apply).await {
-                Ok(stored) => return Ok(self.finish(answer::object(kind, self.asked.accepted, 201, &stored))),
+            match self.create_object(fresh, managed_fields::ManagedFieldsOperation::Apply).await {
+                Ok(stored) => return Ok(self.finish(response::object(kind, self.asked.accepted, 201, &stored))),
                 // Somebody was quicker: apply onto theirs.
                 Err(failure) if failure.reason == "AlreadyExists" => {}
                 Err(failure) => return Err(failure),
@@ -382,32 +394,32 @@ impl<'a> Writer<'a> {
         let stored = self
             .change(
                 |writer, current| {
-                    let shown = crate::versions::read(kind, current);
-                    let merged = managed::apply(kind, &shown, &checked, &manager, &subresource, force)?;
+                    let shown = crate::conversion::read(kind, current);
+                    let merged = managed_fields::apply(kind, &shown, &checked, &manager, &subresource, force)?;
                     writer.conform(merged, Complaints::new())
                 },
                 |_, _, _| {},
             )
             .await?;
-        Ok(self.finish(answer::object(kind, self.asked.accepted, 200, &stored)))
+        Ok(self.finish(response::object(kind, self.asked.accepted, 200, &stored)))
     }
 
     /// Reads, changes and stores an object, again if someone else was quicker and the client did not name a revision.
     pub(crate) async fn change(
         &mut self,
-        mut make: impl FnMut(&mut Self, &Value) -> Outcome<Value>,
+        mut make: impl FnMut(&mut Self, &Value) -> ApiResult<Value>,
         own: impl Fn(&Kind, &Value, &mut Value),
-    ) -> Outcome<Arc<Stored>> {
+    ) -> ApiResult<Arc<Stored>> {
         let kind = self.kind();
         let target = &self.asked.target;
         for _ in 0..ATTEMPTS {
             let current =
                 self.state.get(kind, &target.namespace, &target.name).ok_or_else(|| self.asked.not_found())?;
-            let old = crate::versions::read(kind, &current.value()).into_owned();
+            let old = crate::conversion::read(kind, &current.value()).into_owned();
             let mut next = make(self, &current.value())?;
             let sent = meta::resource_version(&next).to_owned();
             if !sent.is_empty() && sent != "0" && sent != meta::resource_version(&old) {
-                return Err(Failure::modified(&kind.group, &kind.resource, &target.name));
+                return Err(StatusError::modified(&kind.group, &kind.resource, &target.name));
             }
             keep_identity(kind, &self.asked.method, &old, &mut next)?;
             crate::authorization::check_escalation(self.state, &self.asked.user, kind, Some(&old), &next)?;
@@ -418,11 +430,11 @@ impl<'a> Writer<'a> {
             let causes = crate::validate::update(self.state, kind, &target.subresource, &old, &next);
             self.refuse_invalid(&target.name, &causes)?;
             if !self.admitted {
-                let act = Act::on(self.asked, Operation::Update, Some(&old), Some(&next), self.dry_run);
+                let act = Attributes::on(self.asked, Operation::Update, Some(&old), Some(&next), self.dry_run);
                 crate::admission::validate(self.state, &act, &mut self.warnings).await?;
             }
             crate::strategy::reallocate(self.state, kind, &old, &mut next, self.dry_run)?;
-            if managed::same_but_for_times(&old, &next) {
+            if managed_fields::same_but_for_times(&old, &next) {
                 return Ok(current);
             }
             if self.dry_run {
@@ -435,7 +447,7 @@ impl<'a> Writer<'a> {
                 let answer = Arc::new(Stored::new(current.revision, next));
                 match self.state.remove(kind, &current).await? {
                     Some(removed) => {
-                        crate::effects::after_write(self.state, kind, Some(&removed), None).await;
+                        crate::after_write::after_write(self.state, kind, Some(&removed), None).await;
                         Some(answer)
                     }
                     None => None,
@@ -443,18 +455,18 @@ impl<'a> Writer<'a> {
             } else {
                 let written = self.state.replace(kind, &current, next).await?;
                 if let Some(stored) = &written {
-                    crate::effects::after_write(self.state, kind, Some(&current), Some(stored)).await;
+                    crate::after_write::after_write(self.state, kind, Some(&current), Some(stored)).await;
                 }
                 written
             };
             match done {
                 Some(stored) => return Ok(stored),
                 None if !sent.is_empty() && self.asked.method == Method::PUT => {
-                    return Err(Failure::modified(&kind.group, &kind.resource, &target.name));
+                    return Err(StatusError::modified(&kind.group, &kind.resource, &target.name));
                 }
                 None => {}
             }
         }
-        Err(Failure::modified(&kind.group, &kind.resource, &target.name))
+        Err(StatusError::modified(&kind.group, &kind.resource, &target.name))
     }
 }

@@ -177,7 +177,7 @@ fn structural(schema: &Value, path: &str, root: bool, causes: &mut Vec<Cause>) {
     if ty == "array" && map.get("items").is_none_or(Value::is_null) {
         causes.push(Cause::required(format!("{path}.items"), "must be specified"));
     }
-    super::rules::check(schema, path, causes);
+    super::cel_rules::check(schema, path, causes);
     for (name, field) in map.get("properties").and_then(Value::as_object).into_iter().flatten() {
         if root && name == "metadata" {
             continue;

@@ -8,17 +8,17 @@ use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
 
 use crate::kinds::Kind;
-use crate::request::{Accepted, Form};
-use crate::status::{Failure, Outcome};
+use crate::request::{Form, MediaTypeOptions};
+use crate::status::{ApiResult, StatusError};
 use crate::store::Stored;
 
-pub(crate) type Reply = Response<Body>;
+pub(crate) type ApiResponse = Response<Body>;
 
-pub(crate) fn json_bytes(code: u16, text: impl Into<Bytes>) -> Reply {
+pub(crate) fn json_bytes(code: u16, text: impl Into<Bytes>) -> ApiResponse {
     typed(code, "application/json", text)
 }
 
-pub(crate) fn typed(code: u16, media: &'static str, text: impl Into<Bytes>) -> Reply {
+pub(crate) fn typed(code: u16, media: &'static str, text: impl Into<Bytes>) -> ApiResponse {
     let mut response = Response::new(Body::from(text.into()));
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
@@ -26,12 +26,12 @@ pub(crate) fn typed(code: u16, media: &'static str, text: impl Into<Bytes>) -> R
     response
 }
 
-pub(crate) fn plain_text(code: u16, text: impl Into<Bytes>) -> Reply {
+pub(crate) fn plain_text(code: u16, text: impl Into<Bytes>) -> ApiResponse {
     typed(code, "text/plain; charset=utf-8", text)
 }
 
 /// Writes a value that has no other forms (Status, discovery, reviews).
-pub(crate) fn value(accepted: Option<Accepted>, code: u16, value: &Value) -> Reply {
+pub(crate) fn value(accepted: Option<MediaTypeOptions>, code: u16, value: &Value) -> ApiResponse {
     if accepted.is_some_and(|a| a.yaml)
         && let Ok(text) = serde_saphyr::to_string(value)
     {
@@ -40,7 +40,7 @@ pub(crate) fn value(accepted: Option<Accepted>, code: u16, value: &Value) -> Rep
     json_bytes(code, value.to_string())
 }
 
-pub(crate) fn failure(failure: &Failure) -> Reply {
+pub(crate) fn failure(failure: &StatusError) -> ApiResponse {
     if failure.plain {
         return plain_text(failure.code, failure.message.clone());
     }
@@ -53,16 +53,16 @@ pub(crate) fn failure(failure: &Failure) -> Reply {
 }
 
 /// One object.
-pub(crate) fn object(kind: &Kind, accepted: Accepted, code: u16, object: &Stored) -> Reply {
-    if accepted.form == Form::Plain && !accepted.yaml && !crate::versions::differs(kind, object.api_version()) {
+pub(crate) fn object(kind: &Kind, accepted: MediaTypeOptions, code: u16, object: &Stored) -> ApiResponse {
+    if accepted.form == Form::Plain && !accepted.yaml && !crate::conversion::differs(kind, object.api_version()) {
         return json_bytes(code, object.text());
     }
     fresh(kind, accepted, code, &object.value())
 }
 
 /// One object that is not (or not like this) in the store.
-pub(crate) fn fresh(kind: &Kind, accepted: Accepted, code: u16, object: &Value) -> Reply {
-    let shown = crate::versions::read(kind, object);
+pub(crate) fn fresh(kind: &Kind, accepted: MediaTypeOptions, code: u16, object: &Value) -> ApiResponse {
+    let shown = crate::conversion::read(kind, object);
     match accepted.form {
         Form::Plain => value(Some(accepted), code, &shown),
         Form::Metadata => value(Some(accepted), code, &partial(&shown)),
@@ -101,7 +101,7 @@ pub(crate) struct Page<'a> {
 
 /// An object inside a list: built-in kinds do not repeat what the list says.
 fn in_list(kind: &Kind, object: &Value) -> Value {
-    let mut shown = crate::versions::read(kind, object).into_owned();
+    let mut shown = crate::conversion::read(kind, object).into_owned();
     if kind.custom.is_none()
         && let Some(map) = shown.as_object_mut()
     {
@@ -111,7 +111,12 @@ fn in_list(kind: &Kind, object: &Value) -> Value {
     shown
 }
 
-pub(crate) fn list(kind: &Kind, accepted: Accepted, include: crate::table::Include, page: &Page<'_>) -> Outcome<Reply> {
+pub(crate) fn list(
+    kind: &Kind,
+    accepted: MediaTypeOptions,
+    include: crate::table::Include,
+    page: &Page<'_>,
+) -> ApiResult<ApiResponse> {
     let revision = page.revision.to_string();
     let meta = |list| {
         let mut list = with_meta(list, &revision, page.next, page.remaining);
@@ -131,7 +136,7 @@ pub(crate) fn list(kind: &Kind, accepted: Accepted, include: crate::table::Inclu
                 if index > 0 {
                     out.put_u8(b',');
                 }
-                match (crate::versions::differs(kind, item.api_version()), kind.custom.is_some()) {
+                match (crate::conversion::differs(kind, item.api_version()), kind.custom.is_some()) {
                     (false, true) => out.put_slice(&item.text()),
                     (false, false) => item.write_untyped(&mut out),
                     (true, _) => out.put_slice(in_list(kind, &item.value()).to_string().as_bytes()),
@@ -162,7 +167,7 @@ pub(crate) fn list(kind: &Kind, accepted: Accepted, include: crate::table::Inclu
 }
 
 /// Puts warnings into the headers, as clients print them.
-pub(crate) fn warn(reply: &mut Reply, warnings: &[String]) {
+pub(crate) fn warn(reply: &mut ApiResponse, warnings: &[String]) {
     for warning in warnings {
         let text: String = warning.chars().filter(|c| !c.is_control()).collect();
         if let Ok(value) = HeaderValue::from_str(&format!("299 - {}", crate::status::go_quote(&text))) {

@@ -16,12 +16,12 @@ use http::{HeaderValue, Response, header};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep_until};
 
-use crate::answer::Reply;
+use crate::get::SelectionPredicate;
 use crate::kinds::Kind;
-use crate::reading::Filter;
-use crate::request::{Asked, Form};
+use crate::request::{ApiRequest, Form};
+use crate::response::ApiResponse;
 use crate::state::State;
-use crate::status::{Failure, Outcome};
+use crate::status::{ApiResult, StatusError};
 use crate::store::{Change, Stored};
 use crate::table::Include;
 
@@ -35,7 +35,7 @@ const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 struct Watcher {
     state: Arc<State>,
     kind: Arc<Kind>,
-    filter: Filter,
+    filter: SelectionPredicate,
     form: Form,
     include: Include,
     columns_sent: bool,
@@ -53,10 +53,10 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn new(state: &Arc<State>, asked: &Asked) -> Outcome<Self> {
-        crate::reading::check_watch_options(asked)?;
-        let filter = Filter::parse(asked)?;
-        let wanted = crate::reading::revision_parameter(asked).map_err(|mut failure| {
+    fn new(state: &Arc<State>, asked: &ApiRequest) -> ApiResult<Self> {
+        crate::get::check_watch_options(asked)?;
+        let filter = SelectionPredicate::parse(asked)?;
+        let wanted = crate::get::revision_parameter(asked).map_err(|mut failure| {
             // The same mistake is told differently by a watch.
             failure.code = 500;
             failure.reason = "".into();
@@ -73,7 +73,7 @@ impl Watcher {
             let snapshot = state
                 .store
                 .list(&asked.kind.table, filter.namespace.as_deref(), None, usize::MAX, None, |s| filter.matches(s))
-                .map_err(|_| Failure::internal("the newest state is always there"))?;
+                .map_err(|_| StatusError::internal("the newest state is always there"))?;
             let objects =
                 snapshot.items.into_iter().filter(|(key, _)| filter.in_scope(key)).map(|(_, stored)| stored).collect();
             (snapshot.revision, objects)
@@ -90,7 +90,7 @@ impl Watcher {
             kind: asked.kind.clone(),
             filter,
             form: asked.accepted.form,
-            include: crate::reading::include(asked),
+            include: crate::get::include(asked),
             columns_sent: false,
             at,
             initial: objects,
@@ -133,7 +133,8 @@ impl Watcher {
             match self.state.store.changes_after(&self.kind.table, self.at, BATCH) {
                 Err(gone) => {
                     self.ended = true;
-                    let failure = Failure::expired(format!("too old resource version: {} ({})", self.at, gone.oldest));
+                    let failure =
+                        StatusError::expired(format!("too old resource version: {} ({})", self.at, gone.oldest));
                     return Some(vec![envelope("ERROR", failure.body().to_string().as_bytes())]);
                 }
                 Ok((changes, reached)) => {
@@ -202,14 +203,14 @@ impl Watcher {
 
     fn event(&mut self, kind: &str, stored: &Stored) -> Bytes {
         match self.form {
-            Form::Plain if !crate::versions::differs(&self.kind, stored.api_version()) => {
+            Form::Plain if !crate::conversion::differs(&self.kind, stored.api_version()) => {
                 envelope(kind, &stored.text())
             }
-            Form::Plain => envelope(kind, crate::versions::read(&self.kind, &stored.value()).to_string().as_bytes()),
-            Form::Metadata => envelope(kind, crate::answer::partial(&stored.value()).to_string().as_bytes()),
+            Form::Plain => envelope(kind, crate::conversion::read(&self.kind, &stored.value()).to_string().as_bytes()),
+            Form::Metadata => envelope(kind, crate::response::partial(&stored.value()).to_string().as_bytes()),
             Form::Table => {
                 let value = stored.value();
-                let shown = crate::versions::read(&self.kind, &value);
+                let shown = crate::conversion::read(&self.kind, &value);
                 let mut table =
                     crate::table::of(&self.kind, std::iter::once(shown.as_ref()), self.include, !self.columns_sent);
                 self.columns_sent = true;
@@ -251,7 +252,7 @@ fn envelope(kind: &str, object: &[u8]) -> Bytes {
 }
 
 /// Starts a watch; a WebSocket if the client asked for one.
-pub(crate) async fn watch(state: &Arc<State>, asked: &Asked, parts: &mut Parts) -> Outcome<Reply> {
+pub(crate) async fn watch(state: &Arc<State>, asked: &ApiRequest, parts: &mut Parts) -> ApiResult<ApiResponse> {
     let watcher = Watcher::new(state, asked)?;
     if wants_websocket(parts) {
         return Ok(over_websocket(watcher, parts).await);
@@ -283,10 +284,10 @@ pub(crate) fn wants_websocket(parts: &Parts) -> bool {
         .is_some_and(|v| v.eq_ignore_ascii_case("websocket"))
 }
 
-async fn over_websocket(mut watcher: Watcher, parts: &mut Parts) -> Reply {
+async fn over_websocket(mut watcher: Watcher, parts: &mut Parts) -> ApiResponse {
     let upgrade = match WebSocketUpgrade::from_request_parts(parts, &()).await {
         Ok(upgrade) => upgrade,
-        Err(rejection) => return crate::answer::failure(&Failure::bad_request(rejection.body_text())),
+        Err(rejection) => return crate::response::failure(&StatusError::bad_request(rejection.body_text())),
     };
     upgrade.on_upgrade(move |mut socket| async move {
         loop {

@@ -7,24 +7,24 @@ use serde_json::Value;
 use crate::decode::Complaints;
 use crate::kinds::{Kind, Kinds};
 use crate::meta;
-use crate::request::Asked;
-use crate::status::{Cause, Failure, Outcome};
+use crate::request::ApiRequest;
+use crate::status::{ApiResult, Cause, StatusError};
 
 /// Parses a body by its media type.
-pub(crate) fn parse_body(asked: &Asked, body: &Bytes, complaints: &mut Complaints) -> Outcome<Value> {
+pub(crate) fn parse_body(asked: &ApiRequest, body: &Bytes, complaints: &mut Complaints) -> ApiResult<Value> {
     let parsed = match asked.media_type.as_str() {
         "" | "application/json" => crate::decode::json(body, complaints)
             .map_err(|e| format!("couldn't get version/kind; json parse error: {e}")),
         "application/yaml" => crate::decode::yaml(body, complaints),
         "application/vnd.kubernetes.protobuf" => crate::protobuf::decode(body),
         _ => {
-            return Err(Failure::unsupported_media_type(
+            return Err(StatusError::unsupported_media_type(
                 "application/json, application/yaml, application/vnd.kubernetes.protobuf",
             ));
         }
     };
     let value = parsed.map_err(|why| {
-        Failure::bad_request(format!(
+        StatusError::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): {why} ({})",
             asked.kind.kind,
             summary(body)
@@ -40,7 +40,7 @@ pub(crate) fn parse_body(asked: &Asked, body: &Bytes, complaints: &mut Complaint
         Value::Bool(_) => "bool",
         _ => return Ok(serde_json::json!({})),
     };
-    Err(Failure::bad_request(format!(
+    Err(StatusError::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }} ({})",
         asked.kind.kind,
         summary(body)
@@ -60,7 +60,7 @@ pub(super) fn summary(body: &[u8]) -> String {
 }
 
 /// `apiVersion` and `kind` must be those of the path; built-in kinds may leave them out.
-pub(crate) fn check_type(kinds: &Kinds, kind: &Kind, mut object: Value) -> Outcome<Value> {
+pub(crate) fn check_type(kinds: &Kinds, kind: &Kind, mut object: Value) -> ApiResult<Value> {
     let version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     let found = object.get("kind").and_then(Value::as_str).unwrap_or_default();
     let expected = kind.api_version();
@@ -85,7 +85,7 @@ pub(crate) fn check_type(kinds: &Kinds, kind: &Kind, mut object: Value) -> Outco
                 format!("no kind {named:?} is registered for version {given:?} in scheme \"pkg/runtime/scheme.go:111\"")
             }
         };
-        return Err(Failure::bad_request(format!(
+        return Err(StatusError::bad_request(format!(
             "{named} in version {:?} cannot be handled as a {}: {why}",
             given.rsplit('/').next().unwrap_or_default(),
             kind.kind
@@ -93,10 +93,10 @@ pub(crate) fn check_type(kinds: &Kinds, kind: &Kind, mut object: Value) -> Outco
     }
     if !found.is_empty() && found != &*kind.kind {
         let cause = Cause::invalid("kind", &found.into(), &format!("must be {}", kind.kind));
-        return Err(Failure::invalid(&kind.group, found, meta::name(&object), &[cause]));
+        return Err(StatusError::invalid(&kind.group, found, meta::name(&object), &[cause]));
     }
     if !version.is_empty() && version != expected {
-        return Err(Failure::bad_request(format!(
+        return Err(StatusError::bad_request(format!(
             "the API version in the data ({version}) does not match the expected API version ({expected})"
         )));
     }
@@ -125,19 +125,19 @@ pub(super) fn decoded(kind: &Kind, object: &mut Value, complaints: &mut Complain
     Ok(())
 }
 
-pub(super) fn unreadable(kind: &Kind, why: &str) -> Box<Failure> {
-    Failure::bad_request(format!(
+pub(super) fn unreadable(kind: &Kind, why: &str) -> Box<StatusError> {
+    StatusError::bad_request(format!(
         "{} in version {:?} cannot be handled as a {}: {why}",
         kind.kind, &*kind.version, kind.kind
     ))
 }
 
 /// The namespace of the path is the namespace of the object.
-pub(super) fn place(kind: &Kind, namespace: &str, object: &mut Value) -> Outcome<()> {
+pub(super) fn place(kind: &Kind, namespace: &str, object: &mut Value) -> ApiResult<()> {
     let given = meta::namespace(object);
     if !kind.namespaced {
         if !given.is_empty() {
-            return Err(Failure::bad_request(
+            return Err(StatusError::bad_request(
                 "the namespace of the provided object does not match the namespace sent on the request",
             ));
         }
@@ -145,7 +145,7 @@ pub(super) fn place(kind: &Kind, namespace: &str, object: &mut Value) -> Outcome
         return Ok(());
     }
     if !given.is_empty() && given != namespace {
-        return Err(Failure::bad_request(
+        return Err(StatusError::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
     }
@@ -153,13 +153,13 @@ pub(super) fn place(kind: &Kind, namespace: &str, object: &mut Value) -> Outcome
     Ok(())
 }
 
-pub(super) fn check_patched(kinds: &Kinds, kind: &Kind, old: &Value, patched: Value) -> Outcome<Value> {
+pub(super) fn check_patched(kinds: &Kinds, kind: &Kind, old: &Value, patched: Value) -> ApiResult<Value> {
     if !patched.is_object() {
-        return Err(Failure::bad_request("the patched object is not an object"));
+        return Err(StatusError::bad_request("the patched object is not an object"));
     }
     let patched = check_type(kinds, kind, patched)?;
     if meta::name(&patched) != meta::name(old) {
-        return Err(Failure::bad_request(format!(
+        return Err(StatusError::bad_request(format!(
             "the name of the object ({}) does not match the name on the URL ({})",
             meta::name(&patched),
             meta::name(old)
@@ -170,20 +170,20 @@ pub(super) fn check_patched(kinds: &Kinds, kind: &Kind, old: &Value, patched: Va
         meta::of(&mut patched).insert("namespace".into(), meta::namespace(old).into());
     }
     if meta::namespace(&patched) != meta::namespace(old) {
-        return Err(Failure::bad_request("the namespace of the object does not match the namespace on the URL"));
+        return Err(StatusError::bad_request("the namespace of the object does not match the namespace on the URL"));
     }
     Ok(patched)
 }
 
 /// What no update may change, or only in certain ways.
-pub(super) fn keep_identity(kind: &Kind, method: &Method, old: &Value, next: &mut Value) -> Outcome<()> {
+pub(super) fn keep_identity(kind: &Kind, method: &Method, old: &Value, next: &mut Value) -> ApiResult<()> {
     let sent_uid = meta::uid(next);
     if !sent_uid.is_empty() && sent_uid != meta::uid(old) {
         if method != Method::PUT {
             let cause = Cause::invalid("metadata.uid", &sent_uid.into(), "field is immutable");
-            return Err(Failure::invalid(&kind.group, &kind.kind, meta::name(old), &[cause.clone(), cause]));
+            return Err(StatusError::invalid(&kind.group, &kind.kind, meta::name(old), &[cause.clone(), cause]));
         }
-        return Err(Failure::conflict(
+        return Err(StatusError::conflict(
             &kind.group,
             &kind.resource,
             meta::name(old),

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use crate::meta;
 use crate::quantity::{self, Quantity};
 use crate::state::State;
-use crate::status::{Failure, Outcome};
+use crate::status::{ApiResult, StatusError};
 use crate::store::Stored;
 
 const NOTE: &str = "kubernetes.io/limit-ranger";
@@ -90,17 +90,17 @@ fn breach(item: &Value, what: &str, requests: &Amounts, limits: &Amounts) -> Vec
     wrong
 }
 
-fn refusal(resource: &str, name: &str, wrong: &[String]) -> Outcome<()> {
+fn refusal(resource: &str, name: &str, wrong: &[String]) -> ApiResult<()> {
     let why = match wrong {
         [] => return Ok(()),
         [one] => one.clone(),
         many => format!("[{}]", many.join(", ")),
     };
-    Err(Failure::forbidden("", resource, name, &why))
+    Err(StatusError::forbidden("", resource, name, &why))
 }
 
 /// Refuses a pod that asks for less or more than the ranges of its namespace allow.
-pub(super) fn admit(state: &State, pod: &Value) -> Outcome<()> {
+pub(super) fn admit(state: &State, pod: &Value) -> ApiResult<()> {
     for range in ranges(state, meta::namespace(pod)) {
         let mut wrong = Vec::new();
         for item in items(&range.value()) {
@@ -117,7 +117,8 @@ pub(super) fn admit(state: &State, pod: &Value) -> Outcome<()> {
                     }
                 }
                 "Pod" => {
-                    let (requests, limits) = (super::quota::total(pod, "requests"), super::quota::total(pod, "limits"));
+                    let (requests, limits) =
+                        (super::resource_quota::total(pod, "requests"), super::resource_quota::total(pod, "limits"));
                     wrong.extend(breach(&item, "Pod", &requests, &limits));
                 }
                 _ => {}
@@ -129,7 +130,7 @@ pub(super) fn admit(state: &State, pod: &Value) -> Outcome<()> {
 }
 
 /// Refuses a claim that is too small or too big.
-pub(super) fn admit_claim(state: &State, claim: &Value) -> Outcome<()> {
+pub(super) fn admit_claim(state: &State, claim: &Value) -> ApiResult<()> {
     for range in ranges(state, meta::namespace(claim)) {
         let mut wrong = Vec::new();
         for item in items(&range.value()).iter().filter(|i| meta::text(i, "/type") == "PersistentVolumeClaim") {

@@ -6,7 +6,7 @@
 use kube_cel::CompiledSchema;
 use serde_json::{Value, json};
 
-use crate::admission::expression;
+use crate::admission::cel_expression;
 use crate::status::Cause;
 
 const RULES: &str = "x-kubernetes-validations";
@@ -25,7 +25,9 @@ pub(super) fn check(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
                 }
                 continue;
             };
-            if let Some(why) = expression::complaint(source, &["self", "oldSelf"]).filter(|_| !uses_optionals(source)) {
+            if let Some(why) =
+                cel_expression::complaint(source, &["self", "oldSelf"]).filter(|_| !uses_optionals(source))
+            {
                 let message = format!("Invalid value: {}: {why}", printed(rule));
                 let field = format!("{path}.{RULES}[{index}].{field}");
                 causes.push(Cause { reason: "FieldValueInvalid", message, field });
@@ -54,7 +56,7 @@ pub(super) fn compile(schema: &Value) -> CompiledSchema {
     let mut evaluable = schema.clone();
     keep_readable(&mut evaluable);
     let nothing = || kube_cel::compile_schema(&json!({"type": "object"}));
-    expression::on_deep_stack(|| kube_cel::compile_schema(&evaluable)).unwrap_or_else(nothing)
+    cel_expression::on_deep_stack(|| kube_cel::compile_schema(&evaluable)).unwrap_or_else(nothing)
 }
 
 fn keep_readable(schema: &mut Value) {
@@ -62,7 +64,7 @@ fn keep_readable(schema: &mut Value) {
         Value::Object(map) => {
             if let Some(rules) = map.get_mut(RULES).and_then(Value::as_array_mut) {
                 let text = |rule: &Value| rule.get("rule").and_then(Value::as_str).unwrap_or_default().to_owned();
-                rules.retain(|rule| expression::parse(&text(rule)).is_ok());
+                rules.retain(|rule| cel_expression::parse(&text(rule)).is_ok());
             }
             map.values_mut().for_each(keep_readable);
         }

@@ -6,39 +6,39 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
-use crate::answer::{self, Page, Reply};
 use crate::kinds::Kind;
-use crate::request::Asked;
+use crate::request::ApiRequest;
+use crate::response::{self, ApiResponse, Page};
 use crate::selector::{Fields, Labels};
 use crate::state::State;
-use crate::status::{Cause, Failure, Outcome};
+use crate::status::{ApiResult, Cause, StatusError};
 use crate::store::{Key, Stored};
 use crate::table::Include;
 
 /// Which objects of a resource are meant.
 #[derive(Debug, Clone)]
-pub(crate) struct Filter {
+pub(crate) struct SelectionPredicate {
     pub(crate) namespace: Option<String>,
     name: Option<String>,
     labels: Labels,
     fields: Fields,
 }
 
-impl Filter {
-    pub(crate) fn parse(asked: &Asked) -> Outcome<Self> {
+impl SelectionPredicate {
+    pub(crate) fn parse(asked: &ApiRequest) -> ApiResult<Self> {
         let label_text = asked.query.get("labelSelector");
         let field_text = asked.query.get("fieldSelector");
-        let labels = Labels::parse(label_text).map_err(Failure::bad_request)?;
-        let fields = stored_fields(&asked.kind, Fields::parse(field_text).map_err(Failure::bad_request)?);
+        let labels = Labels::parse(label_text).map_err(StatusError::bad_request)?;
+        let fields = stored_fields(&asked.kind, Fields::parse(field_text).map_err(StatusError::bad_request)?);
         for field in fields.names() {
             if !selectable(&asked.kind, field) {
                 let kind = &asked.kind;
                 if kind.custom.is_none() && !has_own_fields(kind) {
-                    return Err(Failure::bad_request(format!(
+                    return Err(StatusError::bad_request(format!(
                         "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
                     )));
                 }
-                return Err(Failure::bad_request(format!("field label not supported: {field}")));
+                return Err(StatusError::bad_request(format!("field label not supported: {field}")));
             }
         }
         Ok(Self {
@@ -126,15 +126,15 @@ fn selectable(kind: &Kind, field: &str) -> bool {
     known.contains(&field)
 }
 
-pub(crate) fn get(state: &State, asked: &Asked) -> Outcome<Reply> {
+pub(crate) fn get(state: &State, asked: &ApiRequest) -> ApiResult<ApiResponse> {
     let stored =
         state.get(&asked.kind, &asked.target.namespace, &asked.target.name).ok_or_else(|| asked.not_found())?;
     if let Some(wanted) = revision_parameter(asked)?
         && wanted > state.store.revision()
     {
-        return Err(Failure::resource_version_too_large(wanted, state.store.revision()));
+        return Err(StatusError::resource_version_too_large(wanted, state.store.revision()));
     }
-    Ok(answer::object(&asked.kind, asked.accepted, 200, &stored))
+    Ok(response::object(&asked.kind, asked.accepted, 200, &stored))
 }
 
 /// Field names of `events.k8s.io` lead to those events are kept under.
@@ -145,11 +145,11 @@ fn stored_fields(kind: &Kind, mut fields: Fields) -> Fields {
     fields
 }
 
-pub(crate) fn revision_parameter(asked: &Asked) -> Outcome<Option<u64>> {
+pub(crate) fn revision_parameter(asked: &ApiRequest) -> ApiResult<Option<u64>> {
     match asked.query.get("resourceVersion") {
         "" => Ok(None),
         text => text.parse().map(Some).map_err(|_| {
-            Failure::bad_request(format!(
+            StatusError::bad_request(format!(
                 "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing {text:?}: invalid syntax"
             ))
         }),
@@ -157,7 +157,7 @@ pub(crate) fn revision_parameter(asked: &Asked) -> Outcome<Option<u64>> {
 }
 
 /// The rules about `resourceVersion`, `resourceVersionMatch`, `continue` and `sendInitialEvents` together.
-fn check_options(asked: &Asked, watch: bool) -> Outcome<()> {
+fn check_options(asked: &ApiRequest, watch: bool) -> ApiResult<()> {
     let matching = asked.query.get("resourceVersionMatch");
     let revision = asked.query.get("resourceVersion");
     let initial = asked.query.get("sendInitialEvents");
@@ -203,14 +203,14 @@ fn check_options(asked: &Asked, watch: bool) -> Outcome<()> {
             ));
         }
     }
-    if causes.is_empty() { Ok(()) } else { Err(Failure::invalid("meta.k8s.io", "ListOptions", "", &causes)) }
+    if causes.is_empty() { Ok(()) } else { Err(StatusError::invalid("meta.k8s.io", "ListOptions", "", &causes)) }
 }
 
-pub(crate) fn check_watch_options(asked: &Asked) -> Outcome<()> {
+pub(crate) fn check_watch_options(asked: &ApiRequest) -> ApiResult<()> {
     check_options(asked, true)
 }
 
-pub(crate) fn include(asked: &Asked) -> Include {
+pub(crate) fn include(asked: &ApiRequest) -> Include {
     match asked.query.get("includeObject") {
         "None" => Include::Nothing,
         "Object" => Include::Object,
@@ -218,14 +218,14 @@ pub(crate) fn include(asked: &Asked) -> Include {
     }
 }
 
-pub(crate) fn list(state: &State, asked: &Asked) -> Outcome<Reply> {
+pub(crate) fn list(state: &State, asked: &ApiRequest) -> ApiResult<ApiResponse> {
     check_options(asked, false)?;
-    let filter = Filter::parse(asked)?;
+    let filter = SelectionPredicate::parse(asked)?;
     let wanted = revision_parameter(asked)?;
     let token = asked.query.get("continue");
     let mut limit = asked.query.number("limit")?.unwrap_or_default();
     if limit < 0 {
-        return Err(Failure::bad_request(format!("invalid limit: {limit}")));
+        return Err(StatusError::bad_request(format!("invalid limit: {limit}")));
     }
     if wanted == Some(0) && token.is_empty() {
         // As served from the real server's watch cache: whole.
@@ -235,14 +235,14 @@ pub(crate) fn list(state: &State, asked: &Asked) -> Outcome<Reply> {
     let (after, at) = if token.is_empty() {
         match wanted {
             Some(revision) if revision > current => {
-                return Err(Failure::resource_version_too_large(revision, current));
+                return Err(StatusError::resource_version_too_large(revision, current));
             }
             Some(revision) if asked.query.get("resourceVersionMatch") == "Exact" => (None, Some(revision)),
             _ => (None, None),
         }
     } else {
         if wanted.is_some_and(|r| r != 0) {
-            return Err(Failure::bad_request("specifying resource version is not allowed when using continue"));
+            return Err(StatusError::bad_request("specifying resource version is not allowed when using continue"));
         }
         let (revision, key) = read_token(token)?;
         (Some(key), Some(revision))
@@ -269,16 +269,21 @@ pub(crate) fn list(state: &State, asked: &Asked) -> Outcome<Reply> {
     };
     let next = more.map(|key| write_token(revision, &key)).unwrap_or_default();
     let remaining = if filter.selects_everything() { remaining } else { 0 };
-    answer::list(&asked.kind, asked.accepted, include(asked), &Page { items: &items, revision, next: &next, remaining })
+    response::list(
+        &asked.kind,
+        asked.accepted,
+        include(asked),
+        &Page { items: &items, revision, next: &next, remaining },
+    )
 }
 
-fn expired(continued: bool, at: Option<u64>, current: u64) -> Box<Failure> {
+fn expired(continued: bool, at: Option<u64>, current: u64) -> Box<StatusError> {
     if continued {
-        Failure::expired(
+        StatusError::expired(
             "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter.",
         )
     } else {
-        Failure::expired(format!("too old resource version: {} ({current})", at.unwrap_or_default()))
+        StatusError::expired(format!("too old resource version: {} ({current})", at.unwrap_or_default()))
     }
 }
 
@@ -287,7 +292,7 @@ fn write_token(revision: u64, key: &Key) -> String {
         .encode(json!({"v": "meta.k8s.io/v1", "rv": revision, "start": format!("{}/{}", key.0, key.1)}).to_string())
 }
 
-fn read_token(token: &str) -> Outcome<(u64, Key)> {
+fn read_token(token: &str) -> ApiResult<(u64, Key)> {
     let parse = || {
         let text = URL_SAFE_NO_PAD.decode(token.trim_end_matches('=')).ok()?;
         let value: Value = serde_json::from_slice(&text).ok()?;
@@ -307,6 +312,6 @@ fn read_token(token: &str) -> Outcome<(u64, Key)> {
                 _ => "unexpected end of JSON input".to_owned(),
             },
         };
-        Failure::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
+        StatusError::bad_request(format!("invalid continue token: continue key is not valid: {why}"))
     })
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use sha2::Digest as _;
 
 use crate::state::State;
-use crate::status::{Failure, Outcome};
+use crate::status::{ApiResult, StatusError};
 
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
@@ -84,7 +84,7 @@ pub(crate) fn certificate_user(certificate: &[u8]) -> Option<User> {
 }
 
 /// The user a request comes from. A certificate counts before a bearer token; a bad token is refused.
-pub(crate) fn authenticate(state: &State, headers: &HeaderMap, certificate: Option<&User>) -> Outcome<User> {
+pub(crate) fn authenticate(state: &State, headers: &HeaderMap, certificate: Option<&User>) -> ApiResult<User> {
     let bearer = headers
         .get(http::header::AUTHORIZATION)
         .and_then(|v| v.to_str().ok())
@@ -95,7 +95,9 @@ pub(crate) fn authenticate(state: &State, headers: &HeaderMap, certificate: Opti
         return Ok(user.clone().logged_in());
     }
     match bearer {
-        Some(token) => token_user(state, token, &[crate::tokens::ISSUER.to_owned()]).ok_or_else(Failure::unauthorized),
+        Some(token) => {
+            token_user(state, token, &[crate::tokens::ISSUER.to_owned()]).ok_or_else(StatusError::unauthorized)
+        }
         None => Ok(User::anonymous()),
     }
 }

@@ -7,7 +7,7 @@ use std::fmt;
 use serde_json::{Map, Value};
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Step {
+pub(super) enum PathElement {
     Field(String),
     /// Keys of a list element as canonical JSON.
     Key(String),
@@ -15,7 +15,7 @@ pub(super) enum Step {
     Value(String),
 }
 
-impl Step {
+impl PathElement {
     fn encode(&self) -> String {
         let (kind, rest) = match self {
             Self::Field(name) => ("f:", name),
@@ -36,7 +36,7 @@ impl Step {
     }
 }
 
-impl fmt::Display for Step {
+impl fmt::Display for PathElement {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Field(name) => write!(f, ".{name}"),
@@ -52,17 +52,17 @@ impl fmt::Display for Step {
 
 /// Paths; a path is in the set when its last step is a member at its place.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Set {
-    members: BTreeSet<Step>,
-    children: BTreeMap<Step, Set>,
+pub(super) struct FieldSet {
+    members: BTreeSet<PathElement>,
+    children: BTreeMap<PathElement, FieldSet>,
 }
 
-impl Set {
+impl FieldSet {
     pub(super) fn is_empty(&self) -> bool {
         self.members.is_empty() && self.children.values().all(Self::is_empty)
     }
 
-    pub(super) fn insert(&mut self, path: &[Step]) {
+    pub(super) fn insert(&mut self, path: &[PathElement]) {
         match path {
             [] => {}
             [last] => {
@@ -75,7 +75,7 @@ impl Set {
         }
     }
 
-    pub(super) fn remove(&mut self, path: &[Step]) {
+    pub(super) fn remove(&mut self, path: &[PathElement]) {
         match path {
             [] => {}
             [last] => {
@@ -93,7 +93,7 @@ impl Set {
     }
 
     /// The path or anything below it is in the set.
-    pub(super) fn touches(&self, path: &[Step]) -> bool {
+    pub(super) fn touches(&self, path: &[PathElement]) -> bool {
         match path {
             [] => !self.is_empty(),
             [last] => self.members.contains(last) || self.children.get(last).is_some_and(|c| !c.is_empty()),
@@ -149,21 +149,21 @@ impl Set {
     }
 
     /// Every path in the set, parents before children.
-    pub(super) fn paths(&self) -> Vec<Vec<Step>> {
+    pub(super) fn paths(&self) -> Vec<Vec<PathElement>> {
         let mut out = Vec::new();
         self.collect(&mut Vec::new(), &mut out, false);
         out
     }
 
     /// Every path in the set and every place on the way to one, parents first.
-    pub(super) fn places(&self) -> Vec<Vec<Step>> {
+    pub(super) fn places(&self) -> Vec<Vec<PathElement>> {
         let mut out = Vec::new();
         self.collect(&mut Vec::new(), &mut out, true);
         out
     }
 
-    fn collect(&self, path: &mut Vec<Step>, out: &mut Vec<Vec<Step>>, places: bool) {
-        let steps: BTreeSet<&Step> = self.members.iter().chain(self.children.keys()).collect();
+    fn collect(&self, path: &mut Vec<PathElement>, out: &mut Vec<Vec<PathElement>>, places: bool) {
+        let steps: BTreeSet<&PathElement> = self.members.iter().chain(self.children.keys()).collect();
         for step in steps {
             path.push(step.clone());
             if self.members.contains(step) || places {
@@ -194,7 +194,7 @@ impl Set {
     pub(super) fn from_fields(fields: &Value) -> Self {
         let mut set = Self::default();
         for (key, inner) in fields.as_object().into_iter().flatten() {
-            let Some(step) = Step::decode(key) else { continue };
+            let Some(step) = PathElement::decode(key) else { continue };
             let map = inner.as_object();
             let member = map.is_none_or(|m| m.is_empty() || m.contains_key("."));
             if member {
@@ -210,7 +210,7 @@ impl Set {
 }
 
 /// A path as error messages show it.
-pub(super) fn shown(path: &[Step]) -> String {
+pub(super) fn shown(path: &[PathElement]) -> String {
     path.iter().map(ToString::to_string).collect()
 }
 
@@ -223,6 +223,6 @@ mod tests {
     #[test]
     fn fields_survive_both_ways() {
         let fields = json!({"f:metadata": {"f:labels": {".": {}, "f:a": {}}}, "f:spec": {"f:containers": {"k:{\"name\":\"c\"}": {".": {}, "f:image": {}}}}});
-        assert_eq!(Set::from_fields(&fields).to_fields(), fields);
+        assert_eq!(FieldSet::from_fields(&fields).to_fields(), fields);
     }
 }

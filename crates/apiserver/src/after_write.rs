@@ -147,7 +147,7 @@ async fn clean_up(state: Arc<State>, definition: Arc<Stored>) {
             if let Some(stored) = state.get(&instances, &namespace, &instance)
                 && !meta::deleting(&stored.value())
             {
-                crate::deleting::delete_plainly(&state, &instances, &stored).await;
+                crate::delete::delete_plainly(&state, &instances, &stored).await;
             }
         }
         tokio::select! {

@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use crate::meta;
 use crate::state::State;
-use crate::status::{Failure, Outcome};
+use crate::status::{ApiResult, StatusError};
 
 const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Slightly more than an hour: kubelets refresh at 80 % of it.
 const TOKEN_SECONDS: i64 = 3607;
 
-pub(super) fn admit(state: &State, pod: &mut Value) -> Outcome<()> {
+pub(super) fn admit(state: &State, pod: &mut Value) -> ApiResult<()> {
     if pod.pointer("/metadata/annotations/kubernetes.io~1config.mirror").is_some() {
         return Ok(());
     }
@@ -25,7 +25,7 @@ pub(super) fn admit(state: &State, pod: &mut Value) -> Outcome<()> {
     spec.insert("serviceAccountName".into(), name.clone().into());
     spec.insert("serviceAccount".into(), name.clone().into());
     let Some(account) = state.store.get("serviceaccounts", &namespace, &name) else {
-        return Err(Failure::forbidden(
+        return Err(StatusError::forbidden(
             "",
             "pods",
             &pod_name,

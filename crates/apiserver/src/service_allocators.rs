@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::meta;
 use crate::state::State;
-use crate::status::{Cause, Failure, Outcome};
+use crate::status::{ApiResult, Cause, StatusError};
 
 /// The range `10.96.0.0/16`; the first address is the API's own Service.
 const BASE: u32 = u32::from_be_bytes([10, 96, 0, 0]);
@@ -16,7 +16,7 @@ const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 
 /// Where the search for a free address goes on. What is taken is read from the Services themselves.
 #[derive(Debug, Default)]
-pub(crate) struct Addresses {
+pub(crate) struct ServiceAllocators {
     next: u32,
 }
 
@@ -88,7 +88,7 @@ pub(crate) fn keep_addresses(old: &Value, next: &mut Value) {
 }
 
 /// Gives a Service the addresses and ports its type needs.
-pub(crate) fn allocate(state: &State, service: &mut Value, dry_run: bool) -> Outcome<()> {
+pub(crate) fn allocate(state: &State, service: &mut Value, dry_run: bool) -> ApiResult<()> {
     let _ = dry_run;
     let mut addresses = state.addresses.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     let own = (meta::namespace(service).to_owned(), meta::name(service).to_owned());
@@ -111,7 +111,7 @@ pub(crate) fn allocate(state: &State, service: &mut Value, dry_run: bool) -> Out
         "" => {
             let taken: BTreeSet<&str> = others.iter().flat_map(|s| addresses_of(s)).collect();
             free_address(&mut addresses, &taken)
-                .ok_or_else(|| Failure::internal("failed to allocate a serviceIP: range is full"))?
+                .ok_or_else(|| StatusError::internal("failed to allocate a serviceIP: range is full"))?
         }
         given => {
             check_address(service, given, &others)?;
@@ -133,7 +133,7 @@ pub(crate) fn allocate(state: &State, service: &mut Value, dry_run: bool) -> Out
     Ok(())
 }
 
-fn free_address(addresses: &mut Addresses, taken: &BTreeSet<&str>) -> Option<String> {
+fn free_address(addresses: &mut ServiceAllocators, taken: &BTreeSet<&str>) -> Option<String> {
     for _ in 0..SIZE {
         addresses.next = addresses.next % (SIZE - 2) + 1;
         // The first one belongs to default/kubernetes.
@@ -148,9 +148,9 @@ fn free_address(addresses: &mut Addresses, taken: &BTreeSet<&str>) -> Option<Str
     None
 }
 
-fn check_address(service: &Value, given: &str, others: &[std::sync::Arc<Value>]) -> Outcome<()> {
+fn check_address(service: &Value, given: &str, others: &[std::sync::Arc<Value>]) -> ApiResult<()> {
     let refuse = |detail: &str| {
-        Err(Failure::invalid(
+        Err(StatusError::invalid(
             "",
             "Service",
             meta::name(service),
@@ -172,7 +172,7 @@ fn check_address(service: &Value, given: &str, others: &[std::sync::Arc<Value>])
     Ok(())
 }
 
-fn node_ports(service: &mut Value, others: &[std::sync::Arc<Value>]) -> Outcome<()> {
+fn node_ports(service: &mut Value, others: &[std::sync::Arc<Value>]) -> ApiResult<()> {
     let mut taken: BTreeSet<u64> = others
         .iter()
         .flat_map(|s| s.pointer("/spec/ports").and_then(Value::as_array).into_iter().flatten())
@@ -191,18 +191,18 @@ fn node_ports(service: &mut Value, others: &[std::sync::Arc<Value>]) -> Outcome<
                     &wanted.into(),
                     "provided port is not in the valid range. The range of valid ports is 30000-32767",
                 );
-                return Err(Failure::invalid("", "Service", &name, &[cause]));
+                return Err(StatusError::invalid("", "Service", &name, &[cause]));
             }
             if taken.contains(&wanted) {
                 let cause = Cause::invalid(field, &wanted.into(), "provided port is already allocated");
-                return Err(Failure::invalid("", "Service", &name, &[cause]));
+                return Err(StatusError::invalid("", "Service", &name, &[cause]));
             }
             wanted
         } else {
             NODE_PORTS
                 .map(u64::from)
                 .find(|p| !taken.contains(p))
-                .ok_or_else(|| Failure::internal("failed to allocate a nodePort: range is full"))?
+                .ok_or_else(|| StatusError::internal("failed to allocate a nodePort: range is full"))?
         };
         taken.insert(number);
         port["nodePort"] = number.into();
