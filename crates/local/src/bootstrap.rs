@@ -1,4 +1,4 @@
-//! What a fresh local cluster has: custom resource definitions, and an account for drivers.
+//! What a new local cluster contains: custom resource definitions and a service account for drivers.
 
 use std::time::Duration;
 
@@ -13,10 +13,10 @@ use crate::daemon::apply;
 
 /// How long a definition may take to be served.
 const ESTABLISHED: Duration = Duration::from_secs(20);
-/// The service account that drivers run as.
+/// The service account of drivers.
 const ACCOUNT: &str = "spark";
 
-/// Applies objects and waits until definitions among them are served.
+/// Applies objects and waits until the definitions among them are established.
 pub(crate) async fn objects(client: &Client, objects: &[Value]) -> anyhow::Result<()> {
     let mut definitions = Vec::new();
     for object in objects {
@@ -31,17 +31,19 @@ pub(crate) async fn objects(client: &Client, objects: &[Value]) -> anyhow::Resul
     for name in definitions {
         let served = await_condition(api.clone(), &name, conditions::is_crd_established());
         let served = tokio::time::timeout(ESTABLISHED, served).await;
-        served.with_context(|| format!("{name} is not served in time"))?.with_context(|| format!("wait for {name}"))?;
+        served
+            .with_context(|| format!("{name} was not established in time"))?
+            .with_context(|| format!("wait for {name}"))?;
     }
     Ok(())
 }
 
-/// The account `spark`, with what Spark's own drivers need.
+/// The service account `spark`, with the permissions Spark's own drivers need.
 pub(crate) async fn spark_account(client: &Client, namespace: &str) -> anyhow::Result<()> {
     driver_account(client, namespace, ACCOUNT).await
 }
 
-/// An account in a namespace, with what Spark's own drivers need.
+/// A service account with the permissions Spark's own drivers need.
 pub async fn driver_account(client: &Client, namespace: &str, name: &str) -> anyhow::Result<()> {
     for object in account_objects(namespace, name) {
         let what = format!("{} {name}", object["kind"].as_str().unwrap_or_default());

@@ -1,6 +1,6 @@
-//! A local cluster from outside: bring it up, take it down, look at it.
+//! Manages a local cluster: brings it up, takes it down, reports its state.
 //!
-//! Everything here is safe to do twice and at the same time: one `up` or `down` has its turn, the others wait and find it done.
+//! All operations are idempotent and safe to run concurrently: they are serialized by a lock, and a later one finds the work done.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -15,9 +15,9 @@ use nix::unistd::Pid;
 use crate::home::{Home, HomeError, Phase, Status};
 use crate::orphans;
 
-/// How long `up` waits for the daemon, which gives up before.
+/// How long `up` waits for the daemon, which gives up earlier.
 const READY: Duration = Duration::from_secs(90);
-/// How long `down` waits before it insists.
+/// How long `down` waits before it kills the daemon.
 const GONE: Duration = Duration::from_secs(30);
 const LOOK: Duration = Duration::from_millis(10);
 
@@ -26,24 +26,24 @@ const LOOK: Duration = Duration::from_millis(10);
 pub struct Launch {
     pub executable: PathBuf,
     pub arguments: Vec<OsString>,
-    /// The port asked for, if one was.
+    /// The requested port, if any.
     pub port: Option<u16>,
 }
 
-/// What `up` found or did.
+/// The result of `up`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Up {
     pub status: Status,
-    /// Whether the cluster was there before.
+    /// Whether the cluster was already running.
     pub was_running: bool,
 }
 
-/// Why a cluster is not up, or not down.
+/// Why a cluster could not be started or stopped.
 #[derive(Debug, thiserror::Error)]
 pub enum ClusterError {
     #[error(transparent)]
     Home(#[from] HomeError),
-    #[error("the cluster in {} runs on port {running}, not {wanted}: take it down first, or leave --port out", root.display())]
+    #[error("the cluster in {} runs on port {running}, not {wanted}: take it down first, or omit --port", root.display())]
     OtherPort { root: PathBuf, running: u16, wanted: u16 },
     #[error("cannot start the cluster's daemon: {0}")]
     Start(std::io::Error),
@@ -51,30 +51,30 @@ pub enum ClusterError {
     Failed(String),
     #[error("the local cluster is not ready after {} s: {says} (see {})", READY.as_secs(), log.display())]
     Slow { says: String, log: PathBuf },
-    #[error("these processes of the cluster do not end: {0:?}")]
+    #[error("these cluster processes did not exit: {0:?}")]
     Stuck(Vec<i32>),
 }
 
-/// Brings the cluster up; returns when all of it is ready. `tell` hears what is being waited for. What was started and does not
-/// get ready is taken down again.
+/// Brings the cluster up and returns once it is ready. `tell` is called with what it waits for. If it does not become ready,
+/// everything that was started is stopped again.
 pub fn up(home: &mut Home, launch: &Launch, tell: impl FnMut(&str)) -> Result<Up, ClusterError> {
     home.prepare()?;
     home.protect()?;
     let _turn = home.take_turn()?;
-    // One that is on its way down goes first.
+    // Let a daemon that is shutting down finish first.
     if home.status().is_some_and(|s| matches!(s.phase, Phase::Stopping | Phase::Failed)) {
         home.wait_until_free(GONE);
     }
     let was_running = home.is_held();
     let mut child = None;
     if !was_running {
-        // A status of another life must not be taken for this one's.
+        // Do not mistake a stale status for that of the new daemon.
         let _ = std::fs::remove_file(home.root().join("status.json"));
         child = Some(spawn(home, launch)?);
     }
     let outcome = wait_until_ready(home, launch, child.as_mut(), tell);
     if let (Err(_), Some(mut child)) = (&outcome, child) {
-        // Why it did not start matters more than what may be left.
+        // Report why it failed to start, not what may be left behind.
         let _ = end(home);
         let deadline = Instant::now() + GONE;
         while matches!(child.try_wait(), Ok(None)) {
@@ -87,7 +87,7 @@ pub fn up(home: &mut Home, launch: &Launch, tell: impl FnMut(&str)) -> Result<Up
     outcome.map(|status| Up { status, was_running })
 }
 
-/// Waits for the daemon that was started, or for the one that runs already.
+/// Waits for the daemon just started, or for the one already running.
 fn wait_until_ready(
     home: &mut Home,
     launch: &Launch,
@@ -121,7 +121,7 @@ fn wait_until_ready(
         if ended || (was_running && !home.is_held()) {
             let log = home.log("daemon");
             let words = std::fs::read_to_string(&log).unwrap_or_default();
-            let last = words.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("it ended without a word");
+            let last = words.lines().rev().find(|l| !l.trim().is_empty()).unwrap_or("it exited without a message");
             let last = last.strip_prefix("firesteel: ").unwrap_or(last).to_owned();
             return Err(ClusterError::Failed(last));
         }
@@ -133,7 +133,7 @@ fn wait_until_ready(
     }
 }
 
-/// Starts the daemon in a session of its own, so that it outlives the terminal.
+/// Starts the daemon in its own session, so that it outlives the terminal.
 #[allow(unsafe_code)]
 fn spawn(home: &Home, launch: &Launch) -> Result<Child, ClusterError> {
     let log = File::options().create(true).append(true).open(home.log("daemon")).map_err(ClusterError::Start)?;
@@ -147,7 +147,7 @@ fn spawn(home: &Home, launch: &Launch) -> Result<Child, ClusterError> {
     command.spawn().map_err(ClusterError::Start)
 }
 
-/// Takes the cluster down with everything it started; whether there was anything to end.
+/// Takes the cluster down with everything it started; returns whether anything was running.
 pub fn down(home: &mut Home) -> Result<bool, ClusterError> {
     if !home.root().exists() {
         return Ok(false);
@@ -157,7 +157,7 @@ pub fn down(home: &mut Home) -> Result<bool, ClusterError> {
     end(home)
 }
 
-/// Ends the daemon and whatever it has left; whether there was anything to end.
+/// Stops the daemon and its orphans; returns whether anything was running.
 fn end(home: &mut Home) -> Result<bool, ClusterError> {
     let mut ended = false;
     if let Some(pid) = daemon(home) {
@@ -167,7 +167,7 @@ fn end(home: &mut Home) -> Result<bool, ClusterError> {
             let _ = kill(pid, Signal::SIGKILL);
             home.wait_until_free(GONE);
         }
-        // It lets go of the directory a moment before it ends.
+        // The daemon releases the directory shortly before it exits.
         let deadline = Instant::now() + GONE;
         while orphans::is_daemon(pid.as_raw()) && Instant::now() < deadline {
             std::thread::sleep(LOOK);
@@ -178,8 +178,8 @@ fn end(home: &mut Home) -> Result<bool, ClusterError> {
     if left.is_empty() { Ok(ended) } else { Err(ClusterError::Stuck(left)) }
 }
 
-/// The daemon that holds the directory. One that has just started may not have said who it is yet; what is written then is
-/// its predecessor's, whose number may be another process's by now.
+/// The daemon that holds the directory. A new daemon may not have written its status yet; the file is then its predecessor's,
+/// whose pid may have been reused.
 fn daemon(home: &Home) -> Option<Pid> {
     let deadline = Instant::now() + GONE;
     while home.is_held() && Instant::now() < deadline {
@@ -191,7 +191,7 @@ fn daemon(home: &Home) -> Option<Pid> {
     None
 }
 
-/// Takes the cluster down and forgets all that it holds.
+/// Takes the cluster down and deletes its data.
 pub fn reset(home: &mut Home) -> Result<bool, ClusterError> {
     let ended = down(home)?;
     home.wipe()?;

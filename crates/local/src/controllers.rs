@@ -1,7 +1,7 @@
-//! The controllers of a small cluster, each a pure decision and a thin shell around it.
+//! The controllers of the local cluster. Each is a pure decision in a thin shell.
 //!
-//! They share one watch per kind and react to events, not to clocks. They hold no state that the API server does not
-//! have: killed at any point and started again, they go on where they were.
+//! They share one informer per kind and react to events rather than poll. All their state is in the API server: after a crash they
+//! continue where they left off.
 
 mod certificates;
 mod controller;
@@ -34,27 +34,27 @@ use crate::informers::Informers;
 
 pub use certificates::Signer;
 
-/// What the controllers need to know.
+/// Settings of the controllers.
 #[derive(Clone)]
 pub struct Settings {
-    /// A client that may do everything.
+    /// A client with cluster-admin permissions.
     pub client: Client,
-    /// The certificate authority of the API server, handed to every namespace as PEM.
+    /// The API server's CA certificate (PEM), published in every namespace.
     pub ca_pem: String,
-    /// The directory that persistent volumes are made in.
+    /// The directory for provisioned volumes.
     pub volumes: PathBuf,
-    /// How long events stay, where the API server does not see to it itself.
+    /// How long events are kept, unless the API server expires them itself.
     pub events_ttl: Option<Duration>,
-    /// Signs approved requests for client certificates, where nobody else does.
+    /// Signs approved client certificate requests, unless somebody else does.
     pub signer: Option<Signer>,
 }
 
-/// Running controllers; dropping them ends them.
+/// Running controllers. Dropping them stops them.
 pub struct Controllers {
     tasks: JoinSet<()>,
 }
 
-/// Starts all controllers. Gives them back once each has seen the whole cluster.
+/// Starts all controllers. Returns once all informers have synced.
 pub async fn start(settings: Settings) -> Controllers {
     let mut tasks = JoinSet::new();
     let informers = Informers::new(settings.client);
@@ -84,7 +84,7 @@ pub async fn start(settings: Settings) -> Controllers {
 }
 
 impl Controllers {
-    /// Ends all controllers at once; what they were doing is done again by the next that start.
+    /// Stops all controllers immediately. Interrupted work is repeated after the next start.
     pub async fn stop(mut self) {
         self.tasks.shutdown().await;
     }

@@ -1,4 +1,4 @@
-//! The process behind a local cluster: the API server and the controllers in it, the node and the operator beside it.
+//! The daemon behind a local cluster. It runs the API server and the controllers, and supervises the node and the operator.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -22,33 +22,33 @@ use crate::home::{Component, Home, Phase, Status};
 use crate::orphans;
 use crate::supervisor::{Program, Supervised};
 
-/// How long everything together may take to get ready.
+/// How long all components together may take to become ready.
 const READY: Duration = Duration::from_secs(60);
-/// As long as on a real cluster.
+/// The same as on a real cluster.
 const EVENTS_STAY: Duration = Duration::from_secs(60 * 60);
 const LOOK: Duration = Duration::from_millis(20);
 
 /// What a cluster consists of.
 pub struct Plan {
-    /// The port of the API server; none: the one of last time, else a free one.
+    /// The API server's port; `None` means the previous one, or any free port.
     pub port: Option<u16>,
-    /// Objects every cluster has from the start: custom resource definitions and the like.
+    /// Objects applied on startup, such as custom resource definitions.
     pub objects: Vec<Value>,
     pub parts: Vec<Part>,
 }
 
-/// A process beside the daemon.
+/// A supervised process.
 pub struct Part {
     pub program: Program,
     pub ready: Ready,
 }
 
-/// How one knows that a part is ready.
+/// How to tell that a component is ready.
 #[derive(Debug, Clone)]
 pub enum Ready {
-    /// The node of this name says so.
+    /// The node of this name is ready.
     Node(String),
-    /// This answers with 200.
+    /// This URL answers 200.
     Http { address: SocketAddr, path: String },
 }
 
@@ -83,7 +83,7 @@ pub async fn run(mut home: Home, plan: Plan) -> anyhow::Result<()> {
     outcome
 }
 
-/// Signals that end the daemon.
+/// Signals that stop the daemon.
 struct Stop {
     term: tokio::signal::unix::Signal,
     interrupt: tokio::signal::unix::Signal,
@@ -129,7 +129,7 @@ impl Running {
             events_ttl: Some(EVENTS_STAY),
             signer: Some(signer(&server)),
         };
-        // Objects first: what the processes look for must be there when they start.
+        // Objects first: the processes expect them to exist.
         bootstrap::objects(&client, &plan.objects).await?;
         bootstrap::spark_account(&client, "default").await?;
         let mut parts = Vec::new();
@@ -138,7 +138,7 @@ impl Running {
             parts.push(child.with_context(|| format!("start {}", part.program.name))?);
         }
         let controllers = tokio::time::timeout(READY, controllers::start(settings));
-        let controllers = controllers.await.context("the controllers did not see the whole cluster in time")?;
+        let controllers = controllers.await.context("the controllers did not sync in time")?;
         Ok(Running { server, controllers, parts, client, since })
     }
 
@@ -159,12 +159,12 @@ impl Running {
                 (status.says, status.components) = (says, components);
                 home.write_status(status)?;
             }
-            // A process that keeps ending will not get ready by waiting.
+            // A process that keeps exiting will not become ready.
             for (child, part) in self.parts.iter().zip(&plan.parts) {
                 if child.restarts() >= 3 {
                     let log = last_line(&part.program.log);
                     let ended = child.last_end().unwrap_or_default();
-                    bail!("{} {ended} again and again{log}", part.program.name);
+                    bail!("{} keeps failing: {ended}{log}", part.program.name);
                 }
             }
             if tokio::time::Instant::now() > deadline {
@@ -195,7 +195,7 @@ impl Running {
                 let api: Api<Node> = Api::all(self.client.clone());
                 let Ok(Some(node)) = api.get_opt(name).await else { return false };
                 let conditions = node.status.and_then(|s| s.conditions).unwrap_or_default();
-                // What is left from the last time does not count.
+                // A heartbeat from an earlier run does not count.
                 conditions.iter().any(|c| {
                     let heard =
                         c.last_heartbeat_time.as_ref().is_none_or(|t| t.0.as_second() >= self.since.as_second());
@@ -209,7 +209,7 @@ impl Running {
         }
     }
 
-    /// Keeps the status true until it is time to stop.
+    /// Keeps the status file up to date until shutdown.
     async fn watch(&self, home: &Home, status: &mut Status, stop: &mut Stop) {
         loop {
             tokio::select! {
@@ -225,7 +225,7 @@ impl Running {
         }
     }
 
-    /// Ends everything: the operator first, so that it starts nothing more; the pods with the node; the API last.
+    /// Shuts down in order: first the operator, so that it starts nothing new, then the node with its pods, last the API server.
     async fn end(self, home: &Home, status: &mut Status) -> anyhow::Result<()> {
         status.phase = Phase::Stopping;
         status.says = "stopping".to_owned();
@@ -241,17 +241,17 @@ impl Running {
         if tokio::time::timeout(Duration::from_secs(5), self.server.shutdown()).await.is_err() {
             tracing::warn!("the API server was still busy");
         }
-        if left.is_empty() { Ok(()) } else { bail!("processes that do not end: {left:?}") }
+        if left.is_empty() { Ok(()) } else { bail!("processes did not exit: {left:?}") }
     }
 }
 
-/// The cluster's authority, for approved requests.
+/// Signs with the cluster's CA.
 fn signer(server: &RunningServer) -> Signer {
     let sign = server.client_signer();
     Arc::new(move |request: &str, seconds: Option<i64>| sign(request, seconds).map_err(|error| error.to_string()))
 }
 
-/// Whether a plain GET is answered with 200.
+/// Whether a plain GET returns 200.
 async fn get(address: SocketAddr, path: &str) -> std::io::Result<bool> {
     let mut stream = TcpStream::connect(address).await?;
     stream.write_all(format!("GET {path} HTTP/1.0\r\nHost: {address}\r\n\r\n").as_bytes()).await?;
@@ -260,7 +260,7 @@ async fn get(address: SocketAddr, path: &str) -> std::io::Result<bool> {
     Ok(answer.ends_with(b" 200"))
 }
 
-/// The last line of a log, as the tail of a sentence.
+/// The last line of a log, to end an error message with.
 fn last_line(path: &std::path::Path) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let line = text.lines().rev().map(str::trim).find(|l| !l.is_empty()).unwrap_or_default();
@@ -268,7 +268,7 @@ fn last_line(path: &std::path::Path) -> String {
     if line.is_empty() { format!(" (see {})", path.display()) } else { format!(": {line}") }
 }
 
-/// Starts the API server on the port asked for, else on the one of last time, else on a free one.
+/// Starts the API server on the requested port, else on the previous one, else on a free one.
 async fn serve(home: &Home, port: Option<u16>) -> anyhow::Result<RunningServer> {
     let before = home.root().join("apiserver").join("port");
     let last: Option<u16> = std::fs::read_to_string(&before).ok().and_then(|p| p.trim().parse().ok());
@@ -294,14 +294,14 @@ fn taken(error: StartError, port: u16) -> anyhow::Error {
     match error {
         StartError::Listen { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => {
             anyhow::anyhow!(
-                "port {port} of 127.0.0.1 is taken: choose another with --port, or leave it out for a free one"
+                "port {port} of 127.0.0.1 is taken: choose another with --port, or omit it to get a free one"
             )
         }
         other => other.into(),
     }
 }
 
-/// One object by server-side apply, whatever its kind.
+/// Applies one object of any kind with server-side apply.
 pub(crate) async fn apply(client: &Client, object: &Value) -> anyhow::Result<DynamicObject> {
     let object: DynamicObject = serde_json::from_value(object.clone()).context("an object")?;
     let types = object.types.clone().context("an object without kind")?;
@@ -317,7 +317,7 @@ pub(crate) async fn apply(client: &Client, object: &Value) -> anyhow::Result<Dyn
     let name = object.metadata.name.clone().context("an object without name")?;
     let written = api.patch(&name, &PatchParams::apply("firesteel-local").force(), &Patch::Apply(&object)).await;
     written.map_err(|error| match error {
-        // Its own words are a sentence; the rest of it is for programs.
+        // The server's message is enough; the rest is for programs.
         kube::Error::Api(status) => anyhow::anyhow!(status.message),
         other => other.into(),
     })

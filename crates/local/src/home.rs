@@ -1,7 +1,7 @@
-//! The data directory of a local cluster: what lies where, who holds it, and what its daemon says of itself.
+//! The data directory of a local cluster: its layout, its lock, and the status its daemon reports.
 //!
-//! A running daemon holds a lock on the file `lock` for as long as it lives, whatever ends it. The file `status.json` is
-//! only believed while that lock is held.
+//! A running daemon holds a lock on the file `lock`, which is released however the daemon ends. `status.json` is valid only while
+//! that lock is held.
 
 use std::ffi::OsString;
 use std::fs::{self, File, TryLockError};
@@ -12,9 +12,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-/// The layout version; a directory of a newer one is not touched.
+/// The layout version. A directory with a newer one is left alone.
 const LAYOUT: u32 = 1;
-/// What a data directory holds, apart from its status and locks. Nothing else in it is ever removed.
+/// The contents of a data directory, apart from its status and locks. Nothing else in it is ever removed.
 const PARTS: [&str; 5] = ["apiserver", "node", "volumes", "logs", "kubeconfig"];
 
 /// One data directory.
@@ -23,21 +23,21 @@ pub struct Home {
     root: PathBuf,
 }
 
-/// What the daemon says of itself.
+/// What the daemon reports about itself.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Status {
     pub layout: u32,
     pub pid: i32,
     pub phase: Phase,
-    /// What it is doing, or why it failed: one sentence.
+    /// What it is doing, or why it failed, in one sentence.
     pub says: String,
     pub url: Option<String>,
     pub port: Option<u16>,
     pub components: Vec<Component>,
 }
 
-/// How far a cluster is.
+/// The state of a cluster.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Phase {
@@ -64,7 +64,7 @@ pub enum HomeError {
     Io { doing: &'static str, path: PathBuf, source: io::Error },
     #[error("{} is in use by another cluster process (pid {pid}): choose another with --data-dir", path.display())]
     InUse { path: PathBuf, pid: i32 },
-    #[error("{} was made by a newer firesteel: use that one, or another --data-dir", path.display())]
+    #[error("{} was created by a newer firesteel: use that version, or choose another --data-dir", path.display())]
     Newer { path: PathBuf },
     #[error("{} is not a firesteel data directory: it is not empty and has no status.json", path.display())]
     Foreign { path: PathBuf },
@@ -75,7 +75,7 @@ pub enum HomeError {
     OfAnother { path: PathBuf, owner: u32 },
 }
 
-/// Holding the directory; dropped with the process.
+/// Holds the directory's lock until dropped.
 #[derive(Debug)]
 pub struct HomeLock {
     _lock: File,
@@ -86,8 +86,7 @@ impl Home {
         Home { root }
     }
 
-    /// The directory used when none is named: `FIRESTEEL_DATA_DIR`, else `$XDG_DATA_HOME/firesteel`, else
-    /// `~/.local/share/firesteel`.
+    /// The default directory: `FIRESTEEL_DATA_DIR`, else `$XDG_DATA_HOME/firesteel`, else `~/.local/share/firesteel`.
     pub fn usual(env: impl Fn(&str) -> Option<OsString>) -> Option<Self> {
         let set = |name: &str| env(name).filter(|v| !v.is_empty()).map(PathBuf::from);
         let root = set("FIRESTEEL_DATA_DIR")
@@ -124,7 +123,7 @@ impl Home {
         self.root.join("status.json")
     }
 
-    /// Makes the directory, or takes one that is there and is ours.
+    /// Creates the directory, or opens an existing one that is ours.
     pub fn prepare(&mut self) -> Result<(), HomeError> {
         let io = |doing, path: &Path| {
             let path = path.to_owned();
@@ -134,16 +133,16 @@ impl Home {
             let parent = self.root.parent().map_or(Ok(()), fs::create_dir_all);
             let made = parent.and_then(|()| fs::DirBuilder::new().mode(0o700).create(&self.root));
             match made {
-                // Another `up` was quicker.
+                // A concurrent `up` was faster.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 made => made.map_err(io("make", &self.root))?,
             }
         }
-        // Paths go to processes with other working directories.
+        // Paths are passed to processes with other working directories.
         self.root = self.root.canonicalize().map_err(io("resolve", &self.root))?;
         let ours = ["status.json", "lock", "turn"].iter().any(|name| self.root.join(name).exists());
         let mut entries = fs::read_dir(&self.root).map_err(io("read", &self.root))?;
-        // Runtimes and images may share the directory's parent, but not the directory itself.
+        // Runtimes and images may share the parent directory, but not the directory itself.
         if !ours && entries.any(|e| e.is_ok_and(|e| !PARTS.contains(&&*e.file_name().to_string_lossy()))) {
             return Err(HomeError::Foreign { path: self.root.clone() });
         }
@@ -154,8 +153,7 @@ impl Home {
         fs::create_dir_all(&logs).map_err(io("make", &logs))
     }
 
-    /// Closes the directory to everybody but its owner: it holds keys, and what pods write. One that is another user's is
-    /// refused, even for root.
+    /// Restricts the directory to its owner: it holds keys and pod data. A directory of another user is refused, even for root.
     pub fn protect(&self) -> Result<(), HomeError> {
         let io = |doing| move |source| HomeError::Io { doing, path: self.root.clone(), source };
         let found = fs::metadata(&self.root).map_err(io("read"))?;
@@ -174,7 +172,7 @@ impl Home {
         open.map_err(|source| HomeError::Io { doing: "open", path, source })
     }
 
-    /// Takes the directory for this process.
+    /// Locks the directory for this process.
     pub fn hold(&self) -> Result<HomeLock, HomeError> {
         let lock = self.open_lock("lock")?;
         match lock.try_lock() {
@@ -189,7 +187,7 @@ impl Home {
         }
     }
 
-    /// Waits until no other `up` or `down` is at work here.
+    /// Waits until no other `up` or `down` is running.
     pub fn take_turn(&self) -> Result<HomeLock, HomeError> {
         let lock = self.open_lock("turn")?;
         lock.lock().map_err(|source| HomeError::Io { doing: "lock", path: self.root.join("turn"), source })?;
@@ -204,22 +202,22 @@ impl Home {
         }
     }
 
-    /// The status of the daemon, if one runs.
+    /// The status of the running daemon.
     pub fn status(&self) -> Option<Status> {
         if self.is_held() { self.written() } else { None }
     }
 
-    /// What was written last, by whoever.
+    /// The last status written, by any daemon.
     pub fn written(&self) -> Option<Status> {
         serde_json::from_slice(&fs::read(self.status_file()).ok()?).ok()
     }
 
-    /// Writes the status; readers see the old or the new one, never a part.
+    /// Writes the status atomically.
     pub fn write_status(&self, status: &Status) -> io::Result<()> {
         self.write_private("status.json", &serde_json::to_vec_pretty(status)?)
     }
 
-    /// Writes a file that only its owner may read.
+    /// Writes a file that only its owner can read.
     pub fn write_private(&self, name: &str, content: &[u8]) -> io::Result<()> {
         let draft = self.root.join(format!(".{name}.{}", std::process::id()));
         let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
@@ -227,7 +225,7 @@ impl Home {
         fs::rename(&draft, self.root.join(name))
     }
 
-    /// Waits until the daemon has let go of the directory; whether it did in time.
+    /// Waits until the daemon has released the directory; returns whether it did in time.
     pub fn wait_until_free(&self, patience: Duration) -> bool {
         let deadline = std::time::Instant::now() + patience;
         while self.is_held() {
@@ -239,7 +237,7 @@ impl Home {
         true
     }
 
-    /// Removes everything the cluster keeps here. Must not be called while a daemon runs.
+    /// Deletes all cluster data. No daemon may be running.
     pub fn wipe(&self) -> Result<(), HomeError> {
         for part in PARTS.iter().chain(&["status.json", "lock", "turn"]) {
             let path = self.root.join(part);
@@ -250,7 +248,7 @@ impl Home {
                 Err(source) => return Err(HomeError::Io { doing: "remove", path, source }),
             }
         }
-        // Gone if nothing else lies in it.
+        // Fails if anything else is in it, which is fine.
         let _ = fs::remove_dir(&self.root);
         Ok(())
     }
@@ -332,7 +330,7 @@ mod tests {
         let mode = || fs::metadata(&data).unwrap().mode() & 0o777;
         Home::at(data.clone()).prepare().unwrap();
         assert_eq!(mode(), 0o700);
-        // As somebody made it by hand, or an earlier version found it.
+        // Created by hand, or by an earlier version.
         fs::set_permissions(&data, fs::Permissions::from_mode(0o755)).unwrap();
         let mut home = Home::at(data.clone());
         home.prepare().unwrap();

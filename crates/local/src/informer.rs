@@ -1,8 +1,8 @@
-//! One kind of object, kept in memory by one watch and shared by all controllers.
+//! An informer: caches all objects of one kind through one watch, shared by all controllers.
 //!
-//! Listeners are called in the order of the events, before the memory is readable by them as older than the event: a
-//! listener that queues a key can rely on the worker seeing at least that state. A controller that has written waits
-//! with [`Informer::caught_up`] until its own write is visible, so it never acts on a memory that lacks it.
+//! Handlers are called in event order, after the cache has been updated: when a handler queues a key, the worker sees at least
+//! that state. After a write, a controller calls [`Informer::wait_for_write`], so that it never acts on a cache without its own
+//! write.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt::Debug;
@@ -15,7 +15,7 @@ use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
-/// How long a controller waits for its own write to come back before it goes on without.
+/// How long to wait for a write to appear in the cache.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Namespace (empty for cluster-scoped kinds) and name.
@@ -35,7 +35,7 @@ impl Key {
     }
 }
 
-/// What happened to one object.
+/// A change of one object.
 #[derive(Debug)]
 pub(crate) enum Change<K> {
     Applied { old: Option<Arc<K>>, new: Arc<K> },
@@ -43,7 +43,7 @@ pub(crate) enum Change<K> {
 }
 
 impl<K> Change<K> {
-    /// The newest known state.
+    /// The latest known state.
     pub(crate) fn object(&self) -> &Arc<K> {
         match self {
             Change::Applied { new, .. } => new,
@@ -51,7 +51,7 @@ impl<K> Change<K> {
         }
     }
 
-    /// The states before and after it, as far as there are any.
+    /// The old state, if there is one, and the new state.
     pub(crate) fn states(&self) -> impl Iterator<Item = &K> {
         let old = match self {
             Change::Applied { old, .. } => old.as_deref(),
@@ -66,7 +66,7 @@ type EventHandler<K> = Box<dyn Fn(&Change<K>) + Send + Sync>;
 pub(crate) struct Informer<K> {
     objects: RwLock<Objects<K>>,
     listeners: Mutex<Vec<EventHandler<K>>>,
-    /// The highest resource version seen in an event; changes with every event.
+    /// The highest resource version seen; changes with every event.
     seen: watch::Sender<u64>,
     ready: watch::Sender<bool>,
 }
@@ -87,7 +87,7 @@ impl<K> Default for Informer<K> {
     }
 }
 
-/// The uid of the owner that controls an object.
+/// The uid of an object's controller.
 pub(crate) fn controller_uid<K: ResourceExt>(object: &K) -> Option<String> {
     object.owner_references().iter().find(|o| o.controller == Some(true)).map(|o| o.uid.clone())
 }
@@ -137,7 +137,7 @@ where
         self.objects.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Calls `listener` for every change from now on, and for every object of the first list.
+    /// Calls `listener` for every object of the first list and every later change.
     pub(crate) fn on_change(&self, listener: impl Fn(&Change<K>) + Send + Sync + 'static) {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
     }
@@ -156,26 +156,26 @@ where
         objects.by_key.range(from..).take_while(|(k, _)| k.namespace == namespace).map(|(_, v)| Arc::clone(v)).collect()
     }
 
-    /// The objects controlled by the owner with this uid.
+    /// The objects whose controller has this uid.
     pub(crate) fn controlled_by(&self, uid: &str) -> Vec<Arc<K>> {
         let objects = self.objects();
         let keys = objects.by_controller.get(uid);
         keys.into_iter().flatten().filter_map(|key| objects.by_key.get(key).cloned()).collect()
     }
 
-    /// Waits until the first list is in.
+    /// Waits until the first list has been loaded.
     pub(crate) async fn ready(&self) {
         let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
-    /// Waits until an object just written is in memory (or newer).
+    /// Waits until the cache has an object just written, or a newer one.
     pub(crate) async fn wait_for_write(&self, written: &K) {
         let version = version(written);
         let mut seen = self.seen.subscribe();
         let _ = tokio::time::timeout(PATIENCE, seen.wait_for(|seen| *seen >= version)).await;
     }
 
-    /// Waits until an object just deleted is gone from memory, or known to be going.
+    /// Waits until the cache no longer has an object just deleted, or has it as terminating.
     pub(crate) async fn gone(&self, key: &Key, uid: &str) {
         let mut seen = self.seen.subscribe();
         let vanished = || match self.get(key) {
@@ -185,7 +185,7 @@ where
         let _ = tokio::time::timeout(PATIENCE, seen.wait_for(|_| vanished())).await;
     }
 
-    /// Watches for ever.
+    /// Watches forever.
     pub(crate) async fn run(&self, api: Api<K>, config: watcher::Config) {
         let mut listing: BTreeMap<Key, Arc<K>> = BTreeMap::new();
         let events = watcher(api, config).default_backoff().modify(|object| {
@@ -225,7 +225,7 @@ where
         self.tell(&Change::Deleted(object));
     }
 
-    /// Takes over a fresh list: the difference to what was known is told as changes.
+    /// Applies a new list as changes relative to the cache.
     fn replace(&self, listing: BTreeMap<Key, Arc<K>>) {
         let vanished: Vec<Arc<K>> = {
             let objects = self.objects();

@@ -1,4 +1,4 @@
-//! Everything the controllers watch, each kind once.
+//! The informers of all controllers, one per kind.
 
 use std::sync::Arc;
 
@@ -19,9 +19,9 @@ use tokio::task::JoinSet;
 
 use crate::informer::Informer;
 
-/// The namespace nodes send their heartbeats to.
+/// The namespace of node heartbeat leases.
 pub(crate) const NODE_LEASES: &str = "kube-node-lease";
-/// The ConfigMap with the cluster's certificate authority, one in each namespace.
+/// The ConfigMap with the cluster's CA certificate, one per namespace.
 pub(crate) const ROOT_CA: &str = "kube-root-ca.crt";
 
 pub(crate) struct Informers {
@@ -47,7 +47,7 @@ pub(crate) struct Informers {
     pub(crate) volumes: Informer<PersistentVolume>,
 }
 
-/// Calls one macro with every field of [`Informers`] that is watched, its scope and its filter.
+/// Invokes a macro for every watched field of [`Informers`], with its filter.
 macro_rules! kinds {
     ($each:ident, $all:ident) => {
         $each!(budgets, $all());
@@ -98,7 +98,7 @@ impl Informers {
         })
     }
 
-    /// Starts all watches. Listeners must be registered before.
+    /// Starts all watches. Handlers must be registered first.
     pub(crate) fn start(self: &Arc<Self>, tasks: &mut JoinSet<()>) {
         let all = || watcher::Config::default().any_semantic();
         macro_rules! watch {
@@ -114,7 +114,7 @@ impl Informers {
         kinds!(watch, all);
     }
 
-    /// Waits until every kind has been listed once.
+    /// Waits until all informers have synced.
     pub(crate) async fn ready(&self) {
         macro_rules! wait {
             ($field:ident, $what:expr) => {
@@ -124,7 +124,7 @@ impl Informers {
         kinds!(wait, unused);
     }
 
-    /// The API of a namespaced kind in one namespace.
+    /// The API of a namespaced kind.
     pub(crate) fn api<K>(&self, namespace: &str) -> Api<K>
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>,

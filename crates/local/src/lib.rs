@@ -1,8 +1,7 @@
 //! The local cluster: controllers that make an API server behave like Kubernetes, and the processes around it.
 //!
-//! [`controllers`] speak nothing but the Kubernetes API, so they also run against a real kube-apiserver that has no
-//! controller manager and no scheduler. [`cluster`] starts an API server, these controllers, a node and an operator on
-//! this machine, and ends them again.
+//! The [`controllers`] use only the Kubernetes API, so they also run against a real kube-apiserver without a controller manager
+//! and a scheduler. [`cluster`] starts and stops an API server, these controllers, a node and an operator on this machine.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values in place"))]
 

@@ -1,4 +1,4 @@
-//! Processes of a cluster that outlived their daemon: found by what they were started with, never by name alone.
+//! Processes of a cluster that outlived their daemon, identified by their arguments, never by name alone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// The verbs that a cluster starts as processes.
+/// The subcommands that a cluster runs as processes.
 const VERBS: [&str; 3] = ["node", "operator", "shim"];
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Whether a command line is that of a process started for the data directory `root`.
+/// Whether a command line belongs to a process started for the data directory `root`.
 fn belongs(root: &str, arguments: &[String]) -> bool {
     let verb = arguments.get(1).is_some_and(|a| VERBS.contains(&a.as_str()));
     let inside = |a: &String| {
@@ -26,21 +26,21 @@ fn arguments(pid: i32) -> Vec<String> {
     raw.split(|b| *b == 0).filter(|a| !a.is_empty()).map(|a| String::from_utf8_lossy(a).into_owned()).collect()
 }
 
-/// The executable of a process, also when the file was replaced since.
+/// The executable of a process, even if the file has been replaced since.
 fn executable(pid: i32) -> Option<PathBuf> {
     let link = fs::read_link(format!("/proc/{pid}/exe")).ok()?;
     let text = link.to_string_lossy();
     Some(text.strip_suffix(" (deleted)").map_or_else(|| link.clone(), PathBuf::from))
 }
 
-/// Whether a process is one that serves a cluster.
+/// Whether a process is a cluster daemon.
 pub(crate) fn is_daemon(pid: i32) -> bool {
     let line = arguments(pid);
     let verb = |at: usize| line.get(at).map(String::as_str).unwrap_or_default();
     verb(1) == "local" && line.iter().skip(2).any(|a| a == "daemon" || a == "up")
 }
 
-/// The processes of this program that were started for a data directory.
+/// Processes of this program that were started for a data directory.
 pub(crate) fn find(root: &Path) -> Vec<i32> {
     let own = std::env::current_exe().ok().and_then(|p| p.file_name().map(ToOwned::to_owned));
     let root = root.to_string_lossy();
@@ -52,7 +52,7 @@ pub(crate) fn find(root: &Path) -> Vec<i32> {
         .collect()
 }
 
-/// Ends all of them and waits; gives those that are still there.
+/// Terminates them and waits; returns those still running.
 pub(crate) fn end(root: &Path) -> Vec<i32> {
     for signal in [Signal::SIGTERM, Signal::SIGKILL] {
         for pid in find(root) {

@@ -1,13 +1,13 @@
-//! Kubernetes quantities as thousandths, the finest grain a scheduler compares.
+//! Resource lists in thousandths, the finest unit the scheduler compares.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-/// ResourceList by resource name, in thousandths.
+/// Amounts by resource name, in thousandths.
 pub(crate) type ResourceList = BTreeMap<String, i128>;
 
-/// Thousandths of a quantity, rounded up. What is no quantity counts as zero: the API server refuses it anyway.
+/// A quantity in thousandths, rounded up. An invalid quantity counts as zero; the API server rejects it anyway.
 pub(crate) fn milli(quantity: &Quantity) -> i128 {
     firesteel_quantity::Quantity::try_from(quantity).map_or(0, firesteel_quantity::Quantity::milli)
 }
@@ -24,7 +24,7 @@ pub(crate) fn add(sum: &mut ResourceList, more: &ResourceList) {
     }
 }
 
-/// Takes `less` from `sum`.
+/// Subtracts `less` from `sum`.
 pub(crate) fn subtract(sum: &mut ResourceList, less: &ResourceList) {
     for (name, amount) in less {
         *sum.entry(name.clone()).or_default() -= amount;

@@ -1,7 +1,7 @@
-//! Child processes that are kept alive: started again when they end, ended when they are no longer wanted.
+//! Supervises child processes: restarts them when they exit, and stops them when they are no longer needed.
 //!
-//! Each child has a thread of its own that starts it and waits for it. The thread matters: the kernel tells a child of
-//! its parent's death when the starting thread ends.
+//! Each child has its own thread, which starts it and waits for it. The thread has to stay: the kernel delivers a child's
+//! parent-death signal when the thread that started it exits.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -18,9 +18,9 @@ use nix::unistd::Pid;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(20);
-/// A child that lived this long is well; its next end counts as the first.
+/// A child that has run for this long is healthy: its next exit counts as the first failure.
 const WELL_AFTER: Duration = Duration::from_secs(30);
-/// How long a child may take to end when asked.
+/// How long a child may take to exit after SIGTERM.
 const GRACE: Duration = Duration::from_secs(15);
 
 /// How to start a child.
@@ -40,7 +40,7 @@ struct ProcessState {
     anti_affinity_terms: bool,
 }
 
-/// A child under supervision.
+/// A supervised child.
 pub struct Supervised {
     pub name: String,
     state: Arc<Mutex<ProcessState>>,
@@ -51,7 +51,7 @@ fn lock(state: &Mutex<ProcessState>) -> MutexGuard<'_, ProcessState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How long to wait before the n-th start in a row.
+/// The delay before the n-th restart in a row.
 fn pause(failures: u32) -> Duration {
     FIRST_PAUSE.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST_PAUSE)
 }
@@ -74,12 +74,12 @@ impl Supervised {
         lock(&self.state).restarts
     }
 
-    /// How it ended last, if it ever did.
+    /// How it last exited, if it ever did.
     pub fn last_end(&self) -> Option<String> {
         lock(&self.state).ended.clone()
     }
 
-    /// Ends the child: asks, then insists. Returns when it is gone.
+    /// Stops the child: SIGTERM first, then SIGKILL. Returns once it has exited.
     pub fn stop(mut self) {
         let pid = {
             let mut state = lock(&self.state);
@@ -95,9 +95,9 @@ impl Supervised {
             while !thread.is_finished() && Instant::now() < deadline {
                 std::thread::sleep(Duration::from_millis(5));
             }
-            // The group as well: it may have children that ignore us.
+            // Signal the whole process group: its own children may ignore their parent.
             if let Some(pid) = lock(&self.state).pid {
-                tracing::warn!(component = self.name, "did not end when asked, killed");
+                tracing::warn!(component = self.name, "did not exit on SIGTERM, killed");
                 let _ = kill(Pid::from_raw(-pid), Signal::SIGKILL);
             }
             let _ = thread.join();
@@ -119,12 +119,12 @@ fn keep(program: &Program, state: &Mutex<ProcessState>) {
         now.restarts += 1;
         now.ended = Some(ended.clone());
         drop(now);
-        tracing::warn!(component = program.name, pause = ?pause(failures), "{ended}; starting it again");
+        tracing::warn!(component = program.name, pause = ?pause(failures), "{ended}; restarting");
         std::thread::park_timeout(pause(failures));
     }
 }
 
-/// Starts the child and waits for its end; says how it ended.
+/// Starts the child, waits for it to exit, and returns how it exited.
 #[allow(unsafe_code)]
 fn run_once(program: &Program, state: &Mutex<ProcessState>) -> String {
     let output = File::options().create(true).append(true).open(&program.log).and_then(|f| Ok((f.try_clone()?, f)));
@@ -134,8 +134,8 @@ fn run_once(program: &Program, state: &Mutex<ProcessState>) -> String {
     };
     let mut command = Command::new(&program.executable);
     command.args(&program.arguments).stdin(Stdio::null()).stdout(out).stderr(err).process_group(0);
-    // A daemon that is killed takes its children with it, at once and without a word: told to stop, the node would end all
-    // pods, which are to go on under the next daemon.
+    // If the daemon is killed, its children get SIGKILL immediately. SIGTERM would make the node stop all pods, which must
+    // survive until the next daemon adopts them.
     // SAFETY: prctl is a plain system call and safe between fork and exec.
     unsafe {
         command.pre_exec(|| nix::sys::prctl::set_pdeathsig(Signal::SIGKILL).map_err(io::Error::from));

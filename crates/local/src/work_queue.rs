@@ -1,4 +1,4 @@
-//! A work queue: each key at most once in it, never handled twice at the same time, failures retried with back-off.
+//! A work queue: each key is queued at most once, never handled concurrently, and retried with back-off on failure.
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt::Debug;
@@ -12,12 +12,12 @@ use tokio::sync::{Notify, Semaphore};
 const FIRST_RETRY: Duration = Duration::from_millis(10);
 const LONGEST_RETRY: Duration = Duration::from_secs(30);
 
-/// What a handler wants next for its key.
+/// What to do with a key after it was reconciled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
-    /// Nothing until something changes.
+    /// Wait for the next change.
     AwaitChange,
-    /// Look again after this time even if nothing changes.
+    /// Reconcile again after this time, even without a change.
     RequeueAfter(Duration),
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct WorkQueue<T> {
 #[derive(Debug)]
 struct QueueState<T> {
     ready: VecDeque<T>,
-    /// Everything in `ready`, plus keys that changed while being handled.
+    /// All keys in `ready`, plus those that changed while being handled.
     dirty: HashSet<T>,
     active: HashSet<T>,
     failures: HashMap<T, u32>,
@@ -86,7 +86,7 @@ impl<T: Clone + Eq + Hash + Debug + Send + Sync + 'static> WorkQueue<T> {
         }
     }
 
-    /// Ends the handling of a key; gives the time to wait before the next try if it failed.
+    /// Finishes a key; returns the back-off delay if it failed.
     fn done(&self, key: &T, failed: bool) -> Option<Duration> {
         let mut state = self.state();
         state.active.remove(key);
@@ -109,7 +109,7 @@ impl<T: Clone + Eq + Hash + Debug + Send + Sync + 'static> WorkQueue<T> {
         retry
     }
 
-    /// Handles keys for ever, up to `at_once` of them at a time. `name` is for the log.
+    /// Handles keys forever, up to `at_once` concurrently. `name` is for logs.
     pub(crate) async fn serve<F, Fut>(self: Arc<Self>, name: &'static str, at_once: usize, handle: F)
     where
         F: Fn(T) -> Fut + Send + Sync + 'static,
@@ -132,7 +132,7 @@ impl<T: Clone + Eq + Hash + Debug + Send + Sync + 'static> WorkQueue<T> {
                     }
                     Err(error) => {
                         if let Some(delay) = queue.done(&key, true) {
-                            tracing::debug!(controller = name, ?key, ?delay, "will try again: {error:#}");
+                            tracing::debug!(controller = name, ?key, ?delay, "will retry: {error:#}");
                             queue.add_after(key, delay);
                         }
                     }

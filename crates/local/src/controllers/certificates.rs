@@ -1,6 +1,6 @@
-//! Certificate signing requests for clients of the API server: those that somebody approved are signed.
+//! Signs approved certificate signing requests for API server clients.
 //!
-//! Approving is for people and for other controllers; requests for other signers stay as they are.
+//! Approval is left to people and other controllers. Requests for other signers are ignored.
 
 use std::sync::Arc;
 
@@ -17,12 +17,12 @@ use crate::informer::Key;
 use crate::informers::Informers;
 use crate::work_queue::Action;
 
-/// Signs a request (PEM) for at most so many seconds; gives the certificate (PEM), or why not.
+/// Signs a PEM request for at most this many seconds; returns the PEM certificate or the reason for refusing.
 pub type Signer = Arc<dyn Fn(&str, Option<i64>) -> Result<String, String> + Send + Sync>;
 
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-/// What becomes of a request.
+/// What to do with a request.
 #[derive(Debug, PartialEq, Eq)]
 enum SigningDecision {
     Leave,
@@ -52,7 +52,7 @@ fn decide(request: &CertificateSigningRequest) -> SigningDecision {
     SigningDecision::Sign
 }
 
-/// The status that says why there is no certificate.
+/// The status of a request that cannot be signed.
 fn failure(request: &CertificateSigningRequest, why: &str, now: Timestamp) -> Value {
     let conditions = request.status.as_ref().and_then(|s| s.conditions.as_ref());
     let mut conditions: Vec<Value> = conditions.into_iter().flatten().map(|c| json!(c)).collect();

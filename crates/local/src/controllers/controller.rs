@@ -1,5 +1,5 @@
-//! What every controller is built from: the changes that wake it, a work queue, and the writing of a status. What has to be done,
-//! each decides itself.
+//! The shell of every controller: what it watches, its work queue, and how it writes a status. Each controller decides for itself
+//! what to do.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -19,7 +19,7 @@ use crate::informer::{Change, Informer, Key};
 use crate::informers::Informers;
 use crate::work_queue::{Action, WorkQueue};
 
-/// What the memory can hold.
+/// What an informer can cache.
 pub(crate) trait Kind:
     Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static
 {
@@ -27,9 +27,9 @@ pub(crate) trait Kind:
 
 impl<K> Kind for K where K: Resource<DynamicType = ()> + Clone + DeserializeOwned + Debug + Send + Sync + 'static {}
 
-/// A controller that is being put together; [`Controller::run`] starts it.
+/// A controller under construction; [`Controller::run`] starts it.
 pub(crate) struct Controller<T> {
-    /// For the log.
+    /// For logs.
     name: &'static str,
     informers: Arc<Informers>,
     queue: Arc<WorkQueue<T>>,
@@ -40,7 +40,7 @@ impl<T: Clone + Eq + Hash + Debug + Send + Sync + 'static> Controller<T> {
         Controller { name, informers: Arc::clone(informers), queue: WorkQueue::new() }
     }
 
-    /// Reconciles the keys that `keys` names for a change.
+    /// Queues the keys that `keys` returns for a change.
     pub(crate) fn watches<K, I>(
         self,
         kind: &Informer<K>,
@@ -50,7 +50,7 @@ impl<T: Clone + Eq + Hash + Debug + Send + Sync + 'static> Controller<T> {
         K: Kind,
         I: IntoIterator<Item = T>,
     {
-        // The world holds the listener, so the listener must not hold the world.
+        // The informers own this handler, so it must not own them.
         let (queue, informers) = (Arc::clone(&self.queue), Arc::downgrade(&self.informers));
         kind.on_change(move |change| {
             let Some(informers) = informers.upgrade() else { return };
@@ -59,7 +59,7 @@ impl<T: Clone + Eq + Hash + Debug + Send + Sync + 'static> Controller<T> {
         self
     }
 
-    /// Calls `reconcile` for `workers` keys at a time, once the whole cluster has been seen.
+    /// Reconciles up to `workers` keys concurrently, once all informers have synced.
     pub(crate) fn run<F, Fut>(self, tasks: &mut JoinSet<()>, workers: usize, reconcile: F)
     where
         F: Fn(Arc<Informers>, T) -> Fut + Send + Sync + 'static,
@@ -74,12 +74,12 @@ impl<T: Clone + Eq + Hash + Debug + Send + Sync + 'static> Controller<T> {
 }
 
 impl Controller<Key> {
-    /// Reconciles every object of a kind that changes.
+    /// Queues every object of a kind when it changes.
     pub(crate) fn reconciles<K: Kind>(self, kind: &Informer<K>) -> Self {
         self.watches(kind, |_, change| [Key::of(&**change.object())])
     }
 
-    /// Reconciles the owners (of kind `O`) of an object that changes; one that went over to another owner counts for both.
+    /// Queues the owners of kind `O` of an object that changes, both the old and the new ones.
     pub(crate) fn owns<O: Kind, M: Kind>(self, members: &Informer<M>) -> Self {
         let kind = O::kind(&());
         self.watches(members, move |_, change| {
@@ -93,9 +93,9 @@ impl Controller<Key> {
     }
 }
 
-/// Writes the status of a set and waits until the memory has it.
+/// Writes the status of a controller's object and waits until the informer has seen it.
 ///
-/// `counts` are fields that serde leaves out when they are zero; a merge patch has to take them away by name.
+/// `counts` are fields that serde omits when they are zero; a merge patch must remove them explicitly.
 pub(crate) async fn write_status<K>(
     informers: &Informers,
     kept: &Informer<K>,
@@ -115,7 +115,7 @@ where
     patch_status(&informers.api(&key.namespace), kept, &key.name, &patch).await
 }
 
-/// Merges `patch` into a status and waits until the memory has it. An object that is gone needs none.
+/// Merge-patches a status and waits until the informer has seen it. Does nothing if the object is gone.
 pub(crate) async fn patch_status<K: Kind>(
     api: &Api<K>,
     kept: &Informer<K>,

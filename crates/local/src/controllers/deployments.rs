@@ -1,4 +1,4 @@
-//! Deployments: one ReplicaSet for each pod template, and rollouts between them.
+//! Deployments: one ReplicaSet per pod template, and rollouts between them.
 
 mod plan;
 
@@ -20,7 +20,7 @@ use crate::informers::Informers;
 use crate::work_queue::Action;
 
 const WORKERS: usize = 4;
-/// Fields of the status that are left out when they are zero.
+/// Status fields that are omitted when zero.
 const COUNTS: [&str; 5] = ["replicas", "updatedReplicas", "readyReplicas", "availableReplicas", "unavailableReplicas"];
 
 pub(crate) fn start(informers: &Arc<Informers>, tasks: &mut JoinSet<()>) {
@@ -61,7 +61,7 @@ async fn reconcile(informers: Arc<Informers>, events: EventRecorder, key: Key) -
             informers.replica_sets.gone(&Key::of(&**set), &set.uid().unwrap_or_default()).await;
         }
     }
-    number(&informers, &deployment, &sets, plan.revision).await.context("number the rollout")?;
+    number(&informers, &deployment, &sets, plan.revision).await.context("write the revision")?;
     if deployment.status.as_ref() != Some(&plan.status) {
         controller::write_status(&informers, &informers.deployments, &key, &plan.status, &COUNTS)
             .await
@@ -70,7 +70,7 @@ async fn reconcile(informers: Arc<Informers>, events: EventRecorder, key: Key) -
     Ok(Action::AwaitChange)
 }
 
-/// Writes the number of the rollout on the Deployment and on the ReplicaSet that a return to it uses again.
+/// Writes the revision annotation on the Deployment and on its current ReplicaSet.
 async fn number(
     informers: &Informers,
     deployment: &Deployment,

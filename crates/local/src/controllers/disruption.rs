@@ -1,4 +1,4 @@
-//! Pod disruption budgets: how many of the pods they cover may be evicted now. The eviction itself is the API server's.
+//! Pod disruption budgets: computes how many covered pods may be evicted now. The API server performs the evictions.
 
 mod allowance;
 
@@ -26,14 +26,14 @@ pub(crate) fn start(informers: &Arc<Informers>, tasks: &mut JoinSet<()>) {
             let covers = |budget: &Arc<PodDisruptionBudget>| change.states().any(|pod| allowance::covers(budget, pod));
             budgets_beside(informers, &**change.object(), covers)
         })
-        // What a share is a share of changes with the size of sets.
+        // Percentages depend on the size of the controllers.
         .watches(&informers.deployments, |informers, change| budgets_beside(informers, &**change.object(), |_| true))
         .watches(&informers.replica_sets, |informers, change| budgets_beside(informers, &**change.object(), |_| true))
         .watches(&informers.stateful_sets, |informers, change| budgets_beside(informers, &**change.object(), |_| true))
         .run(tasks, WORKERS, reconcile);
 }
 
-/// The budgets in the namespace of an object that `concerned` picks.
+/// The budgets in an object's namespace that `concerned` selects.
 fn budgets_beside<K: ResourceExt>(
     informers: &Informers,
     object: &K,
@@ -52,7 +52,7 @@ async fn reconcile(informers: Arc<Informers>, key: Key) -> anyhow::Result<Action
     let now = Timestamp::now();
     let (status, again) = allowance::status(&budget, &covered, sizes, now);
     if budget.status.as_ref() != Some(&status) {
-        // A fresh read may hold an eviction we have not seen: it must not be written over.
+        // Our copy may lack an eviction that was recorded since: do not overwrite it.
         let patch = json!({"metadata": {"resourceVersion": budget.resource_version()}, "status": status});
         let api = informers.api::<PodDisruptionBudget>(&key.namespace);
         let written = controller::patch_status(&api, &informers.budgets, &key.name, &patch).await;
@@ -61,7 +61,7 @@ async fn reconcile(informers: Arc<Informers>, key: Key) -> anyhow::Result<Action
     Ok(again.map_or(Action::AwaitChange, Action::RequeueAfter))
 }
 
-/// The set a pod belongs to, and how many pods it shall have.
+/// A pod's controller, and its desired number of pods.
 fn size_of_controller(informers: &Informers, pod: &Pod) -> Option<(String, i32)> {
     let owner = pod.owner_references().iter().find(|o| o.controller == Some(true))?;
     let key = Key::new(&pod.namespace()?, &owner.name);

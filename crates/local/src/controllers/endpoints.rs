@@ -1,6 +1,6 @@
-//! Endpoints and EndpointSlices: which pods stand behind a service.
+//! Endpoints and EndpointSlices: the pods behind each Service.
 //!
-//! A real API server refuses loopback addresses in both; that is not tried again until something changes.
+//! A real API server rejects loopback addresses in both. Such a write is not retried until something changes.
 
 mod backends;
 
@@ -35,7 +35,7 @@ pub(crate) fn start(informers: &Arc<Informers>, tasks: &mut JoinSet<()>) {
             let selects = |service: &&Arc<Service>| change.states().any(|pod| backends::selects(service, pod));
             services.iter().filter(selects).map(|s| Key::of(&**s)).collect()
         })
-        // What others break is put right again.
+        // Restore slices that somebody else deleted.
         .watches(&informers.slices, |_, change| match change {
             Change::Deleted(slice) => {
                 backends::service_of(slice).map(|service| Key::new(&slice.namespace().unwrap_or_default(), &service))
@@ -48,7 +48,7 @@ pub(crate) fn start(informers: &Arc<Informers>, tasks: &mut JoinSet<()>) {
 async fn reconcile(informers: Arc<Informers>, key: Key) -> anyhow::Result<Action> {
     let service = informers.services.get(&key).filter(|s| s.metadata.deletion_timestamp.is_none());
     let Some(service) = service else {
-        // The slices are owned by the service and go with it; Endpoints only share its name.
+        // Slices are owned by the Service and garbage collected; Endpoints only share its name.
         let ours = |e: &Arc<Endpoints>| e.labels().get(backends::MANAGED_BY).is_some_and(|m| m == backends::MANAGER);
         if informers.endpoints.get(&key).as_ref().is_some_and(ours) {
             let api = informers.api::<Endpoints>(&key.namespace);

@@ -1,9 +1,9 @@
-//! Events about objects, as `kubectl describe` shows them. Saying something never holds up a controller.
+//! Records events about objects, as shown by `kubectl describe`. Recording never blocks a controller.
 
 use kube::runtime::events::{Event, EventType, Recorder, Reporter};
 use kube::{Client, Resource};
 
-/// Speaks for one controller.
+/// Records events on behalf of one controller.
 #[derive(Clone)]
 pub(crate) struct EventRecorder {
     recorder: Recorder,

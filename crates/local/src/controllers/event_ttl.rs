@@ -1,4 +1,4 @@
-//! Events do not stay: an hour after they were last seen they are deleted.
+//! Deletes events an hour after they were last seen.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,7 +1,7 @@
-//! The garbage collector: deletes what has lost its owners, in the three ways Kubernetes knows.
+//! The garbage collector: deletes objects whose owners are gone, with Kubernetes' three propagation policies.
 //!
-//! Background: dependents go after their owner. Foreground: an owner with the finalizer `foregroundDeletion` waits for
-//! the dependents that block it. Orphan: dependents of an owner with the finalizer `orphan` lose the reference instead.
+//! Background: dependents are deleted after their owner. Foreground: an owner with the `foregroundDeletion` finalizer waits for its
+//! blocking dependents. Orphan: dependents of an owner with the `orphan` finalizer lose the reference instead.
 
 mod verdict;
 
@@ -23,8 +23,7 @@ use crate::informers::Informers;
 use crate::work_queue::{Action, WorkQueue};
 
 const WORKERS: usize = 16;
-/// How often objects whose owner is not known are looked at again: a safety net for an owner that came and went
-/// between two lists.
+/// How often objects with unknown owners are rechecked, in case an owner came and went between two lists.
 const RECHECK: Duration = Duration::from_secs(30);
 
 pub(crate) fn start(informers: &Arc<Informers>, graph_builder: &Arc<GraphBuilder>, tasks: &mut JoinSet<()>) {
@@ -56,7 +55,7 @@ pub(crate) fn start(informers: &Arc<Informers>, graph_builder: &Arc<GraphBuilder
     });
 }
 
-/// The objects that have to be looked at after an event.
+/// The objects to check after an event.
 fn touched(event: &Event, graph_builder: &GraphBuilder) -> Vec<String> {
     match event {
         Event::Changed { old, new } => {
@@ -70,7 +69,7 @@ fn touched(event: &Event, graph_builder: &GraphBuilder) -> Vec<String> {
             if !new.owners.is_empty() || (new.deleting && !new.finalizers.is_empty()) {
                 uids.push(new.uid.clone());
             }
-            // An owner that waits for its dependents may have lost one.
+            // An owner waiting for its dependents may have lost one.
             uids.extend(old.iter().flat_map(|old| &old.owners).map(|o| o.uid.clone()));
             uids
         }
@@ -115,7 +114,7 @@ impl GarbageCollector {
         Ok(Action::AwaitChange)
     }
 
-    /// Does what the finalizers of an object under deletion ask of the garbage collector.
+    /// Processes the garbage collector's finalizers of an object being deleted.
     async fn finish(&self, item: &Item, dependents: &[Arc<Item>]) -> anyhow::Result<Action> {
         if item.has_finalizer(ORPHAN) {
             for dependent in dependents {
@@ -132,7 +131,7 @@ impl GarbageCollector {
         Ok(Action::AwaitChange)
     }
 
-    /// What became of an owner. The inventory is asked first, the API server only about what is not in it.
+    /// The state of an owner. Asks the API server only if the graph does not know it.
     async fn look_up(&self, item: &Item, reference: &OwnerReference) -> anyhow::Result<Owner> {
         if let Some(owner) = self.graph_builder.graph().get(&reference.uid) {
             let reachable = owner.key.namespace.is_empty() || owner.key.namespace == item.key.namespace;

@@ -1,7 +1,7 @@
-//! The metadata of everything in the cluster: which kinds there are, which objects, and who owns whom.
+//! The dependency graph: which kinds and objects exist, and who owns whom.
 //!
-//! Kinds come from discovery and follow custom resource definitions as they come and go. The garbage collector and the
-//! namespace controller work on this; it decides nothing itself.
+//! Kinds come from discovery and follow custom resource definitions. The garbage collector and the namespace controller use the
+//! graph; it decides nothing itself.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
@@ -19,25 +19,25 @@ use tokio::task::{AbortHandle, JoinSet};
 use crate::informer::{Change, Informer, Key};
 use crate::informers::Informers;
 
-/// Definitions arrive in bursts; discovery is asked once for each burst.
+/// Definitions arrive in bursts; run discovery once per burst.
 const SETTLE: Duration = Duration::from_millis(50);
-/// How long to wait before discovery is asked again after it failed.
+/// The delay before retrying failed discovery.
 const ASK_AGAIN: Duration = Duration::from_secs(1);
 
 pub(crate) type Meta = PartialObjectMeta<DynamicObject>;
 
-/// One kind of object that can be listed and deleted.
+/// A kind whose objects can be listed and deleted.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct ResourceKind {
     pub(crate) resource: ApiResource,
     pub(crate) namespaced: bool,
     pub(crate) deletes_collections: bool,
-    /// Whether its objects are watched and counted as owners and dependents.
+    /// Whether its objects are watched as owners and dependents.
     pub(crate) watched: bool,
 }
 
 impl ResourceKind {
-    /// The API of this kind for objects of one namespace; the namespace is not looked at for cluster-scoped kinds.
+    /// The API for this kind in a namespace, which is ignored for cluster-scoped kinds.
     pub(crate) fn api<K>(&self, client: &Client, namespace: &str) -> Api<K>
     where
         K: kube::Resource<DynamicType = ApiResource, Scope = kube::core::DynamicResourceScope>,
@@ -50,7 +50,7 @@ impl ResourceKind {
     }
 }
 
-/// What is known of one object.
+/// The metadata of one object.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Item {
     pub(crate) kind: Arc<ResourceKind>,
@@ -80,14 +80,14 @@ impl Item {
     }
 }
 
-/// A change that matters to those who work on the inventory.
+/// A change to the graph.
 #[derive(Debug)]
 pub(crate) enum Event {
     Changed { old: Option<Arc<Item>>, new: Arc<Item> },
     Gone(Arc<Item>),
 }
 
-/// Objects by uid, and who depends on whom. An owner need not be known to have dependents.
+/// Objects by uid and their dependents. A dependent's owner need not be known.
 #[derive(Debug, Default)]
 pub(crate) struct Graph {
     items: HashMap<String, Arc<Item>>,
@@ -131,7 +131,7 @@ impl Graph {
         self.dependents.get(uid).into_iter().flatten().filter_map(|d| self.get(d)).collect()
     }
 
-    /// Objects that name an owner which is not known.
+    /// Objects that reference an unknown owner.
     pub(crate) fn with_unknown_owners(&self) -> Vec<String> {
         let unknown = self.dependents.iter().filter(|(owner, _)| !self.items.contains_key(*owner));
         unknown.flat_map(|(_, dependents)| dependents.iter().cloned()).collect()
@@ -181,7 +181,7 @@ impl GraphBuilder {
         Arc::clone(&self.kinds.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The kind an owner reference speaks of, whatever version it names.
+    /// The kind that an owner reference names, in any version.
     pub(crate) fn kind_of(&self, owner: &OwnerReference) -> Option<Arc<ResourceKind>> {
         let group = owner.api_version.rsplit_once('/').map_or("", |(group, _)| group);
         self.kinds().iter().find(|k| k.resource.group == group && k.resource.kind == owner.kind).cloned()
@@ -214,7 +214,7 @@ impl GraphBuilder {
         }
     }
 
-    /// Keeps one watch for each kind, as long as discovery lists the kind.
+    /// Watches every kind that discovery lists.
     async fn follow_kinds(self: Arc<Self>) {
         let mut watches: BTreeMap<(String, String), (Arc<ResourceKind>, AbortHandle)> = BTreeMap::new();
         let mut tasks = JoinSet::new();
@@ -276,7 +276,7 @@ impl GraphBuilder {
     }
 }
 
-/// All kinds that can be listed and deleted, each in one version.
+/// All kinds that can be listed and deleted, one version each.
 async fn discover(client: &Client) -> kube::Result<Vec<Arc<ResourceKind>>> {
     let discovery = match Discovery::new(client.clone()).run_aggregated().await {
         Ok(discovery) => discovery,
@@ -288,7 +288,7 @@ async fn discover(client: &Client) -> kube::Result<Vec<Arc<ResourceKind>>> {
             if !can.supports_operation(verbs::LIST) || !can.supports_operation(verbs::DELETE) {
                 continue;
             }
-            // Events own nothing and come in floods.
+            // Events own nothing, and there are too many of them.
             let event = resource.kind == "Event" && matches!(resource.group.as_str(), "" | "events.k8s.io");
             kinds.push(Arc::new(ResourceKind {
                 watched: can.supports_operation(verbs::WATCH) && !event,

@@ -1,16 +1,16 @@
-//! Answers of the API server that a controller takes for success: somebody else has done what it was about to do.
+//! API errors that a controller treats as success, because somebody else already did the work.
 
-/// Nothing if the object does not exist (any more).
+/// `None` if the object does not exist.
 pub(crate) fn not_found<T>(outcome: kube::Result<T>) -> kube::Result<Option<T>> {
     unless(outcome, kube::core::Status::is_not_found)
 }
 
-/// Nothing if an object of that name exists already.
+/// `None` if an object of that name already exists.
 pub(crate) fn already_exists<T>(outcome: kube::Result<T>) -> kube::Result<Option<T>> {
     unless(outcome, kube::core::Status::is_already_exists)
 }
 
-/// Nothing if the object does not exist any more or, for a write that names its uid, if another has taken its name.
+/// `None` if the object is gone or, for a write with a uid precondition, has been replaced.
 pub(crate) fn gone_or_replaced<T>(outcome: kube::Result<T>) -> kube::Result<Option<T>> {
     unless(outcome, |status| status.is_not_found() || status.is_conflict())
 }

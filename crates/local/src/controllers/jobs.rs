@@ -1,4 +1,4 @@
-//! Jobs: pods that run until enough of them have succeeded.
+//! Jobs: run pods until enough of them have succeeded.
 
 mod plan;
 
@@ -55,7 +55,7 @@ async fn reconcile(informers: Arc<Informers>, events: EventRecorder, key: Key) -
         informers.jobs.wait_for_write(&written).await;
     }
     for pod in &plan.release {
-        release(&informers, pod).await.context("release a pod")?;
+        release(&informers, pod).await.context("remove a pod's finalizer")?;
     }
     pod_control::delete_pods(&informers, &events, &*job, &plan.delete).await.context("delete pods")?;
     let fresh = plan.create.iter().map(|at| plan::pod(&job, *at)).collect();
@@ -67,7 +67,7 @@ async fn reconcile(informers: Arc<Informers>, events: EventRecorder, key: Key) -
     Ok(plan.wake.map_or(Action::AwaitChange, Action::RequeueAfter))
 }
 
-/// Takes the finalizer off a pod whose end is in the books.
+/// Removes the tracking finalizer from a pod that has been counted.
 async fn release(informers: &Informers, pod: &Pod) -> kube::Result<()> {
     let left: Vec<&String> = pod.finalizers().iter().filter(|f| *f != plan::TRACKING).collect();
     let patch = json!({"metadata": {"uid": pod.uid(), "finalizers": left}});
@@ -79,7 +79,7 @@ async fn release(informers: &Informers, pod: &Pod) -> kube::Result<()> {
     Ok(())
 }
 
-/// Pods whose job is gone must not wait for it for ever.
+/// Pods whose Job is gone must not keep its finalizer forever.
 async fn release_orphans(informers: &Informers) {
     for pod in informers.pods.all() {
         let tracked = pod.finalizers().iter().any(|f| f == plan::TRACKING);

@@ -1,4 +1,4 @@
-//! Namespaces under deletion: everything in them goes first, then they do.
+//! Deletes the contents of terminating namespaces, then finalizes them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,9 +16,9 @@ use crate::informer::Key;
 use crate::informers::Informers;
 use crate::work_queue::{Action, WorkQueue};
 
-/// The finalizer in `spec.finalizers` that this controller answers for.
+/// The entry in `spec.finalizers` that this controller removes.
 const FINALIZER: &str = "kubernetes";
-/// Content that goes wakes the controller; this is only for what is not watched.
+/// Deletions wake the controller; this delay covers kinds that are not watched.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
 const REQUESTS_AT_ONCE: usize = 8;
 
@@ -75,12 +75,12 @@ async fn empty(informers: Arc<Informers>, graph_builder: Arc<GraphBuilder>, name
     Ok(Action::AwaitChange)
 }
 
-/// Deletes the objects of one kind in a namespace; whether there were any.
+/// Deletes all objects of a kind in a namespace; returns whether there were any.
 async fn clear(client: &Client, kind: &ResourceKind, namespace: &str) -> kube::Result<bool> {
     let api = kind.api::<Meta>(client, namespace);
     let found = match api.list_metadata(&ListParams::default().limit(500)).await {
         Ok(list) => list.items,
-        // The kind went away, or cannot be listed (it has nothing then).
+        // The kind is gone, or cannot be listed and so has no objects.
         Err(kube::Error::Api(status)) if matches!(status.code, 404 | 405) => return Ok(false),
         Err(error) => return Err(error),
     };

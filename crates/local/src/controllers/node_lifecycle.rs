@@ -1,4 +1,4 @@
-//! Node lifecycle: nodes that are silent, taints that follow from their state, pods that have to leave them.
+//! Node lifecycle: marks nodes that stop reporting, taints nodes by condition, and evicts pods from them.
 
 mod health;
 
@@ -23,12 +23,12 @@ use crate::informer::{Change, Key};
 use crate::informers::{Informers, NODE_LEASES};
 use crate::work_queue::Action;
 
-/// How long a node may be silent.
+/// How long a node may go without a heartbeat.
 const GRACE: Duration = Duration::from_secs(40);
-/// How long a pod may be on a node that is not known before it counts as lost.
+/// How long a pod may be assigned to an unknown node before it is deleted.
 const LOST: Duration = Duration::from_secs(40);
 
-/// When something was last heard of each node, by our own clock: theirs may be wrong, and we may have slept.
+/// When each node last renewed its lease, by our own clock: the node's may be wrong, and this machine may have slept.
 #[derive(Default)]
 struct Heartbeats {
     at: Mutex<HashMap<String, Instant>>,
@@ -120,7 +120,7 @@ impl NodeLifecycle {
         Ok(Action::RequeueAfter(wake))
     }
 
-    /// Pods on a node that is gone will never end by themselves.
+    /// Deletes the pods of a node that no longer exists: nobody else will.
     async fn lost(&self, name: &str, pods: Vec<Arc<Pod>>) -> anyhow::Result<Action> {
         if pods.is_empty() {
             return Ok(Action::AwaitChange);

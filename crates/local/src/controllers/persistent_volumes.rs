@@ -1,5 +1,5 @@
-//! Persistent volumes: a claim gets a directory of its own, or a volume that fits it; a volume whose claim is gone is
-//! emptied or kept as its policy says.
+//! Persistent volumes: binds a claim to a matching volume or provisions a directory for it, and reclaims a volume after its claim
+//! is deleted, as its reclaim policy says.
 
 mod binding;
 
@@ -23,7 +23,7 @@ use crate::informer::{Change, Key};
 use crate::informers::Informers;
 use crate::work_queue::Action;
 
-/// The storage class every cluster has, and its provisioner.
+/// The storage class of every cluster, and its provisioner.
 const CLASS: &str = "local";
 const PROVISIONER: &str = "firesteel.dev/local";
 const CLAIM_IN_USE: &str = "kubernetes.io/pvc-protection";
@@ -42,7 +42,7 @@ pub(crate) fn start(informers: &Arc<Informers>, directory: PathBuf, tasks: &mut 
     let of = Arc::clone(&volumes);
     Controller::new("claims", informers)
         .reconciles(&informers.claims)
-        // A new volume may fit a claim that waits.
+        // A new volume may satisfy a pending claim.
         .watches(&informers.volumes, |informers, _| unbound_claims(informers))
         .watches(&informers.storage_classes, |informers, _| unbound_claims(informers))
         .watches(&informers.pods, |_, change| claims_let_go(change))
@@ -67,7 +67,7 @@ fn unbound_claims(informers: &Informers) -> Vec<Key> {
     informers.claims.all().iter().filter(|c| !binding::is_bound(c)).map(|c| Key::of(&**c)).collect()
 }
 
-/// The claims of a pod that is over.
+/// The claims of a pod that has terminated or was deleted.
 fn claims_let_go(change: &Change<Pod>) -> Vec<Key> {
     let over = match change {
         Change::Applied { new, .. } => is_terminal(new),
@@ -87,7 +87,7 @@ struct VolumeController {
 }
 
 impl VolumeController {
-    /// Makes the class `local`, the default unless there is another.
+    /// Creates the storage class `local`; it is the default unless another class is.
     async fn provide_class(&self) -> kube::Result<()> {
         let classes = self.informers.storage_classes.all();
         if classes.iter().any(|c| c.name_any() == CLASS) {
@@ -109,7 +109,7 @@ impl VolumeController {
         ignore::already_exists(api.create(&PostParams::default(), &class).await).map(drop)
     }
 
-    /// Makes the claims that a pod has of its own (`ephemeral` volumes); they go with it.
+    /// Creates the claims for a pod's `ephemeral` volumes. The pod owns them.
     async fn own_claims(self: Arc<Self>, key: Key) -> anyhow::Result<Action> {
         let pod = self.informers.pods.get(&key).filter(|p| !is_terminal(p) && p.metadata.deletion_timestamp.is_none());
         let Some(pod) = pod else { return Ok(Action::AwaitChange) };
@@ -149,7 +149,7 @@ impl VolumeController {
     async fn provision(&self, claim: &PersistentVolumeClaim, class: &StorageClass) -> anyhow::Result<PersistentVolume> {
         let name = format!("pvc-{}", claim.uid().unwrap_or_default());
         let path = self.directory.join(&name);
-        make_directory(&path).with_context(|| format!("make {}", path.display()))?;
+        make_directory(&path).with_context(|| format!("create {}", path.display()))?;
         let volume = binding::volume(claim, class, &name, &path.to_string_lossy(), PROVISIONER);
         let api = self.informers.cluster_api::<PersistentVolume>();
         let created = api.create(&PostParams::default(), &volume).await;
@@ -161,7 +161,7 @@ impl VolumeController {
         Ok(made)
     }
 
-    /// Writes the volume first: a claim that names a volume which does not name it is nobody's.
+    /// Updates the volume first: a claim whose volume does not reference it back is not bound.
     async fn join(&self, claim: &PersistentVolumeClaim, volume: &PersistentVolume) -> anyhow::Result<()> {
         let name = volume.name_any();
         let volumes = self.informers.cluster_api::<PersistentVolume>();
@@ -169,7 +169,7 @@ impl VolumeController {
             let reference = binding::reference(claim);
             let patch =
                 json!({"metadata": {"resourceVersion": volume.resource_version()}, "spec": {"claimRef": reference}});
-            volumes.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.context("claim the volume")?;
+            volumes.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await.context("set the claimRef")?;
         }
         let bound = json!({"status": {"phase": "Bound"}});
         let written = volumes.patch_status(&name, &PatchParams::default(), &Patch::Merge(&bound)).await?;
@@ -185,7 +185,7 @@ impl VolumeController {
         }
         api.patch(&claim.name_any(), &PatchParams::default(), &Patch::Merge(&patch))
             .await
-            .context("name the volume")?;
+            .context("set the volume name")?;
         let spec = volume.spec.clone().unwrap_or_default();
         let status = json!({"phase": "Bound", "accessModes": spec.access_modes, "capacity": spec.capacity});
         self.claim_status(claim, &status).await
@@ -198,7 +198,7 @@ impl VolumeController {
         written.context("write the claim's status")
     }
 
-    /// Lets a claim go once no pod uses it.
+    /// Removes the protection finalizer from a claim once no pod uses it.
     async fn release(&self, claim: &PersistentVolumeClaim) -> anyhow::Result<()> {
         let name = claim.name_any();
         let namespace = claim.namespace().unwrap_or_default();
@@ -212,7 +212,7 @@ impl VolumeController {
         let patch = json!({"metadata": {"resourceVersion": claim.resource_version(), "finalizers": left}});
         let api = self.informers.api::<PersistentVolumeClaim>(&namespace);
         let patched = api.patch(&name, &PatchParams::default(), &Patch::Merge(&patch)).await;
-        ignore::not_found(patched).map(drop).context("release the claim")
+        ignore::not_found(patched).map(drop).context("remove the claim's finalizer")
     }
 
     async fn volume(self: Arc<Self>, key: Key) -> anyhow::Result<Action> {
@@ -246,7 +246,7 @@ impl VolumeController {
         }
         let ours = volume.annotations().get(binding::PROVISIONED_BY).is_some_and(|p| p == PROVISIONER);
         if ours && spec.persistent_volume_reclaim_policy.as_deref() == Some("Delete") {
-            // Only what lies in our own directory is ever deleted, whatever the volume says.
+            // Deletes only below our own directory, whatever path the volume names.
             let path = self.directory.join(&key.name);
             match std::fs::remove_dir_all(&path) {
                 Ok(()) => {}
@@ -260,7 +260,7 @@ impl VolumeController {
         self.let_go(&volume).await
     }
 
-    /// Lets a volume under deletion go once no claim holds it.
+    /// Removes the protection finalizer from a deleted volume once no claim is bound to it.
     async fn let_go(&self, volume: &PersistentVolume) -> anyhow::Result<Action> {
         if volume.metadata.deletion_timestamp.is_some() && volume.finalizers().iter().any(|f| f == VOLUME_IN_USE) {
             let left: Vec<&String> = volume.finalizers().iter().filter(|f| *f != VOLUME_IN_USE).collect();
@@ -272,7 +272,7 @@ impl VolumeController {
     }
 }
 
-/// Pods run as different users; each may write in the volume it was given.
+/// Pods run as different users, and each must be able to write to its volume.
 fn make_directory(path: &Path) -> std::io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     std::fs::create_dir_all(path)?;

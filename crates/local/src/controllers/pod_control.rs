@@ -1,4 +1,4 @@
-//! What the set controllers share: pods made from a template, their states, and writing many of them at once.
+//! What the controllers of pods share: creating pods from templates, deleting them, and reading their state.
 
 use std::sync::Arc;
 
@@ -16,17 +16,17 @@ use crate::controllers::scheduler::is_terminal;
 use crate::informer::Key;
 use crate::informers::Informers;
 
-/// How many pods of one set are written at the same time.
+/// How many pods of one owner are written concurrently.
 const AT_ONCE: usize = 16;
 
-/// A reference that makes `owner` the controller of what carries it.
+/// An owner reference that makes `owner` the controller.
 pub(crate) fn controlled_by<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerReference {
     let mut reference = owner.controller_owner_ref(&()).unwrap_or_default();
     reference.block_owner_deletion = Some(true);
     reference
 }
 
-/// A pod as a template describes it, without a name.
+/// A pod from a template, without a name.
 pub(crate) fn from_template(template: &PodTemplateSpec, owner: OwnerReference) -> Pod {
     let meta = template.metadata.clone().unwrap_or_default();
     Pod {
@@ -42,29 +42,29 @@ pub(crate) fn from_template(template: &PodTemplateSpec, owner: OwnerReference) -
     }
 }
 
-/// The prefix of generated names, short enough for the suffix.
+/// The `generateName` prefix, short enough for the suffix.
 pub(crate) fn prefix(name: &str) -> String {
     format!("{}-", &name[..name.len().min(57)])
 }
 
-/// Whether a pod is there to stay: not ended, not going.
+/// Whether a pod is active: neither terminated nor being deleted.
 pub(crate) fn active(pod: &Pod) -> bool {
     !is_terminal(pod) && pod.metadata.deletion_timestamp.is_none()
 }
 
-/// Since when a pod has been ready, if it is.
+/// When a pod became ready, if it is ready.
 pub(crate) fn ready_since(pod: &Pod) -> Option<Timestamp> {
     let conditions = pod.status.as_ref()?.conditions.as_deref()?;
     let ready = conditions.iter().find(|c| c.type_ == "Ready" && c.status == "True")?;
     Some(ready.last_transition_time.as_ref().map_or(Timestamp::UNIX_EPOCH, |t| t.0))
 }
 
-/// Whether a pod has been ready for so many seconds.
+/// Whether a pod has been ready for `min_ready_seconds`.
 pub(crate) fn available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
     ready_since(pod).is_some_and(|since| now.as_second() - since.as_second() >= i64::from(min_ready_seconds))
 }
 
-/// The order in which surplus pods go: those least useful first.
+/// Sorts pods in the order in which to scale them down.
 pub(crate) fn least_useful_first(pods: &mut [Arc<Pod>]) {
     pods.sort_by_cached_key(|pod| {
         let placed = pod.spec.as_ref().is_some_and(|s| s.node_name.as_deref().is_some_and(|n| !n.is_empty()));
@@ -84,7 +84,7 @@ pub(crate) fn least_useful_first(pods: &mut [Arc<Pod>]) {
     });
 }
 
-/// Whether a selector selects an object. An empty or broken one selects nothing.
+/// Whether a selector matches an object. An empty or invalid selector matches nothing.
 pub(crate) fn selects<K: ResourceExt>(selector: &LabelSelector, object: &K) -> bool {
     match Selector::try_from(selector.clone()) {
         Ok(selector) => !selector.selects_all() && selector.matches(object.labels()),
@@ -92,7 +92,7 @@ pub(crate) fn selects<K: ResourceExt>(selector: &LabelSelector, object: &K) -> b
     }
 }
 
-/// Creates pods and waits until the memory has them. The first error ends it, after what was under way.
+/// Creates pods and waits until the informer has seen them. Stops at the first error.
 pub(crate) async fn create_pods<K>(
     informers: &Informers,
     events: &EventRecorder,
@@ -139,7 +139,7 @@ where
     failure.map_or(Ok(()), |error| Err(error.into()))
 }
 
-/// Deletes pods, these very ones, and waits until the memory knows it.
+/// Deletes exactly these pods (by uid) and waits until the informer has seen it.
 pub(crate) async fn delete_pods<K>(
     informers: &Informers,
     events: &EventRecorder,
@@ -169,7 +169,7 @@ where
     Ok(())
 }
 
-/// The time as the API has it: whole seconds.
+/// A timestamp with the API's resolution of one second.
 pub(crate) fn time(now: Timestamp) -> Time {
     Time(Timestamp::from_second(now.as_second()).unwrap_or(now))
 }

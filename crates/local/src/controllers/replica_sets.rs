@@ -1,4 +1,4 @@
-//! ReplicaSets: as many pods of one template as asked for.
+//! ReplicaSets: keep the requested number of pods of one template running.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use crate::informers::Informers;
 use crate::work_queue::Action;
 
 const WORKERS: usize = 8;
-/// Fields of the status that are left out when they are zero.
+/// Status fields that are omitted when zero.
 const COUNTS: [&str; 3] = ["fullyLabeledReplicas", "readyReplicas", "availableReplicas"];
 
 /// What to do for one ReplicaSet.
@@ -27,7 +27,7 @@ struct ReplicaSetPlan {
     create: usize,
     delete: Vec<Arc<Pod>>,
     status: ReplicaSetStatus,
-    /// A pod becomes available by the mere passing of time.
+    /// A ready pod will become available with time alone (`minReadySeconds`).
     wake: bool,
 }
 
@@ -92,7 +92,7 @@ async fn reconcile(informers: Arc<Informers>, events: EventRecorder, key: Key) -
             .context("write status")?;
     }
     acted?;
-    // What was created or deleted comes back as events.
+    // The informer delivers the created and deleted pods.
     Ok(if plan.wake { Action::RequeueAfter(Duration::from_secs(1)) } else { Action::AwaitChange })
 }
 

@@ -1,12 +1,12 @@
-//! A short name for a pod template, the same for equal templates.
+//! A hash of a pod template for object names.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 
 const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 
-/// Ten characters that stand for a template. The function never changes: it is written into objects that stay.
+/// A ten-character hash of a template. It must never change, because it is stored in objects.
 pub(crate) fn of(template: &PodTemplateSpec) -> String {
-    // FNV-1a over the JSON form: serde writes fields and sorted maps in a fixed order.
+    // FNV-1a over the JSON: serde writes fields and sorted maps in a fixed order.
     let json = serde_json::to_vec(template).unwrap_or_default();
     let mut hash =
         json.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));

@@ -1,7 +1,7 @@
-//! The scheduler: gives every pod that waits for one a node, or says why there is none.
+//! The scheduler: assigns pending pods to nodes, or reports why it cannot.
 //!
-//! One task holds all of the state ([`scheduling_queue::SchedulingQueue`]) and decides one pod at a time; writes go out beside it. There is no
-//! preemption: priority only decides who is looked at first.
+//! One task owns the state ([`scheduling_queue::SchedulingQueue`]) and schedules one pod at a time; API writes run concurrently.
+//! There is no preemption: priority only determines the order.
 
 mod filter;
 mod inter_pod_affinity;
@@ -28,23 +28,23 @@ use crate::controllers::event_recorder::EventRecorder;
 use crate::informer::{Change, Key};
 use crate::informers::Informers;
 
-/// How many bindings and refusals are written at the same time.
+/// How many bindings and status updates are written concurrently.
 const WRITES_AT_ONCE: usize = 32;
 
-/// The pause after a refused binding.
+/// The delay before retrying a failed binding.
 const BIND_AGAIN: Duration = Duration::from_millis(200);
 
-/// What the scheduler's task is told.
+/// What the scheduler reacts to.
 #[derive(Debug)]
 enum ClusterEvent {
     Pod(Arc<Pod>),
     PodGone(Arc<Pod>),
     Node(Arc<Node>),
     NodeGone(Arc<Node>),
-    /// A claim was bound, made or changed: pods that wait for it may go on.
+    /// A claim was created, changed or bound: pods waiting for it may become schedulable.
     Claim(Arc<PersistentVolumeClaim>),
     ClaimGone(Arc<PersistentVolumeClaim>),
-    /// A binding was refused; the pod goes back to those that wait.
+    /// A binding failed; the pod goes back to the queue.
     BindingFailed(Arc<Pod>),
 }
 
@@ -164,14 +164,14 @@ impl Binder {
             Err(error) => {
                 tracing::debug!(%namespace, %name, node, "not bound: {error}");
                 tokio::time::sleep(BIND_AGAIN).await;
-                // What is true by now decides: the pod may be gone, or another scheduler's.
+                // Use the latest state: the pod may be gone, or assigned by another scheduler.
                 let now = self.informers.pods.get(&Key::of(&*pod)).filter(|p| p.uid() == pod.uid());
                 let _ = self.sender.send(now.map_or(ClusterEvent::PodGone(pod), ClusterEvent::BindingFailed));
             }
         }
     }
 
-    /// Writes why a pod has no node, unless that is what stands there.
+    /// Writes the `PodScheduled` condition, unless it is already set.
     async fn refuse(&self, pod: &Pod, reason: &str, message: &str) {
         let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
         let stands = conditions.iter().any(|c| {

@@ -1,4 +1,4 @@
-//! What every namespace has: the service account `default` and the ConfigMap `kube-root-ca.crt`.
+//! Creates what every namespace has: the service account `default` and the ConfigMap `kube-root-ca.crt`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,12 +17,12 @@ use crate::work_queue::Action;
 
 const DEFAULT: &str = "default";
 
-/// What a namespace lacks.
+/// What a namespace is missing.
 #[derive(Debug, PartialEq, Eq)]
 enum Missing {
     ServiceAccount,
     RootCa,
-    /// The ConfigMap is there but holds something else.
+    /// The ConfigMap exists but holds another CA.
     StaleRootCa,
 }
 

@@ -1,4 +1,4 @@
-//! StatefulSets: numbered pods with names and volumes of their own.
+//! StatefulSets: numbered pods, each with a stable name and its own volumes.
 
 mod plan;
 
@@ -23,7 +23,7 @@ use crate::informers::Informers;
 use crate::work_queue::Action;
 
 const WORKERS: usize = 8;
-/// Fields of the status that are left out when they are zero.
+/// Status fields that are omitted when zero.
 const COUNTS: [&str; 3] = ["readyReplicas", "currentReplicas", "updatedReplicas"];
 
 pub(crate) fn start(informers: &Arc<Informers>, tasks: &mut JoinSet<()>) {
@@ -70,7 +70,7 @@ async fn make_claim(informers: &Informers, claim: &PersistentVolumeClaim) -> kub
     ignore::already_exists(api.create(&PostParams::default(), claim).await).map(drop)
 }
 
-/// Keeps the template of each revision, for `kubectl rollout history` and `undo`.
+/// Records the template of each revision, for `kubectl rollout history` and `undo`.
 async fn record_revision(informers: &Informers, set: &StatefulSet, name: &str) -> kube::Result<()> {
     let namespace = set.namespace().unwrap_or_default();
     if informers.revisions.get(&Key::new(&namespace, name)).is_some() {

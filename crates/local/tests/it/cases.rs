@@ -1,4 +1,4 @@
-//! What controllers must do, as seen by a client.
+//! What the controllers must do, as seen by a client.
 
 use std::future::Future;
 use std::time::Duration;
@@ -32,7 +32,7 @@ pub(crate) struct Case {
 
 type Run = fn(Case) -> BoxFuture<'static, ()>;
 
-/// Runs every case in a namespace of its own, all at the same time.
+/// Runs all cases concurrently, each in its own namespace.
 pub(crate) async fn all(client: &Client) {
     let list: &[(&str, Run)] = &[
         ("unschedulable", |c| unschedulable_pods_say_why_and_get_their_turn(c).boxed()),
@@ -79,7 +79,7 @@ impl Case {
             .await
             .expect("namespace");
         let case = Case { client, namespace: made.name_any() };
-        // Pods need the account that the controller makes.
+        // Pods need the default service account.
         case.until(name, || async {
             case.api::<ServiceAccount>().get_opt("default").await.expect("an answer").is_some()
         })
@@ -217,7 +217,7 @@ async fn dependents_go_after_their_owner(case: Case) {
         case.api::<ConfigMap>().get("shared").await.expect("stays").owner_references().len() == 1
     })
     .await;
-    // An owner that never was: the object goes at once. One with another uid is another one.
+    // An owner that never existed: the object is deleted at once. A different uid is a different owner.
     let mut imposter = other.clone();
     imposter.metadata.uid = Some("11111111-2222-3333-4444-555555555555".to_owned());
     case.map("of-imposter", &[&imposter]).await;
@@ -275,7 +275,7 @@ async fn a_namespace_goes_with_its_content(case: Case) {
     case.map("content", &[]).await;
     case.pod("running", "1m", json!({})).await;
     case.until("bound", || async { case.node_of("running").await.is_some() }).await;
-    // The end of every case deletes its namespace and waits for it.
+    // Every case ends by deleting its namespace and waiting for it.
 }
 
 async fn a_namespace_has_account_and_authority(case: Case) {
@@ -471,7 +471,7 @@ async fn a_budget_limits_evictions(case: Case) {
     };
     case.until("two healthy pods, none to spare", || allowed(0, 2)).await;
     let victim = running(&case, "app=b").await.remove(0);
-    // The client asks again and again for as long as it is told 429.
+    // The client retries for as long as it gets 429.
     let asked = case.api::<Pod>();
     let nothing = kube::api::EvictParams::default();
     let refused = tokio::time::timeout(Duration::from_secs(3), asked.evict(&victim, &nothing)).await;

@@ -1,4 +1,4 @@
-//! From a request to a certificate that the API server accepts.
+//! From a signing request to a certificate that the API server accepts.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ async fn client_of(kubeconfig: &str) -> Client {
     Client::try_from(config).expect("a client")
 }
 
-/// Makes a request, approves it, and waits for what comes of it.
+/// Creates a request, approves it, and waits for the result.
 async fn approved(api: &Api<CertificateSigningRequest>, name: &str, pem: &str) -> CertificateSigningRequest {
     let request: CertificateSigningRequest = serde_json::from_value(json!({
         "metadata": {"name": name},
@@ -87,7 +87,7 @@ async fn an_approved_request_becomes_a_certificate_that_the_server_accepts() {
     assert_eq!(who.username.as_deref(), Some("ann"));
     assert_eq!(who.groups, Some(vec!["group-0".to_owned(), "system:authenticated".to_owned()]));
 
-    // Both stand for the organization; one of them would get lost.
+    // Both set the organization; one of them would be lost.
     let twice = [rcgen::DnType::OrganizationName, rcgen::DnType::CustomDnType(vec![2, 5, 4, 10])];
     let failed = approved(&api, "two-groups", &request_of("ann", &twice).1).await.status.unwrap_or_default();
     let failed = failed.conditions.into_iter().flatten().find(|c| c.type_ == "Failed").expect("a condition");

@@ -1,6 +1,6 @@
-//! The controllers on a live API server: ours, and the real kube-apiserver with its own controllers held.
+//! The controllers on a live API server: ours, and the real kube-apiserver with its own controllers stopped.
 //!
-//! The same cases run on both. Nodes are puppets: a task of the test says what a kubelet would say.
+//! The same cases run on both. Nodes are fake: the test reports what a kubelet would.
 
 #![allow(clippy::needless_pass_by_value, reason = "values are written in place")]
 #![allow(clippy::unwrap_used, reason = "a test may fail there")]

@@ -1,4 +1,4 @@
-//! A node without processes: its pods are said to run as soon as they are bound, and to be gone when deleted.
+//! A fake node: reports its pods as running once bound, and as gone once deleted.
 
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -18,7 +18,7 @@ impl Drop for Puppet {
     }
 }
 
-/// A node object that is ready and has so many cpus.
+/// A ready Node with this many CPUs.
 pub(crate) async fn node(client: &Client, name: &str, cpu: &str) -> Puppet {
     let api: Api<Node> = Api::all(client.clone());
     let node = serde_json::from_value(json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}))
@@ -28,7 +28,7 @@ pub(crate) async fn node(client: &Client, name: &str, cpu: &str) -> Puppet {
     let ready = json!([{"type": "Ready", "status": "True", "reason": "Puppet", "message": "says so"}]);
     let status = json!({"status": {"capacity": amounts, "allocatable": amounts, "conditions": ready}});
     api.patch_status(name, &PatchParams::default(), &Patch::Strategic(&status)).await.expect("node status");
-    // The admission of a real API server taints new nodes until the node controller has seen them ready.
+    // A real API server taints new nodes until the node controller has seen them ready.
     let clean = json!({"spec": {"taints": null}});
     api.patch(name, &PatchParams::default(), &Patch::Merge(&clean)).await.expect("node taints");
     let task = tokio::spawn(play(client.clone(), name.to_owned()));

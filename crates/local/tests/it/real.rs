@@ -1,4 +1,4 @@
-//! The real kube-apiserver, with kube-controller-manager and kube-scheduler held by SIGSTOP so that only ours act.
+//! The real kube-apiserver, with kube-controller-manager and kube-scheduler stopped (SIGSTOP) so that only our controllers act.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,7 +12,7 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
-    /// Starts one, or says why there is none. `FIRESTEEL_TESTENV_SKIP=1` is the way to do without.
+    /// Starts one. `FIRESTEEL_TESTENV_SKIP=1` skips it.
     pub(crate) fn start() -> Option<Self> {
         if std::env::var_os("FIRESTEEL_TESTENV_SKIP").is_some() {
             eprintln!("skipped: FIRESTEEL_TESTENV_SKIP is set");

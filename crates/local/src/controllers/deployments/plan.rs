@@ -1,7 +1,7 @@
-//! The next step of a Deployment: pure.
+//! Decides the next step of a Deployment. Pure.
 //!
-//! Each pod template has a ReplicaSet; a rollout moves replicas from the old ones to the new one within the limits of
-//! surge and unavailability.
+//! Each pod template has a ReplicaSet. A rollout moves replicas from old ReplicaSets to the new one, within `maxSurge` and
+//! `maxUnavailable`.
 
 use std::sync::Arc;
 
@@ -19,11 +19,11 @@ pub(crate) const REVISION: &str = "deployment.kubernetes.io/revision";
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct DeploymentPlan {
-    /// A ReplicaSet to make.
+    /// The ReplicaSet to create.
     pub(crate) create: Option<ReplicaSet>,
     pub(crate) scale: Vec<(Arc<ReplicaSet>, i32)>,
     pub(crate) delete: Vec<Arc<ReplicaSet>>,
-    /// The number of the rollout, for the annotation.
+    /// The revision, for the annotation.
     pub(crate) revision: i64,
     pub(crate) status: DeploymentStatus,
 }
@@ -40,7 +40,7 @@ fn number(set: &ReplicaSet) -> i64 {
     set.annotations().get(REVISION).and_then(|r| r.parse().ok()).unwrap_or(0)
 }
 
-/// A template without the label that this controller adds.
+/// A template without the `pod-template-hash` label.
 pub(crate) fn bare(template: &PodTemplateSpec) -> PodTemplateSpec {
     let mut template = template.clone();
     if let Some(labels) = template.metadata.as_mut().and_then(|m| m.labels.as_mut()) {
@@ -49,7 +49,7 @@ pub(crate) fn bare(template: &PodTemplateSpec) -> PodTemplateSpec {
     template
 }
 
-/// A number or a share of the replicas.
+/// An absolute number or a percentage of the replicas.
 fn share(value: Option<&IntOrString>, of: i32, up: bool) -> i32 {
     match value {
         Some(IntOrString::Int(n)) => *n,
@@ -134,7 +134,7 @@ fn roll(
     let needed = wanted - missing_allowed;
     let new_missing = new.map_or(grown, |s| size(s).max(grown) - available(s));
     let mut may_go = old_size + new_size.max(grown) - needed - new_missing;
-    // Replicas that are not available go first; they are not missed.
+    // Scale down unavailable replicas first.
     let mut sets: Vec<&Arc<ReplicaSet>> = old.iter().filter(|s| size(s) > 0).collect();
     sets.sort_by_key(|s| s.creation_timestamp().map(|t| t.0));
     let mut left: Vec<i32> = sets.iter().map(|s| size(s)).collect();
@@ -272,7 +272,7 @@ mod tests {
         json!({"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}})
     }
 
-    /// The ReplicaSet that the controller makes for an image, with counts of its own.
+    /// The ReplicaSet that the controller creates for an image, with the given counts.
     fn set(image: &str, replicas: i32, available: i32, number: i64) -> Arc<ReplicaSet> {
         let d = deployment(0, image, rolling());
         let mut set = replica_set(&d, &d.spec.template, replicas, number);

@@ -1,4 +1,4 @@
-//! How many pods of a budget may go, from what is there.
+//! How many pods of a budget may be disrupted. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,10 +13,10 @@ use kube::core::{Selector, SelectorExt};
 
 use crate::controllers::scheduler::is_terminal;
 
-/// An eviction that has not led to a deletion by then has failed.
+/// An eviction that has not led to a deletion after this time has failed.
 const FAILED_AFTER: Duration = Duration::from_secs(120);
 
-/// Whether a budget covers a pod; one without a selector covers none.
+/// Whether a budget covers a pod. Without a selector it covers none.
 pub(super) fn covers(budget: &PodDisruptionBudget, pod: &Pod) -> bool {
     let selector = budget.spec.as_ref().and_then(|s| s.selector.clone());
     selector.and_then(|s| Selector::try_from(s).ok()).is_some_and(|s| s.matches(pod.labels()))
@@ -27,7 +27,7 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
-/// A share of a whole, rounded up.
+/// A number or percentage of a total, rounded up.
 fn share(of: i32, amount: &IntOrString) -> i32 {
     match amount {
         IntOrString::Int(number) => *number,
@@ -38,7 +38,7 @@ fn share(of: i32, amount: &IntOrString) -> i32 {
     }
 }
 
-/// The status a budget shall have, and when to look again. `size` is the set of a pod with the number of pods it shall have.
+/// The status a budget should have, and when to recompute it. `size` returns a pod's controller and its desired number of pods.
 pub(super) fn status(
     budget: &PodDisruptionBudget,
     pods: &[&Pod],
@@ -66,7 +66,7 @@ pub(super) fn status(
         (None, None) => (counted, 1),
     };
     let old = budget.status.clone().unwrap_or_default();
-    // Evictions that are under way: they count as gone until the pod is.
+    // Pods being evicted count as disrupted until they are gone.
     let age = |since: &Time| now.as_second() - since.0.as_second();
     let limit = i64::try_from(FAILED_AFTER.as_secs()).unwrap_or(i64::MAX);
     let going: BTreeMap<String, Time> = old

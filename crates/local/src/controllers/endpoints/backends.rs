@@ -1,4 +1,4 @@
-//! From a service and pods to endpoints: pure.
+//! Computes Endpoints and EndpointSlices from a Service and pods. Pure.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -13,17 +13,17 @@ use kube::{Resource, ResourceExt};
 
 use crate::controllers::scheduler::is_terminal;
 
-/// The label that says who writes an Endpoints object.
+/// The label that names the writer of an Endpoints object.
 pub(crate) const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
-/// The value of [`MANAGED_BY`] for this controller, as the real one has it.
+/// The value of [`MANAGED_BY`] for this controller, as in the real one.
 pub(crate) const MANAGER: &str = "endpoint-controller";
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
 const HEADLESS: &str = "service.kubernetes.io/headless";
 const SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
-/// How many endpoints one slice holds.
+/// The maximum number of endpoints per slice.
 const SLICE_SIZE: usize = 100;
 
-/// Pods that offer the same ports.
+/// Pods with the same ports.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Group {
     ports: Vec<Port>,
@@ -46,7 +46,7 @@ struct Backend {
     pod: ObjectReference,
     serving: bool,
     terminating: bool,
-    /// Counts as ready in any case.
+    /// Counts as ready regardless (`publishNotReadyAddresses`).
     forced: bool,
 }
 
@@ -56,7 +56,7 @@ impl Backend {
     }
 }
 
-/// The name of the service a slice belongs to.
+/// The Service that a slice belongs to.
 pub(crate) fn service_of(slice: &EndpointSlice) -> Option<String> {
     slice.labels().get(SERVICE_NAME).cloned()
 }
@@ -73,7 +73,7 @@ pub(crate) fn selects(service: &Service, pod: &Pod) -> bool {
     has_selector(service) && selector.into_iter().flatten().all(|(key, value)| pod.labels().get(key) == Some(value))
 }
 
-/// Whether two states of a pod look the same to every service.
+/// Whether two versions of a pod are the same to every Service.
 pub(crate) fn same_to_services(old: &Pod, new: &Pod) -> bool {
     old.metadata.labels == new.metadata.labels
         && address(old) == address(new)
@@ -91,7 +91,7 @@ fn is_ready(pod: &Pod) -> bool {
     conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
 }
 
-/// The pods behind a service, by the ports they offer; both in a fixed order.
+/// The pods behind a Service, grouped by ports. The order is stable.
 pub(crate) fn group<'a>(service: &Service, pods: impl Iterator<Item = &'a Pod>) -> Vec<Group> {
     let mut groups: BTreeMap<Vec<Port>, Vec<Backend>> = BTreeMap::new();
     let forced = service.spec.as_ref().and_then(|s| s.publish_not_ready_addresses).unwrap_or(false);
@@ -119,7 +119,7 @@ pub(crate) fn group<'a>(service: &Service, pods: impl Iterator<Item = &'a Pod>) 
     groups.into_iter().map(|(ports, backends)| Group { ports, backends }).collect()
 }
 
-/// The ports of a service as one pod offers them; a named port the pod does not have is left out.
+/// The ports of a Service on one pod; named ports that the pod does not have are omitted.
 fn ports(service: &Service, pod: &Pod) -> Vec<Port> {
     let named = |name: &str, protocol: &str| {
         let containers = pod.spec.iter().flat_map(|s| s.containers.iter().chain(s.init_containers.iter().flatten()));
@@ -159,7 +159,7 @@ pub(crate) fn endpoints(service: &Service, groups: &[Group]) -> Endpoints {
             target_ref: Some(b.pod.clone()),
         };
         let some = |list: Vec<EndpointAddress>| (!list.is_empty()).then_some(list);
-        // Endpoints know no terminating addresses, unless the service wants all.
+        // Endpoints have no terminating addresses, unless the Service publishes all of them.
         let shown = |b: &&Backend| b.forced || !b.terminating;
         let ready = some(group.backends.iter().filter(shown).filter(|b| b.ready()).map(|b| address(&b)).collect());
         let not = some(group.backends.iter().filter(shown).filter(|b| !b.ready()).map(|b| address(&b)).collect());
@@ -190,7 +190,7 @@ pub(crate) fn endpoints(service: &Service, groups: &[Group]) -> Endpoints {
     }
 }
 
-/// The slices of a service. Without pods there is still one, empty, as the real controller keeps it.
+/// The slices of a Service. If no pods match there is one empty slice, as in the real controller.
 pub(crate) fn slices(service: &Service, groups: &[Group]) -> Vec<EndpointSlice> {
     let mut slices = Vec::new();
     for group in groups {
@@ -228,7 +228,7 @@ fn slice(service: &Service, ports: &[Port], backends: &[Backend], index: usize) 
     labels.insert(SLICE_MANAGED_BY.to_owned(), "endpointslice-controller.k8s.io".to_owned());
     let mut owner = service.controller_owner_ref(&()).unwrap_or_default();
     owner.block_owner_deletion = Some(true);
-    // The name follows from what the slice is for, so that writing it twice makes one.
+    // The name is derived from the content, so that repeated writes produce one slice.
     let name = format!("{}-{}", service.name_any(), suffix(&(service.uid(), ports, index)));
     EndpointSlice {
         metadata: ObjectMeta {
@@ -244,7 +244,7 @@ fn slice(service: &Service, ports: &[Port], backends: &[Backend], index: usize) 
     }
 }
 
-/// Five characters of the alphabet that generated names use.
+/// Five characters from the alphabet of generated names.
 fn suffix(of: &impl Hash) -> String {
     const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut hasher = DefaultHasher::new();

@@ -1,33 +1,33 @@
-//! What becomes of an object, given what became of its owners.
+//! Decides what happens to an object, given the state of its owners. Pure.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::PropagationPolicy;
 
 use crate::controllers::graph_builder::Item;
 
-/// The finalizer of an owner that waits for its dependents.
+/// Finalizer of an owner that waits for its dependents to be deleted.
 pub(crate) const FOREGROUND: &str = "foregroundDeletion";
-/// The finalizer of an owner whose dependents are to be left alone.
+/// Finalizer of an owner whose dependents are orphaned.
 pub(crate) const ORPHAN: &str = "orphan";
 
-/// What is known of one owner.
+/// The state of one owner.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Owner {
     Present,
     Absent,
-    /// It is being deleted and waits until its dependents are gone.
+    /// It is being deleted in the foreground and waits for its dependents.
     WaitsForDependents,
 }
 
 #[derive(Debug, PartialEq)]
 pub(crate) enum Verdict {
     Keep,
-    /// Other owners hold the object; these references lead nowhere.
+    /// Other owners still exist; these references are dangling.
     DropOwners(Vec<String>),
     Delete(PropagationPolicy),
 }
 
-/// Whether a dependent holds up the foreground deletion of an owner.
+/// Whether a dependent blocks the foreground deletion of an owner.
 pub(crate) fn blocks(dependent: &Item, owner: &str) -> bool {
     dependent.owners.iter().any(|o| o.uid == owner && o.block_owner_deletion == Some(true))
 }
@@ -43,7 +43,7 @@ pub(crate) fn judge(item: &Item, owners: &[(OwnerReference, Owner)], has_depende
     }
     let waited_for = with(Owner::WaitsForDependents).next().is_some();
     Verdict::Delete(match () {
-        // The owner wants all of its descendants gone before itself.
+        // The owner waits for all of its descendants.
         () if waited_for && has_dependents => PropagationPolicy::Foreground,
         () if item.has_finalizer(ORPHAN) => PropagationPolicy::Orphan,
         () if item.has_finalizer(FOREGROUND) => PropagationPolicy::Foreground,

@@ -1,7 +1,7 @@
-//! The next step of a Job: pure.
+//! Decides the next step of a Job. Pure.
 //!
-//! Every pod that ended is counted exactly once, as upstream does it: its uid goes into `uncountedTerminatedPods`, then its
-//! finalizer goes, then it moves from there into the counter. A crash between any two of these loses and doubles nothing.
+//! Counts every finished pod exactly once, as upstream does: its uid is added to `uncountedTerminatedPods`, then its finalizer
+//! is removed, then it moves into the counter. A crash between any two steps neither loses nor double-counts a pod.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ const LONGEST_BACKOFF: Duration = Duration::from_secs(360);
 
 #[derive(Debug, PartialEq)]
 pub(crate) struct JobPlan {
-    /// New pods; an index each for an indexed job.
+    /// Pods to create, each with its index if the Job is indexed.
     pub(crate) create: Vec<Option<i32>>,
     pub(crate) delete: Vec<Arc<Pod>>,
-    /// Pods whose end has been noted and whose finalizer can go.
+    /// Finished pods that have been recorded, so their finalizer can be removed.
     pub(crate) release: Vec<Arc<Pod>>,
     pub(crate) status: JobStatus,
-    /// Whether the job is over and its time to live has passed.
+    /// Whether the Job has finished and its TTL has expired.
     pub(crate) remove: bool,
     pub(crate) wake: Option<Duration>,
 }
@@ -51,7 +51,7 @@ fn since(status: &JobStatus, type_: &str) -> Option<Timestamp> {
     condition.last_transition_time.as_ref().map(|t| t.0)
 }
 
-/// Indexes as the API writes them: `0-2,5`.
+/// Indexes in the API's format: `0-2,5`.
 fn parse_indexes(text: &str) -> BTreeSet<i32> {
     let range = |part: &str| {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
@@ -122,7 +122,7 @@ pub(crate) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp) -> JobPlan {
     let wanted = spec.completions;
     let complete = match wanted {
         Some(n) => done >= n,
-        // A work queue is done when one succeeded and none is left.
+        // A work-queue Job is complete once one pod has succeeded and none is left.
         None => done > 0 && active.is_empty(),
     };
     let end = match () {
@@ -141,7 +141,7 @@ pub(crate) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp) -> JobPlan {
         plan.delete = active.clone();
         let settled = active.is_empty() && waiting(&uncounted.succeeded) + waiting(&uncounted.failed) == 0;
         set(&mut status, first, reason, message, now);
-        // The last word is spoken when nothing moves any more.
+        // The terminal condition is set only once all pods have terminated.
         if settled && pods.iter().all(|p| is_terminal(p)) {
             set(&mut status, last, reason, message, now);
             if last == "Complete" {
@@ -179,7 +179,7 @@ pub(crate) fn plan(job: &Job, pods: &[Arc<Pod>], now: Timestamp) -> JobPlan {
     plan
 }
 
-/// Moves pods that ended through the books.
+/// Moves finished pods through `uncountedTerminatedPods` into the counters.
 fn count(pods: &[Arc<Pod>], status: &mut JobStatus, plan: &mut JobPlan, indexed: bool) {
     let mut books = status.uncounted_terminated_pods.clone().unwrap_or_default();
     let mut indexes = parse_indexes(status.completed_indexes.as_deref().unwrap_or_default());
@@ -195,7 +195,7 @@ fn count(pods: &[Arc<Pod>], status: &mut JobStatus, plan: &mut JobPlan, indexed:
     assume(&mut books.succeeded, &mut status.succeeded);
     assume(&mut books.failed, &mut status.failed);
     for pod in pods.iter().filter(|p| tracked(p)) {
-        // A pod that is deleted before it ended counts as failed.
+        // A pod deleted before it finished counts as failed.
         let over = is_terminal(pod) || pod.metadata.deletion_timestamp.is_some();
         if !over {
             continue;
@@ -234,7 +234,7 @@ fn new_pods(
     (0..wanted.unwrap_or(0)).filter(|i| !done.contains(i) && !busy.contains(i)).take(missing).map(Some).collect()
 }
 
-/// How long to wait after failures before the next pod.
+/// How long to back off after failures before creating the next pod.
 fn backoff(pods: &[Arc<Pod>], now: Timestamp) -> Option<Duration> {
     let failed: Vec<Timestamp> =
         pods.iter().filter(|p| is_terminal(p) && !succeeded(p)).map(|p| finished(p, now)).collect();
@@ -267,7 +267,7 @@ fn set(status: &mut JobStatus, type_: &str, reason: &str, message: &str, now: Ti
     });
 }
 
-/// A pod of a job.
+/// The pod template of a Job, as a pod.
 pub(crate) fn pod(job: &Job, at: Option<i32>) -> Pod {
     let template = job.spec.as_ref().map(|s| s.template.clone()).unwrap_or_default();
     let (name, uid) = (job.name_any(), job.uid().unwrap_or_default());

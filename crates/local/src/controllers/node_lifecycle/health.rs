@@ -1,4 +1,4 @@
-//! What a node's state means for its taints and for its pods: pure.
+//! What a node's conditions mean for its taints and its pods. Pure.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const CORDONED: &str = "node.kubernetes.io/unschedulable";
 const OURS: [&str; 3] = [NOT_READY, UNREACHABLE, CORDONED];
 
-/// How long a pod may stay on its node.
+/// When a pod is evicted from its node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Eviction {
     Never,
@@ -22,7 +22,7 @@ pub(crate) enum Eviction {
     Now,
 }
 
-/// Whether a pod holds a place on a node.
+/// Whether a pod occupies a node.
 pub(crate) fn is_on(pod: &Pod, node: &str) -> bool {
     !is_terminal(pod) && pod.spec.as_ref().and_then(|s| s.node_name.as_deref()) == Some(node)
 }
@@ -32,7 +32,7 @@ fn ready(node: &Node) -> Option<&str> {
     conditions.iter().find(|c| c.type_ == "Ready").map(|c| c.status.as_str())
 }
 
-/// The conditions of a node that is silent, unless they say so already.
+/// Conditions for a node that stopped reporting, or `None` if they are already set.
 pub(crate) fn unknown(node: &Node, now: Timestamp) -> Option<Vec<Value>> {
     let conditions = node.status.as_ref().and_then(|s| s.conditions.clone()).unwrap_or_default();
     if ready(node) == Some("Unknown") {
@@ -51,7 +51,7 @@ pub(crate) fn unknown(node: &Node, now: Timestamp) -> Option<Vec<Value>> {
     Some(types.into_iter().map(silent).collect())
 }
 
-/// The taints a node should have, if they are not those it has.
+/// The taints a node should have, or `None` if it already has them.
 pub(crate) fn taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
     let have = taints_of(node);
     let mut wanted: Vec<(&str, &str)> = Vec::new();
@@ -60,7 +60,7 @@ pub(crate) fn taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
         Some("False") | None => wanted.extend([(NOT_READY, "NoSchedule"), (NOT_READY, "NoExecute")]),
         Some(_) => wanted.extend([(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")]),
     }
-    // A node that never said anything is new; only its scheduling waits.
+    // A node that never reported is new: it is only kept from scheduling.
     if ready(node).is_none() {
         wanted.pop();
     }
@@ -79,7 +79,7 @@ pub(crate) fn taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
     (taints != have).then_some(taints)
 }
 
-/// How long a pod may stay on a node with these taints.
+/// When a pod must leave a node with these taints.
 pub(crate) fn eviction(pod: &Pod, node: &Node, now: Timestamp) -> Eviction {
     let tolerations = pod.spec.as_ref().and_then(|s| s.tolerations.as_deref()).unwrap_or_default();
     let mut eviction = Eviction::Never;

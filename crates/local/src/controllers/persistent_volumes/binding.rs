@@ -1,4 +1,4 @@
-//! Which volume a claim gets: pure.
+//! Decides which volume a claim is bound to. Pure.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) const PROVISIONED_BY: &str = "pv.kubernetes.io/provisioned-by";
 
 #[derive(Debug, PartialEq)]
 pub(crate) enum Binding {
-    /// The claim has its volume.
+    /// The claim is already bound.
     Settled,
     Wait {
         reason: &'static str,
@@ -49,7 +49,7 @@ pub(crate) fn claims_of(pod: &Pod) -> BTreeSet<String> {
     volumes.iter().filter_map(claim).collect()
 }
 
-/// The claims that a pod brings along for its `ephemeral` volumes.
+/// The claims for a pod's `ephemeral` volumes.
 pub(crate) fn own_claims(pod: &Pod) -> Vec<PersistentVolumeClaim> {
     let volumes = pod.spec.as_ref().and_then(|s| s.volumes.as_deref()).unwrap_or_default();
     let claim = |v: &k8s_openapi::api::core::v1::Volume| {
@@ -70,7 +70,7 @@ pub(crate) fn own_claims(pod: &Pod) -> Vec<PersistentVolumeClaim> {
     volumes.iter().filter_map(claim).collect()
 }
 
-/// Whether a volume is held by this very claim.
+/// Whether a volume is bound to exactly this claim.
 pub(crate) fn belongs_to(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let reference = volume.spec.as_ref().and_then(|s| s.claim_ref.as_ref());
     reference.is_some_and(|r| r.uid.is_some() && r.uid == claim.uid())
@@ -114,7 +114,7 @@ pub(crate) fn bind(
     };
     let mut fitting: Vec<&Arc<PersistentVolume>> =
         volumes.iter().filter(|v| free_for(v, claim) && suits(v, claim, &class)).collect();
-    // One that is set aside for this claim, then the smallest.
+    // Prefer a volume pre-bound to this claim, then the smallest.
     fitting.sort_by_key(|v| (v.spec.as_ref().is_none_or(|s| s.claim_ref.is_none()), storage(v), v.name_any()));
     if let Some(volume) = fitting.first() {
         return Binding::Join(Arc::clone(volume));
@@ -147,7 +147,7 @@ fn storage(volume: &PersistentVolume) -> i128 {
     capacity.and_then(|c| c.get("storage")).map_or(0, resource_list::milli)
 }
 
-/// Whether a volume is nobody's, or set aside for a claim of this name.
+/// Whether a volume is available, or pre-bound to a claim of this name.
 fn free_for(volume: &PersistentVolume, claim: &PersistentVolumeClaim) -> bool {
     let reference = volume.spec.as_ref().and_then(|s| s.claim_ref.as_ref());
     volume.metadata.deletion_timestamp.is_none()
@@ -167,7 +167,7 @@ fn suits(volume: &PersistentVolume, claim: &PersistentVolumeClaim, class: &str) 
         && asked.selector.is_none_or(|s| pod_control::selects(&s, volume))
 }
 
-/// A volume that is a directory of this machine, made for one claim.
+/// A provisioned volume: a directory on this machine.
 pub(crate) fn volume(
     claim: &PersistentVolumeClaim,
     class: &StorageClass,

@@ -1,4 +1,4 @@
-//! Where a pod goes: a pure choice among nodes, with the words of kube-scheduler when there is none.
+//! Picks a node for a pod. Pure; the failure messages are kube-scheduler's.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -8,14 +8,14 @@ use k8s_openapi::api::core::v1::{Node, Pod, Taint};
 use super::{inter_pod_affinity, node_affinity, pod_requests};
 use crate::resource_list::{self, ResourceList};
 
-/// A node and what is taken of it.
+/// A node and the resources its pods take.
 #[derive(Debug, Clone)]
 pub(crate) struct NodeInfo {
     pub(crate) node: Arc<Node>,
     allocatable: ResourceList,
     taken: ResourceList,
     pods: BTreeMap<String, PodInfo>,
-    /// How many of the pods do not want certain others near.
+    /// How many of its pods have required anti-affinity terms.
     pods_with_anti_affinity: usize,
 }
 
@@ -39,14 +39,14 @@ impl NodeInfo {
         node_info
     }
 
-    /// Takes over a new state of the node.
+    /// Replaces the Node object.
     pub(crate) fn update(&mut self, node: Arc<Node>) {
         let status = node.status.as_ref();
         self.allocatable = resource_list::amounts(status.and_then(|s| s.allocatable.as_ref().or(s.capacity.as_ref())));
         self.node = node;
     }
 
-    /// Counts a pod as being on this node. Counting it twice changes nothing.
+    /// Counts a pod on this node. Idempotent.
     pub(crate) fn take(&mut self, uid: &str, pod: &Arc<Pod>) {
         let Some(spec) = &pod.spec else { return };
         if self.pods.contains_key(uid) {
@@ -62,7 +62,7 @@ impl NodeInfo {
         self.pods.insert(uid.to_owned(), taken);
     }
 
-    /// Frees what a pod took; false if it took nothing here.
+    /// Releases a pod's resources; false if the pod was not counted here.
     pub(crate) fn free(&mut self, uid: &str) -> bool {
         let Some(taken) = self.pods.remove(uid) else { return false };
         resource_list::subtract(&mut self.taken, &taken.requests);
@@ -76,25 +76,25 @@ impl NodeInfo {
     }
 }
 
-/// Why a node does not take a pod.
+/// Why a node was filtered out.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct FilterFailure {
     reasons: Vec<String>,
-    /// Whether taking other pods away could help.
+    /// Whether preempting other pods could help.
     preemption_could_help: bool,
 }
 
-/// Why no node takes a pod, in kube-scheduler's words.
+/// Why no node fits, in kube-scheduler's words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FitError(pub(crate) String);
 
-/// Chooses the node for a pod: among those that can take it the most preferred, then the emptiest.
+/// Picks the most preferred node that fits, then the one with the most free resources.
 pub(crate) fn choose<'a>(pod: &Pod, nodes: impl Iterator<Item = &'a NodeInfo>) -> Result<String, FitError> {
     let Some(spec) = &pod.spec else { return Err(FitError("pod has no specification".to_owned())) };
     let requests = pod_requests::requests(spec);
     let ports = pod_requests::host_ports(spec);
     let nodes: Vec<&NodeInfo> = nodes.collect();
-    // Looking at all neighbours is dear, and mostly nobody asks for it.
+    // Inter-pod affinity looks at every pod, and few pods use it.
     let inter_pod = inter_pod_affinity::has_terms(pod) || nodes.iter().any(|p| p.pods_with_anti_affinity > 0);
     let mut refusals = Vec::new();
     let mut best: Option<(i64, i64, &str)> = None;
@@ -121,7 +121,7 @@ pub(crate) fn choose<'a>(pod: &Pod, nodes: impl Iterator<Item = &'a NodeInfo>) -
     }
 }
 
-/// Refuses a pod whatever the nodes are, for a reason found before looking at them.
+/// Rejects a pod on all nodes, for a reason found before filtering.
 pub(crate) fn refused_everywhere(nodes: usize, reason: &str) -> FitError {
     FitError(format!(
         "0/{nodes} nodes are available: {reason}. no new claims to deallocate, preemption: 0/{nodes} nodes are available: \
@@ -129,7 +129,7 @@ pub(crate) fn refused_everywhere(nodes: usize, reason: &str) -> FitError {
     ))
 }
 
-/// The smallest share, in percent, of cpu and memory that stays free.
+/// The smaller free share of cpu and memory, in percent.
 fn room(node_info: &NodeInfo, requests: &ResourceList) -> i64 {
     let share = |name: &str| {
         let all = node_info.allocatable.get(name).copied().unwrap_or(0);
@@ -192,7 +192,7 @@ fn lacking(requests: &ResourceList, node_info: &NodeInfo) -> Option<FilterFailur
     (!reasons.is_empty()).then_some(FilterFailure { reasons, preemption_could_help })
 }
 
-/// kube-scheduler's sentence: reasons counted over the nodes, then what preemption could do.
+/// kube-scheduler's message: reasons with node counts, then whether preemption could help.
 fn explain(refusals: &[FilterFailure]) -> FitError {
     let count = refusals.len();
     if count == 0 {

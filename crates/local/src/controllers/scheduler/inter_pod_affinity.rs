@@ -1,7 +1,7 @@
-//! Affinity between pods: whom a pod wants in its topology domain, and whom it does not.
+//! Inter-pod affinity and anti-affinity.
 //!
-//! Only required terms count. A `namespaceSelector` can select namespaces by name or all of them; other labels of
-//! namespaces are not looked at.
+//! Only required terms are evaluated. A `namespaceSelector` can select namespaces by name, or all of them; other namespace
+//! labels are ignored.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use super::filter::NodeInfo;
 
 const NAMESPACE_NAME: &str = "kubernetes.io/metadata.name";
 
-/// Why a node does not suit, and whether taking pods away could change it.
+/// Why a node does not match, and whether preemption could help.
 pub(crate) type Mismatch = (&'static str, bool);
 
 fn affinity_terms(pod: &Pod) -> &[PodAffinityTerm] {
@@ -27,17 +27,17 @@ pub(crate) fn anti_affinity_terms(pod: &Pod) -> &[PodAffinityTerm] {
     affinity.and_then(|a| a.required_during_scheduling_ignored_during_execution.as_deref()).unwrap_or_default()
 }
 
-/// Whether a pod has any say about others.
+/// Whether a pod has any affinity or anti-affinity terms.
 pub(crate) fn has_terms(pod: &Pod) -> bool {
     !affinity_terms(pod).is_empty() || !anti_affinity_terms(pod).is_empty()
 }
 
 fn selects(selector: Option<&LabelSelector>, labels: &std::collections::BTreeMap<String, String>) -> bool {
-    // No selector selects nothing, an empty one everything.
+    // A missing selector selects nothing, an empty one everything.
     selector.is_some_and(|s| Selector::try_from(s.clone()).is_ok_and(|s| s.matches(labels)))
 }
 
-/// Whether a term of a pod in `namespace` means another pod.
+/// Whether a term of a pod in `namespace` matches another pod.
 fn means(term: &PodAffinityTerm, namespace: &str, other: &Pod) -> bool {
     let theirs = other.namespace().unwrap_or_default();
     let named = term.namespaces.as_deref().unwrap_or_default();
@@ -51,7 +51,7 @@ fn domain<'a>(node: &'a Node, term: &PodAffinityTerm) -> Option<&'a String> {
     node.metadata.labels.as_ref()?.get(&term.topology_key)
 }
 
-/// The first objection of the pod, or of those on the nodes, to one node.
+/// Checks a node against the terms of the pod and of the pods already running.
 pub(crate) fn filter(pod: &Pod, node_info: &NodeInfo, nodes: &[&NodeInfo]) -> Option<Mismatch> {
     let namespace = pod.namespace().unwrap_or_default();
     let anywhere = |term: &PodAffinityTerm| nodes.iter().any(|p| p.pods().any(|o| means(term, &namespace, o)));
@@ -61,7 +61,7 @@ pub(crate) fn filter(pod: &Pod, node_info: &NodeInfo, nodes: &[&NodeInfo]) -> Op
         Some(near.flat_map(|p| p.pods()).any(|o| means(term, &namespace, o)))
     };
     for term in affinity_terms(pod) {
-        // The first of a group that wants to be together may go anywhere in a domain.
+        // The first pod of a group that selects itself may go to any domain.
         let first = !anywhere(term) && means(term, &namespace, pod);
         match nearby(term) {
             Some(true) => {}

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
     Node, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, PreferredSchedulingTerm, Taint, Toleration,
 };
 
-/// Whether a node is one that the pod's `nodeSelector` and required node affinity allow.
+/// Whether a node matches the pod's `nodeSelector` and required node affinity.
 pub(crate) fn allows(spec: &PodSpec, node: &Node) -> bool {
     let labels = node.metadata.labels.as_ref();
     let selected =
@@ -16,7 +16,7 @@ pub(crate) fn allows(spec: &PodSpec, node: &Node) -> bool {
     selected && required.is_none_or(|r| r.node_selector_terms.iter().any(|term| term_matches(term, node)))
 }
 
-/// The sum of the weights of the preferred terms that a node meets.
+/// The summed weights of the preferred terms that a node matches.
 pub(crate) fn preference(spec: &PodSpec, node: &Node) -> i64 {
     let affinity = spec.affinity.as_ref().and_then(|a| a.node_affinity.as_ref());
     let preferred = affinity.and_then(|a| a.preferred_during_scheduling_ignored_during_execution.as_ref());

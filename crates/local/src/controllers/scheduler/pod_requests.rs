@@ -1,11 +1,11 @@
-//! What a pod needs of a node, taken out of its specification once.
+//! What a pod requests from a node.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
 use crate::resource_list::{self, ResourceList};
 
-/// The resources a pod asks for, as Kubernetes counts them: containers and sidecars together, but never less than what
-/// any init container needs while it runs beside the sidecars started before it.
+/// The resource requests of a pod, as Kubernetes computes them: containers and sidecars together, but at least what any init
+/// container needs while it runs with the sidecars started before it.
 pub(crate) fn requests(spec: &PodSpec) -> ResourceList {
     let of = |c: &Container| resource_list::amounts(c.resources.as_ref().and_then(|r| r.requests.as_ref()));
     let mut running = ResourceList::new();
@@ -27,7 +27,7 @@ pub(crate) fn requests(spec: &PodSpec) -> ResourceList {
         }
     }
     resource_list::raise(&mut running, &peak);
-    // Requests of the pod as a whole stand above those of its containers.
+    // Pod-level requests override those of the containers.
     if let Some(whole) = spec.resources.as_ref().and_then(|r| r.requests.as_ref()) {
         running.extend(resource_list::amounts(Some(whole)));
     }
@@ -50,12 +50,12 @@ pub(crate) fn host_ports(spec: &PodSpec) -> Vec<(String, String, i32)> {
         .collect()
 }
 
-/// Whether two host ports cannot be open on one node.
+/// Whether two host ports conflict.
 pub(crate) fn ports_clash(a: &(String, String, i32), b: &(String, String, i32)) -> bool {
     a.2 == b.2 && a.0 == b.0 && (a.1 == b.1 || a.1 == "0.0.0.0" || b.1 == "0.0.0.0")
 }
 
-/// Whether a pod has ended and holds nothing any more.
+/// Whether a pod has terminated and holds no resources.
 pub(crate) fn is_terminal(pod: &Pod) -> bool {
     matches!(pod.status.as_ref().and_then(|s| s.phase.as_deref()), Some("Succeeded" | "Failed"))
 }

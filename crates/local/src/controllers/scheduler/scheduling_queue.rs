@@ -1,7 +1,7 @@
-//! The scheduler's whole state, and its decisions as values.
+//! The scheduler's state and decisions, as values.
 //!
-//! Every pod with a node, and every pod just given one, is counted on that node exactly once. A pod that fits nowhere is
-//! parked and looked at again only when something changed that could help it.
+//! Every assigned or assumed pod is counted on its node exactly once. A pod that fits nowhere is moved to
+//! `unschedulable_pods` and retried only when something changes that could help it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
@@ -14,10 +14,10 @@ use super::filter::{self, FitError, NodeInfo};
 use super::pod_requests;
 use crate::informer::Key;
 
-/// Pods are looked at by priority, then by age, then by name.
+/// Queue order: priority, then age, then name.
 type QueueKey = (Reverse<i32>, Option<jiff::Timestamp>, Key);
 
-/// What is to be written.
+/// What to write to the API server.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Decision {
     Bind { pod: Arc<Pod>, node: String },
@@ -28,9 +28,9 @@ pub(crate) enum Decision {
 #[derive(Debug, Default)]
 pub(crate) struct SchedulingQueue {
     nodes: BTreeMap<String, NodeInfo>,
-    /// Which node each counted pod is on, by uid.
+    /// The node of each counted pod, by pod uid.
     assigned: HashMap<String, String>,
-    /// Counted pods whose node is not known (yet).
+    /// Counted pods whose node has not been seen yet.
     on_unknown_nodes: HashMap<String, Arc<Pod>>,
     active_queue: BTreeMap<QueueKey, Arc<Pod>>,
     unschedulable_pods: BTreeMap<QueueKey, Arc<Pod>>,
@@ -52,7 +52,7 @@ fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref().and_then(|s| s.node_name.as_deref()).filter(|n| !n.is_empty())
 }
 
-/// Whether this scheduler looks after a pod.
+/// Whether this scheduler is responsible for a pod.
 fn ours(pod: &Pod) -> bool {
     let name = pod.spec.as_ref().and_then(|s| s.scheduler_name.as_deref()).unwrap_or_default();
     name.is_empty() || name == "default-scheduler"
@@ -69,7 +69,7 @@ impl SchedulingQueue {
             self.assume(&pod, node);
             return;
         }
-        // Just given a node here; the memory of the watch is older than our binding.
+        // We assumed this pod; the informer has not seen the binding yet.
         if self.assigned.contains_key(&uid(&pod)) {
             return;
         }
@@ -103,7 +103,7 @@ impl SchedulingQueue {
                     && node_info.node.metadata.labels == node.metadata.labels
                     && allocatable(&node_info.node) == allocatable(&node);
                 node_info.update(node);
-                // Heartbeats change nothing a pod could wait for.
+                // Heartbeats cannot make a pod schedulable.
                 if same {
                     return;
                 }
@@ -140,13 +140,13 @@ impl SchedulingQueue {
         self.claims.remove(key);
     }
 
-    /// A binding failed: the pod no longer counts and waits again.
+    /// The binding failed: releases the assumed pod and queues it again.
     pub(crate) fn binding_failed(&mut self, pod: Arc<Pod>) {
         self.pod_gone(&pod);
         self.pod(pod);
     }
 
-    /// Decides about all pods that wait.
+    /// Schedules all pods in the active queue.
     pub(crate) fn decide(&mut self) -> Vec<Decision> {
         let mut decisions: Vec<Decision> =
             std::mem::take(&mut self.gated).into_iter().map(|pod| Decision::Gated { pod }).collect();

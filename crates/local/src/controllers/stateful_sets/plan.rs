@@ -1,6 +1,6 @@
-//! The next step of a StatefulSet: pure.
+//! Decides the next step of a StatefulSet. Pure.
 //!
-//! `OrderedReady` goes one pod at a time, up in the order of ordinals and down against it; `Parallel` does all at once.
+//! `OrderedReady` proceeds one pod at a time, up in ordinal order and down in reverse; `Parallel` does everything at once.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,18 +22,18 @@ pub(crate) struct StatefulSetPlan {
     pub(crate) create: Vec<i32>,
     pub(crate) delete: Vec<Arc<Pod>>,
     pub(crate) status: StatefulSetStatus,
-    /// A pod becomes available by the mere passing of time.
+    /// A ready pod will become available with time alone (`minReadySeconds`).
     pub(crate) wake: bool,
 }
 
-/// The ordinal in a pod's name, if the pod can be one of the set's.
+/// The ordinal in a pod's name, if the name fits the set.
 fn ordinal(set: &str, pod: &Pod) -> Option<i32> {
     let name = pod.name_any();
     let digits = name.strip_prefix(set)?.strip_prefix('-')?;
     digits.parse().ok().filter(|n: &i32| n.to_string() == digits)
 }
 
-/// Decides. `revision` is the full name of the wanted revision.
+/// Decides. `revision` is the full name of the update revision.
 pub(crate) fn plan(set: &StatefulSet, pods: &[Arc<Pod>], revision: &str, now: Timestamp) -> StatefulSetPlan {
     let spec = set.spec.clone();
     let first = spec.ordinals.as_ref().and_then(|o| o.start).unwrap_or(0);
@@ -85,7 +85,7 @@ pub(crate) fn plan(set: &StatefulSet, pods: &[Arc<Pod>], revision: &str, now: Ti
             plan.delete.push(Arc::clone(pod));
             return plan;
         }
-        // One at a time: the next only when this one is back.
+        // One at a time: update the next pod only when this one is ready again.
         if !healthy(pod) {
             return plan;
         }
@@ -112,7 +112,7 @@ fn status<'a>(
         at_update += i32::from(pod_control::active(pod) && of.is_some_and(|r| r == revision));
     }
     let wanted = set.spec.replicas.unwrap_or(1);
-    // All pods are at the wanted revision: it is the current one from now on.
+    // All pods are at the update revision, so it becomes the current one.
     let done = at_update == replicas && replicas == wanted && ready == wanted;
     let (current, at_current) = if done { (revision.to_owned(), at_update) } else { (current, at_current) };
     StatefulSetStatus {
@@ -159,8 +159,8 @@ fn claim_name(template: &str, pod: &str) -> String {
     format!("{template}-{pod}")
 }
 
-/// The claims of the pod with an ordinal. They are nobody's: they outlive pod and set, as the default policy says,
-/// unless the set's policy ties them to it.
+/// The claims of the pod with an ordinal. They have no owner and outlive pod and set (the default retention policy), unless the
+/// set's policy says otherwise.
 pub(crate) fn claims(set: &StatefulSet, ordinal: i32) -> Vec<PersistentVolumeClaim> {
     let spec = set.spec.clone();
     let pod = format!("{}-{ordinal}", set.name_any());
