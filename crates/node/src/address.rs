@@ -1,9 +1,9 @@
-//! Addresses of pods: one of 127.0.0.0/8 each, which needs no set-up on Linux.
+//! Pod addresses: each pod gets one from 127.0.0.0/8, which needs no setup on Linux.
 //!
-//! Services have addresses of the same kind, apart from those of pods.
+//! Services get loopback addresses too, from a separate range.
 //!
-//! An agent has a block 127.x.0.0/16 of its own; holding a socket in it keeps other agents of the machine out. An address is written to
-//! the pod's directory, so that it stays with the pod when the agent restarts.
+//! Each agent owns a block 127.x.0.0/16, and a bound socket keeps other agents out of it. A pod's address is stored in its
+//! directory, so that it survives a restart of the agent.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -12,10 +12,10 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::path::Path;
 use std::sync::Mutex;
 
-/// Blocks that may be taken; the low ones are used by all sorts of programs (127.0.0.53 for names, for example).
+/// The blocks to choose from; low ones are used by other programs (127.0.0.53 for DNS, for example).
 const FIRST_BLOCK: u8 = 16;
 const BLOCKS: u8 = 224;
-/// On the last address of a block; who holds it holds the block.
+/// A socket on the last address of a block reserves the block.
 const GUARD_PORT: u16 = 10_249;
 
 #[derive(Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Addresses {
 }
 
 impl Addresses {
-    /// Takes a block: the one written in `data_dir` if there is one, so that pods which still run keep theirs.
+    /// Reserves a block: the one recorded in `data_dir` if there is one, so that running pods keep their addresses.
     pub(crate) fn claim(data_dir: &Path, seed: &str) -> io::Result<Self> {
         let file = data_dir.join("address-block");
         let known = fs::read_to_string(&file)
@@ -73,7 +73,7 @@ impl Addresses {
         self.block
     }
 
-    /// Marks an address that a pod already has.
+    /// Marks an address as taken by an existing pod.
     pub(crate) fn keep(&self, address: Ipv4Addr) {
         if let Ok(mut leased) = self.leased.lock() {
             leased.0.insert(address);
@@ -84,7 +84,7 @@ impl Addresses {
         let busy = listening();
         let mut leased = self.leased.lock().ok()?;
         let chosen = choose(self.block, leased.1, |a| leased.0.contains(&a) || busy.contains(&a))?;
-        // Going round instead of taking the lowest: a name cached in a JVM must not lead to the next pod.
+        // Rotate instead of taking the lowest: a name cached in a JVM must not lead to the next pod.
         leased.1 = index_of(chosen) + 1;
         leased.0.insert(chosen);
         Some(chosen)
@@ -101,7 +101,7 @@ fn guard(block: u8) -> io::Result<UdpSocket> {
     UdpSocket::bind((Ipv4Addr::new(127, block, 255, 254), GUARD_PORT))
 }
 
-/// Pods have 127.x.1.1 to 127.x.200.254, without .0 and .255 at the end; Services have the rows behind.
+/// Pods get 127.x.1.1 to 127.x.200.254, without .0 and .255 at the end; Services get the range above.
 const PER_ROW: u32 = 254;
 const ROWS: u32 = 200;
 const SERVICE_ROWS: u32 = 50;
@@ -121,7 +121,7 @@ fn choose(block: u8, from: u32, taken: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4
     (0..PER_ROW * ROWS).map(|step| address_at(block, (from + step) % (PER_ROW * ROWS))).find(|a| !taken(*a))
 }
 
-/// An address for a Service: derived from its name, so that it stays the same when nothing is known any more.
+/// A Service's address, derived from its name, so that it is stable without stored state.
 pub(crate) fn for_service(block: u8, name: &str, taken: impl Fn(Ipv4Addr) -> bool) -> Option<Ipv4Addr> {
     let all = PER_ROW * SERVICE_ROWS;
     let start = seeded(name) % all;
@@ -132,7 +132,7 @@ fn seeded(text: &str) -> u32 {
     text.bytes().fold(7_u32, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b)))
 }
 
-/// Addresses some process of this machine listens on.
+/// Addresses that a process on this machine listens on.
 fn listening() -> BTreeSet<Ipv4Addr> {
     let table = fs::read_to_string("/proc/net/tcp").unwrap_or_default();
     table.lines().skip(1).filter_map(parse_listener).collect()

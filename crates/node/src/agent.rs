@@ -1,6 +1,6 @@
-//! The agent: watches the pods of its node and looks after each in a task of its own.
+//! The agent: watches the pods of its node and runs a worker for each.
 //!
-//! It holds no state that matters: pods are in the API server, processes and exit codes in shims and their directories.
+//! It has no state of its own: pods are in the API server, processes and exit codes in the shims and their directories.
 
 mod api_forward;
 mod events;
@@ -54,32 +54,32 @@ pub use node::Capacity;
 pub(crate) use orphans::clean_up;
 pub use orphans::end_all_pods;
 
-/// What an agent needs to know.
+/// The agent's options.
 #[derive(Clone)]
 pub struct AgentOptions {
     /// The name of its Node.
     pub name: String,
-    /// Where pods, logs and exit codes are kept. One agent per directory.
+    /// The directory for pods, logs and exit codes. One agent per directory.
     pub data_dir: PathBuf,
-    /// Where runtimes are kept, usually `~/.cache/firesteel`.
+    /// The directory for runtimes, usually `~/.cache/firesteel`.
     pub cache_dir: PathBuf,
-    /// The command that runs [`crate::shim::main`]: `firesteel shim`, for example.
+    /// The command that runs [`crate::shim::main`], for example `firesteel shim`.
     pub shim: Vec<OsString>,
     pub labels: BTreeMap<String, String>,
-    /// What pods may use; all of the machine if `None`.
+    /// What pods may use; `None` means the whole machine.
     pub capacity: Option<Capacity>,
-    /// The port of the node's own API (logs, exec); any free one if 0.
+    /// The port of the node's API (logs, exec); 0 means any free port.
     pub port: u16,
-    /// What becomes of pods when the agent is told to stop.
+    /// What happens to pods when the agent stops.
     pub on_stop: OnStop,
     pub progress: OnProgress,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnStop {
-    /// They go on; the next agent finds them.
+    /// They keep running; the next agent adopts them.
     LeavePods,
-    /// They are ended, so that no process is left.
+    /// They are stopped, so that no process is left.
     EndPods,
 }
 
@@ -97,11 +97,11 @@ pub enum AgentError {
     System { step: &'static str, source: io::Error },
     #[error("port {0} of 127.0.0.1 is taken: choose another for the node's API, or 0 for any free one")]
     PortTaken(u16),
-    #[error("pods cannot be run here: {0}")]
+    #[error("cannot run pods on this machine: {0}")]
     Sandbox(String),
 }
 
-/// What all pods of the node share.
+/// State shared by all pods of the node.
 pub(crate) struct Shared {
     pub(crate) client: Client,
     pub(crate) options: AgentOptions,
@@ -110,7 +110,7 @@ pub(crate) struct Shared {
     pub(crate) addresses: Addresses,
     pub(crate) recorder: Recorder,
     pub(crate) route: ApiRoute,
-    /// The CA of the API server, for pods whose namespace has no `kube-root-ca.crt`.
+    /// The API server's CA, for namespaces without `kube-root-ca.crt`.
     pub(crate) ca: Option<String>,
     pub(crate) names: ServiceIndex,
     pub(crate) sources: ObjectWatches,
@@ -118,19 +118,19 @@ pub(crate) struct Shared {
     pub(crate) pods: Mutex<BTreeMap<String, PodEntry>>,
 }
 
-/// A pod of this node, for those who ask by name.
+/// A pod of this node, looked up by name.
 #[derive(Debug, Clone)]
 pub(crate) struct PodEntry {
     pub(crate) namespace: String,
     pub(crate) name: String,
     pub(crate) view: watch::Sender<PodView>,
-    /// What the node decides about it.
+    /// The node's decision to terminate it.
     pub(crate) orders: watch::Sender<Option<TerminationByKubelet>>,
-    /// Nothing of it runs any more and the API server has been told.
+    /// Nothing is running and the API server has been told.
     pub(crate) over: watch::Sender<bool>,
 }
 
-/// Services and the pods they may lead to, and a signal when they change.
+/// Services and the pods behind them, and a signal when they change.
 pub(crate) struct ServiceIndex {
     services: Mutex<BTreeMap<(String, String), Service>>,
     endpoints: Mutex<BTreeMap<String, Endpoint>>,
@@ -153,7 +153,7 @@ impl ServiceIndex {
     }
 
     pub(crate) fn set_endpoint(&self, uid: &str, endpoint: Option<Endpoint>) {
-        // One lock at a time: others take both in the opposite order.
+        // Take one lock at a time: other code takes both in the opposite order.
         let before = lock(&self.endpoints).get(uid).cloned();
         if before == endpoint {
             return;
@@ -163,7 +163,7 @@ impl ServiceIndex {
             Some(endpoint) => lock(&self.endpoints).insert(uid.to_owned(), endpoint),
             None => lock(&self.endpoints).remove(uid),
         };
-        // Most pods are behind no Service; then nobody needs to look again. A Service that comes from here on says so itself.
+        // Most pods are behind no Service, so nothing needs to be recomputed. A Service created later triggers its own update.
         let services = lock(&self.services);
         let concerns = both.iter().any(|e| services.values().any(|s| e.is_chosen_by(s)));
         drop(services);
@@ -172,7 +172,7 @@ impl ServiceIndex {
         }
     }
 
-    /// The addresses of Services, when they are known.
+    /// The addresses of Services, once known.
     pub(crate) fn set_addresses(&self, addresses: ServiceAddresses) {
         let changed = {
             let mut held = lock(&self.addresses);
@@ -198,8 +198,8 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does work that may wait, away from the tasks. A machine that cannot start a thread makes the runtime panic; in a task of
-/// its own that is an error like others.
+/// Runs blocking work off the async tasks. If the machine cannot start a thread the runtime panics; in a separate task that
+/// becomes an ordinary error.
 pub(crate) async fn apart<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> io::Result<T> {
     let task = tokio::spawn(async move { tokio::task::spawn_blocking(work).await });
     let failed = || io::Error::other("starting a thread: the machine or this user has no room for another one");
@@ -222,10 +222,10 @@ pub async fn run(config: Config, options: AgentOptions, stop: CancellationToken)
         source: Box::new(e),
     })?;
     let addresses = Addresses::claim(&options.data_dir, &options.data_dir.to_string_lossy())
-        .map_err(|e| AgentError::System { step: "taking addresses for pods", source: e })?;
+        .map_err(|e| AgentError::System { step: "reserving pod addresses", source: e })?;
     let route = api_forward::open(&url, addresses.api_service(), &stop)
         .await
-        .map_err(|e| AgentError::System { step: "finding the API server", source: e })?;
+        .map_err(|e| AgentError::System { step: "locating the API server", source: e })?;
     let capacity = options.capacity.clone().unwrap_or_else(|| Capacity::of_this_machine(&options.data_dir));
     let shared = Arc::new(Shared {
         recorder: Recorder::start(client.clone(), options.name.clone()),
@@ -267,7 +267,7 @@ pub async fn run(config: Config, options: AgentOptions, stop: CancellationToken)
     let mut workers = JoinSet::new();
     watch_pods(&shared, &mut workers, &stop).await;
     tasks.abort_all();
-    // Best effort: the node controller would find out by itself, later.
+    // Best effort: the node controller would notice by itself later.
     let report = node::report(&client, &description, Readiness::Stopped, Pressure::default());
     let _ = tokio::time::timeout(Duration::from_secs(2), report).await;
     if options.on_stop == OnStop::EndPods {
@@ -278,11 +278,11 @@ pub async fn run(config: Config, options: AgentOptions, stop: CancellationToken)
     Ok(())
 }
 
-/// How long pods have to end, and the node to say so, when it is shut down.
+/// How long pods have to stop, and the node to report it, on shutdown.
 const SHUTDOWN_GRACE: i64 = 5;
 const SHUTDOWN: Duration = Duration::from_secs(9);
 
-/// Ends all pods as a node that goes down does: they are told to, and the API server is told why they ended.
+/// Terminates all pods as a node shutdown does, and reports why they ended.
 async fn shut_down(shared: &Arc<Shared>) {
     let waits: Vec<watch::Receiver<bool>> = lock(&shared.pods)
         .values()
@@ -292,18 +292,18 @@ async fn shut_down(shared: &Arc<Shared>) {
         })
         .collect();
     let ended = futures::future::join_all(waits.into_iter().map(|mut over| async move {
-        // An error means that the pod is gone, which is as good.
+        // An error means that the pod is gone, which is fine.
         let _ = over.wait_for(|over| *over).await;
     }));
     if tokio::time::timeout(SHUTDOWN, ended).await.is_err() {
-        tracing::warn!("some pods did not end in time and are killed");
+        tracing::warn!("some pods did not terminate in time and are killed");
     }
 }
 
-/// A directory of the agent's own, with the directories above it.
+/// Creates a private directory for the agent, including its parents.
 fn make_private(dir: &Path) -> Result<(), AgentError> {
     let parent = dir.parent().map_or(Ok(()), fs::create_dir_all);
-    // Who names a link means the directory.
+    // If the path is a symlink, its target is meant.
     let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
     parent
         .and_then(|()| crate::private_directory::directory(&dir))
@@ -321,7 +321,7 @@ fn take_lock(data_dir: &Path) -> Result<Flock<fs::File>, AgentError> {
     Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| AgentError::Locked(data_dir.to_owned()))
 }
 
-/// Tries out whether a container can be made here, so that a machine that forbids it is found out before a pod is.
+/// Checks that containers can be created here, so that an unsuitable machine is detected before any pod starts.
 async fn check_sandbox(options: &AgentOptions) -> Result<(), AgentError> {
     let (program, arguments) =
         options.shim.split_first().ok_or_else(|| AgentError::Sandbox("no shim command is set".to_owned()))?;
@@ -352,13 +352,13 @@ async fn beat(shared: Arc<Shared>, description: Description, uid: Option<String>
     let mut round = 0_u32;
     loop {
         if let Err(error) = node::renew(&client, &description, uid.as_deref()).await {
-            tracing::warn!(%error, "the node's lease was not renewed");
+            tracing::warn!(%error, "could not renew the node's lease");
         }
         let pressure = *lock(&shared.pressure);
         if round % 6 == 5
             && let Err(error) = node::report(&client, &description, Readiness::Ready, pressure).await
         {
-            tracing::warn!(%error, "the node's status was not written");
+            tracing::warn!(%error, "could not write the node's status");
         }
         round = round.wrapping_add(1);
         tokio::time::sleep(node::HEARTBEAT).await;
@@ -423,10 +423,10 @@ async fn watch_pods(shared: &Arc<Shared>, workers: &mut JoinSet<()>, stop: &Canc
     }
 }
 
-/// Gives a pod to its worker, starting one if need be.
+/// Passes a pod to its worker, starting one if needed.
 fn offer(shared: &Arc<Shared>, workers: &mut JoinSet<()>, pod: Pod) {
     let Some(uid) = pod.uid() else { return };
-    // Mirrors of files on other nodes are no business of ours.
+    // Ignore mirror pods of static pods on other nodes.
     let mut pods = lock(&shared.pods);
     if let Some(entry) = pods.get(&uid) {
         entry.view.send_replace(PodView { pod: Arc::new(pod), gone: false });
@@ -451,7 +451,7 @@ fn offer(shared: &Arc<Shared>, workers: &mut JoinSet<()>, pod: Pod) {
     });
 }
 
-/// Ends pods that were deleted while nobody looked.
+/// Stops pods that were deleted while no agent was running.
 fn forget_missing(shared: &Arc<Shared>, workers: &mut JoinSet<()>, present: &BTreeSet<String>) {
     let pods = lock(&shared.pods).clone();
     for (uid, entry) in &pods {
@@ -463,7 +463,7 @@ fn forget_missing(shared: &Arc<Shared>, workers: &mut JoinSet<()>, present: &BTr
     for dir in pod_dirs(&shared.options.data_dir) {
         let uid = dir.path().file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         if !present.contains(&uid) && !pods.contains_key(&uid) {
-            tracing::info!(%uid, "ending a pod that is no longer in the cluster");
+            tracing::info!(%uid, "stopping a pod that is no longer in the cluster");
             workers.spawn(async move { clean_up(&dir, Duration::from_secs(2)).await });
         }
     }

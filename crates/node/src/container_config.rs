@@ -1,4 +1,4 @@
-//! From a container of a pod and its image to a [`ContainerConfig`]. Pure.
+//! Builds the [`ContainerConfig`] for a container from its pod and image. Pure.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,20 +14,20 @@ use crate::security;
 use crate::shim_protocol::{ContainerConfig, Mount, PodDir, Root, User};
 use crate::volumes;
 
-/// What surrounds every container of a node.
+/// What all containers of a node have in common.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct NodeEnvironment {
     pub(crate) facts: PodFacts,
     pub(crate) api_host: String,
     pub(crate) api_port: u16,
     pub(crate) driver_master: Option<String>,
-    /// Variables that lead to the Services of the namespace.
+    /// Environment variables for the Services in the namespace.
     pub(crate) links: Vec<(String, String)>,
-    /// The agent is root, so containers may have users and capabilities of their own.
+    /// The agent is root, so containers can have their own users and capabilities.
     pub(crate) root: bool,
 }
 
-/// A container that cannot be configured as it stands.
+/// Why a container cannot be configured.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ContainerConfigError {
     #[error(transparent)]
@@ -42,18 +42,18 @@ pub(crate) enum ContainerConfigError {
     Refused(#[from] security::UnsupportedSecurityContext),
 }
 
-/// What the agent has made ready for a container.
+/// What the agent has prepared for a container.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Prepared<'a> {
     pub(crate) image: &'a Image,
     pub(crate) around: &'a NodeEnvironment,
     pub(crate) objects: &'a Objects,
-    /// Where volumes lie on the host, by name.
+    /// Volume paths on the host, by volume name.
     pub(crate) sources: &'a BTreeMap<String, PathBuf>,
     pub(crate) dir: &'a PodDir,
 }
 
-/// Describes one start of a container.
+/// Builds the configuration for one start of a container.
 pub(crate) fn launch(
     pod: &Pod,
     container: &Container,
@@ -155,7 +155,7 @@ fn base_environment(image: &Image, around: &NodeEnvironment, hostname: &str, use
         add(name, value.clone());
     }
     if image.spark {
-        // Otherwise the web interface listens on every address and the second driver's moves to another port.
+        // Otherwise the web UI binds all addresses, and a second driver's moves to another port.
         add("SPARK_LOCAL_IP", around.facts.pod_ip.clone());
         if let Some(master) = &around.driver_master {
             add(DRIVER_MASTER_ENV, master.clone());
@@ -164,7 +164,7 @@ fn base_environment(image: &Image, around: &NodeEnvironment, hostname: &str, use
     all
 }
 
-/// As container runtimes find it in the image's user database. A Spark directory belongs to whoever its container runs as.
+/// The home directory, read from the image's passwd file as container runtimes do. A Spark image belongs to the container's user.
 fn home_of(image: &Image, user: &User) -> String {
     match user.uid {
         uid if uid == image.user.uid => image.home.clone(),
@@ -174,7 +174,7 @@ fn home_of(image: &Image, user: &User) -> String {
     }
 }
 
-/// The users and groups of a container that has the host's programs but not its users.
+/// passwd and group files for a container that uses the host's programs but not its users.
 fn identity_files(image: &Image, user: &User, env: &[(String, String)]) -> Vec<(String, String)> {
     let mut passwd =
         "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n".to_owned();

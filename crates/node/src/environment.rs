@@ -1,7 +1,7 @@
-//! The environment, command and arguments of a container. Pure.
+//! A container's environment, command and arguments. Pure.
 //!
-//! Order as in a kubelet: the image's variables, Services, `envFrom`, `env`; later ones win, and `$(NAME)` in a value of
-//! `env` refers to what stands before it.
+//! The order is a kubelet's: image, Services, `envFrom`, `env`. Later values override earlier ones, and `$(NAME)` in `env` refers to
+//! variables defined before.
 
 use std::collections::BTreeMap;
 
@@ -10,17 +10,17 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::objects::{ObjectKind, Objects};
 
-/// What is known about a pod beside its object.
+/// Facts about a pod that are not in its object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PodFacts {
     pub(crate) pod_ip: String,
     pub(crate) host_ip: String,
-    /// What the node has to give, for containers without limits: milli-cores and bytes.
+    /// The node's allocatable milli-cores and bytes, for containers without limits.
     pub(crate) node_cpu: u64,
     pub(crate) node_memory: u64,
 }
 
-/// A container that cannot be configured yet; the words are a kubelet's.
+/// A container that cannot be configured yet, in a kubelet's words.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum EnvError {
     #[error("{kind} \"{name}\" not found")]
@@ -35,7 +35,7 @@ pub(crate) enum EnvError {
 
 type Variables = Vec<(String, String)>;
 
-/// The variables of a container, in the order of their definition.
+/// A container's variables, in order of definition.
 pub(crate) fn variables(
     pod: &Pod,
     container: &Container,
@@ -85,7 +85,7 @@ fn set(all: &mut Variables, name: &str, value: String) {
     }
 }
 
-/// The value a source gives; `None` if it is optional and not there.
+/// The value of a source; `None` if it is optional and missing.
 fn look_up(
     pod: &Pod,
     container: &Container,
@@ -121,7 +121,7 @@ fn look_up(
     Ok(Some(String::new()))
 }
 
-/// A field of the pod (downward API).
+/// A pod field (downward API).
 pub(crate) fn field_value(pod: &Pod, selector: &ObjectFieldSelector, facts: &PodFacts) -> Result<String, EnvError> {
     let meta = &pod.metadata;
     let spec = pod.spec.as_ref();
@@ -149,7 +149,7 @@ pub(crate) fn field_value(pod: &Pod, selector: &ObjectFieldSelector, facts: &Pod
     })
 }
 
-/// A request or limit of a container (downward API); without a limit, what the node has.
+/// A container's request or limit (downward API); without a limit, the node's allocatable amount.
 pub(crate) fn resource_value(
     pod: &Pod,
     container: &Container,
@@ -189,7 +189,7 @@ pub(crate) fn resource_value(
     }
 }
 
-/// Replaces `$(NAME)` by the value of a known variable; `$$` is a dollar sign, an unknown name stays as it is.
+/// Expands `$(NAME)` to a known variable; `$$` escapes a dollar sign, and unknown names are left unchanged.
 pub(crate) fn expand(text: &str, variables: &[(String, String)]) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
@@ -213,7 +213,7 @@ pub(crate) fn expand(text: &str, variables: &[(String, String)]) -> String {
     out
 }
 
-/// The words a container starts with: its command and arguments, or those of the image.
+/// The command line: the container's command and arguments, or the image's.
 pub(crate) fn command(
     container: &Container,
     entrypoint: &[String],

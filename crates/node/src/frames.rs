@@ -1,17 +1,17 @@
-//! Frames that carry several streams over one: a byte for the kind, four for the length, then the data.
+//! A framing for several streams over one connection: one byte for the kind, four for the length, then the data.
 //!
-//! Between the agent and a shim (attach), and between the agent and a command that has a terminal.
+//! Used between agent and shim (attach), and between agent and a command with a terminal.
 
 pub(crate) const STDIN: u8 = 0;
 pub(crate) const STDOUT: u8 = 1;
 pub(crate) const STDERR: u8 = 2;
-/// Width and height of a terminal, two bytes each.
+/// A terminal's width and height, two bytes each.
 pub(crate) const RESIZE: u8 = 4;
-/// No more input.
+/// End of input.
 pub(crate) const END: u8 = 255;
 
 const HEAD: usize = 5;
-/// A longer one is none of ours.
+/// A longer frame is invalid.
 const LONGEST: usize = 16 << 20;
 
 pub(crate) fn encode(kind: u8, data: &[u8]) -> Vec<u8> {
@@ -32,7 +32,7 @@ pub(crate) fn decode_size(data: &[u8]) -> Option<(u16, u16)> {
     Some((u16::from_be_bytes([a, b]), u16::from_be_bytes([c, d])))
 }
 
-/// Takes the next whole frame out of a buffer. A frame of an impossible length empties it.
+/// Takes the next complete frame from a buffer. A frame of invalid length clears the buffer.
 pub(crate) fn take(buffer: &mut Vec<u8>) -> Option<(u8, Vec<u8>)> {
     let [kind, a, b, c, d] = *buffer.first_chunk::<HEAD>()?;
     let length = u32::from_be_bytes([a, b, c, d]) as usize;

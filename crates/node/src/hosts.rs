@@ -1,7 +1,7 @@
-//! The hosts file of a pod: how names of Services, pods and the API server resolve inside it. Pure.
+//! A pod's hosts file: resolves the names of Services, pods and the API server. Pure.
 //!
-//! A real API server refuses loopback addresses in EndpointSlices, so no cluster DNS knows our pods: the agent matches the
-//! selectors of Services itself. The file is bound into containers, so it must be rewritten in place.
+//! A real API server rejects loopback addresses in EndpointSlices, so cluster DNS does not know our pods, and the agent evaluates
+//! Service selectors itself. The file is bind-mounted into containers, so it must be rewritten in place.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 
 use k8s_openapi::api::core::v1::{Pod, Service};
 
-/// A pod that names may lead to.
+/// A pod that Services can select.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Endpoint {
     pub(crate) namespace: String,
@@ -18,7 +18,7 @@ pub(crate) struct Endpoint {
     pub(crate) hostname: String,
     pub(crate) subdomain: Option<String>,
     pub(crate) ready: bool,
-    /// Its ports by name, for Services that name theirs.
+    /// Its ports by name, for named target ports.
     pub(crate) ports: BTreeMap<String, u16>,
 }
 
@@ -38,7 +38,7 @@ impl Endpoint {
         }
     }
 
-    /// Whether a Service leads to this pod.
+    /// Whether a Service selects this pod.
     pub(crate) fn is_chosen_by(&self, service: &Service) -> bool {
         let selector = service.spec.as_ref().and_then(|s| s.selector.as_ref()).filter(|s| !s.is_empty());
         service.metadata.namespace.as_ref() == Some(&self.namespace)
@@ -46,10 +46,10 @@ impl Endpoint {
     }
 }
 
-/// Addresses of Services that have one, by namespace and name.
+/// Service addresses by namespace and name.
 pub(crate) type ServiceAddresses = BTreeMap<(String, String), Ipv4Addr>;
 
-/// The host name a pod sees: its `hostname` or its name, cut to what a host name may be.
+/// A pod's host name: its `hostname` or name, truncated to the kernel's limit.
 pub(crate) fn hostname(pod: &Pod) -> String {
     let spec = pod.spec.as_ref();
     let wanted = spec
@@ -64,7 +64,7 @@ pub(crate) fn hostname(pod: &Pod) -> String {
     name
 }
 
-/// The content of the file for one pod.
+/// The contents of a pod's hosts file.
 pub(crate) fn file(
     pod: &Pod,
     address: &str,
@@ -100,7 +100,7 @@ pub(crate) fn file(
     out
 }
 
-/// A Service with an address of its own leads there; others lead to their pods.
+/// A Service with an address resolves to it; others resolve to their pods.
 fn service_lines(
     out: &mut String,
     service: &Service,
@@ -141,7 +141,7 @@ fn service_lines(
     }
 }
 
-/// The variables by which a pod finds the Services of its namespace, as a kubelet names them.
+/// A pod's Service environment variables, named as by a kubelet.
 pub(crate) fn links(namespace: &str, services: &[Service], addresses: &ServiceAddresses) -> Vec<(String, String)> {
     let mut all = Vec::new();
     for service in services {

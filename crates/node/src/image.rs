@@ -1,4 +1,4 @@
-//! What an image reference means on this machine. Pure: names in, meaning out; provisioning is in [`crate::runtime`].
+//! Resolves image references on this machine. Pure; [`crate::runtime`] does the provisioning.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -6,28 +6,28 @@ use std::path::PathBuf;
 /// Where the files of an image come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Source {
-    /// A directory the user has named for this reference.
+    /// A directory that the user has mapped to this reference.
     Mapped(PathBuf),
-    /// The programs of this machine, for `firesteel/host` and `busybox`.
+    /// This machine's programs, for `firesteel/host` and `busybox`.
     Host,
-    /// Spark of this version, from the PySpark package.
+    /// This version of Spark, from the PySpark package.
     Spark { version: String },
 }
 
-/// Why a reference means nothing here.
+/// Why a reference cannot be resolved.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ImageError {
     #[error("couldn't parse image name \"{0}\": invalid reference format{hint}", hint = lower_case_hint(.0))]
     Invalid(String),
     #[error(
-        "image \"{0}\" is not known on this machine, where images are directories; tell which one it is with: firesteel local image add {0} DIR"
+        "image \"{0}\" is not known on this machine; register a directory for it with: firesteel local image add {0} DIR"
     )]
     Unknown(String),
-    #[error("image \"{0}\" names no Spark version; use a tag such as apache/spark:4.1.4")]
+    #[error("image \"{0}\" has no Spark version in its tag; use one such as apache/spark:4.1.4")]
     NoVersion(String),
 }
 
-/// What a kubelet adds when it is only the case of the letters.
+/// The hint a kubelet adds when only the letter case is wrong.
 fn lower_case_hint(reference: &str) -> String {
     let lower = reference.to_lowercase();
     match (Reference::parse(&lower), Reference::parse(reference)) {
@@ -40,7 +40,7 @@ fn lower_case_hint(reference: &str) -> String {
     }
 }
 
-/// A reference in its parts, with Docker's defaults filled in.
+/// A parsed reference, with Docker's defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Reference {
     repository: String,
@@ -52,7 +52,7 @@ impl Reference {
     fn split(text: &str) -> (&str, &str) {
         let without_digest = text.split('@').next().unwrap_or_default();
         match without_digest.rsplit_once(':') {
-            // A colon before a slash belongs to the port of a registry.
+            // A colon before a slash belongs to a registry port.
             Some((name, tag)) if !tag.contains('/') => (name, tag),
             _ => (without_digest, "latest"),
         }
@@ -71,7 +71,7 @@ impl Reference {
     }
 }
 
-/// Finds the meaning of a reference. The user's own mappings come first, so that any name can be given a meaning.
+/// Resolves a reference. The user's mappings come first, so that any name can be mapped.
 pub(crate) fn resolve(reference: &str, mappings: &BTreeMap<String, PathBuf>) -> Result<Source, ImageError> {
     if let Some(dir) = mappings.get(reference) {
         return Ok(Source::Mapped(dir.clone()));
@@ -90,7 +90,7 @@ pub(crate) fn resolve(reference: &str, mappings: &BTreeMap<String, PathBuf>) -> 
     }
 }
 
-/// `4.1.4-scala2.13-java17-python3-ubuntu` → `4.1.4`; previews keep their name as the package spells it (`4.2.0.dev1`).
+/// `4.1.4-scala2.13-java17-python3-ubuntu` → `4.1.4`; previews keep the package's spelling (`4.2.0.dev1`).
 fn spark_version(tag: &str) -> Option<String> {
     let tag = tag.strip_prefix('v').unwrap_or(tag);
     let (version, rest) = tag.split_once('-').unwrap_or((tag, ""));

@@ -1,7 +1,7 @@
-//! The node's own API, as a kubelet has it: logs, exec, attach and port-forward of its pods, over TLS on loopback.
+//! The node's API, like a kubelet's: logs, exec, attach and port-forward for its pods, over TLS on loopback.
 //!
-//! API servers hand such requests on to it. Nobody gets in without a client certificate of the cluster's CA or a token,
-//! and only who may `proxy` nodes: pods of this machine can reach the port too.
+//! API servers proxy such requests to it. Clients need a client certificate signed by the cluster's CA or a token, and permission to
+//! `proxy` nodes: pods on this machine can reach the port too.
 
 mod attach;
 mod auth;
@@ -32,7 +32,7 @@ use crate::agent::{AgentError, PodEntry, Shared, lock};
 use crate::kubelet::auth::{DelegatingAuth, Peer};
 use crate::shim_protocol::{ContainerState, PodDir};
 
-/// The server, bound but not yet serving: its port goes into the Node object.
+/// The bound server before it serves; its port goes into the Node object.
 pub(crate) struct Kubelet {
     listener: TcpListener,
     acceptor: TlsAcceptor,
@@ -45,7 +45,7 @@ struct Api {
 }
 
 impl Kubelet {
-    /// Binds the port and makes a certificate for it. `roots` are the CA certificates of the cluster, in DER.
+    /// Binds the port and creates a certificate for it. `roots` are the cluster's CA certificates in DER.
     pub(crate) async fn bind(port: u16, name: &str, roots: &[Vec<u8>]) -> Result<Self, AgentError> {
         let said = |source| AgentError::System { step: "opening the node's API", source };
         let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, port))).await;
@@ -69,7 +69,7 @@ impl Kubelet {
             .route("/portForward/{namespace}/{pod}", any(port_forward::serve))
             .route("/pods", get(pods))
             .layer(middleware::from_fn_with_state(Arc::clone(&api), admit))
-            // Whether it lives is no secret; a kubelet's own health port is open as well.
+            // Health is no secret; a kubelet's health port is open as well.
             .route("/healthz", get(|| async { "ok" }))
             .with_state(Arc::clone(&api));
         loop {
@@ -136,7 +136,7 @@ impl Api {
         }
     }
 
-    /// Finds a pod of this node that has such a container.
+    /// Finds a pod of this node that has this container.
     fn find_container(&self, namespace: &str, name: &str, container: &str) -> Result<PodDir, Box<Response>> {
         let (entry, dir) = self.find(namespace, name)?;
         let known = entry.view.borrow().pod.spec.as_ref().is_some_and(|s| {
@@ -149,7 +149,7 @@ impl Api {
         Err(Box::new(refuse(StatusCode::NOT_FOUND, why)))
     }
 
-    /// Finds a pod of this node in which such a container runs now. A kubelet knows no other containers; these are its words.
+    /// Finds a pod of this node in which this container is running. A kubelet knows only running containers; the message is its own.
     fn find_running(&self, namespace: &str, name: &str, container: &str) -> Result<PodDir, Box<Response>> {
         let (_, dir) = self.find(namespace, name)?;
         let found = logs::record(&dir).containers.remove(container);
@@ -165,7 +165,7 @@ fn refuse(status: StatusCode, why: impl Into<String>) -> Response {
     (status, why.into()).into_response()
 }
 
-/// A body that is sent as it comes.
+/// A streaming body.
 fn streaming(receiver: tokio::sync::mpsc::Receiver<Result<bytes::Bytes, std::io::Error>>) -> Body {
     Body::from_stream(futures::stream::unfold(receiver, |mut receiver| async move {
         receiver.recv().await.map(|item| (item, receiver))

@@ -1,7 +1,7 @@
-//! The life of a pod on a node: which container starts or stops next, and what the pod's status is. Pure.
+//! The pod lifecycle on a node: which container starts or stops next, and the pod's status. Pure.
 //!
-//! [`step`] is called whenever something changed. It is level-triggered: the same situation gives the same answer, so an
-//! agent that restarts goes on where the last one was. Times are arguments.
+//! [`step`] is called whenever something changes. It is level-triggered: the same input gives the same result, so a restarted agent
+//! continues where the last one stopped. Times are arguments.
 
 use std::collections::BTreeMap;
 
@@ -14,34 +14,34 @@ use crate::shim_protocol::{ContainerState, Exit, ExitCause, PodRecord};
 
 pub(crate) mod status;
 
-/// Everything that is known about a pod at one moment.
+/// Everything known about a pod at one moment.
 #[derive(Debug, Clone)]
 pub(crate) struct Situation<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) record: &'a PodRecord,
-    /// Volumes are there and the pod has its address.
+    /// Volumes are ready and the pod has its address.
     pub(crate) prepared: bool,
-    /// By container. One that is not in it has not been asked for yet.
+    /// By container. Containers that are missing here have not been requested yet.
     pub(crate) images: &'a BTreeMap<String, ImageState>,
-    /// Containers whose configuration names what does not exist, and what that is.
+    /// Containers whose configuration refers to missing objects, and which ones.
     pub(crate) config_errors: &'a BTreeMap<String, String>,
-    /// What probes say; containers without probes are not in it.
+    /// Probe results, for containers with probes.
     pub(crate) health: &'a BTreeMap<String, Health>,
-    /// The node has decided that the pod must end.
+    /// The node has decided to terminate the pod.
     pub(crate) order: Option<&'a TerminationByKubelet>,
     pub(crate) address: Option<&'a str>,
     pub(crate) host_ip: &'a str,
     pub(crate) now: Timestamp,
 }
 
-/// Why the node ends a pod of its own accord: its share of the machine is used up, or the machine goes down.
+/// Why the node itself terminates a pod: eviction or node shutdown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct TerminationByKubelet {
     pub(crate) reason: String,
     pub(crate) message: String,
-    /// The pod gets no more time than this, whatever its own grace period.
+    /// An upper bound on the pod's grace period.
     pub(crate) grace_seconds: i64,
-    /// It is not the pod's own fault: said with the condition `DisruptionTarget`.
+    /// The pod is not at fault: reported as the condition `DisruptionTarget`.
     pub(crate) disruption: bool,
 }
 
@@ -63,16 +63,16 @@ pub(crate) enum ImageState {
     Failed { why: NoImage, message: String },
 }
 
-/// Why there is no image, as a kubelet tells it.
+/// Why an image is unavailable, in a kubelet's words.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum NoImage {
-    /// The reference is none.
+    /// The reference is invalid.
     InvalidName,
-    /// It is not here, and the pod forbids to get it.
+    /// It is not present, and the pod's pull policy forbids pulling.
     NeverPull,
-    /// Getting it failed.
+    /// The pull failed.
     NotPulled,
-    /// The same, not for the first time.
+    /// The pull failed repeatedly.
     BackingOff,
 }
 
@@ -103,11 +103,11 @@ pub(crate) enum Action {
         container: String,
         grace: SignedDuration,
     },
-    /// Nothing runs any more and the pod is to be deleted: tell the API server that it is gone.
+    /// Nothing is running and the pod is being deleted: delete the object.
     Release,
 }
 
-/// What to do now, and when to look again at the latest if nothing happens.
+/// What to do now, and when to look again if nothing happens.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Step {
     pub(crate) actions: Vec<Action>,
@@ -115,7 +115,7 @@ pub(crate) struct Step {
     pub(crate) outcome: Outcome,
 }
 
-/// Where the pod as a whole is.
+/// The state of the pod as a whole.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Outcome {
     Pending,
@@ -135,7 +135,7 @@ impl Outcome {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Init,
-    /// An init container that keeps running beside the others.
+    /// A restartable init container (sidecar).
     Sidecar,
     Main,
 }
@@ -147,17 +147,17 @@ enum Restart {
     Never,
 }
 
-/// Why everything has to stop.
+/// Why all containers have to stop.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ending {
     Deleted,
     Deadline,
     Ordered,
-    /// The API server says that the pod has ended: evicted, or given up by a controller.
+    /// The API server says the pod has terminated: evicted, or given up by a controller.
     Declared,
 }
 
-/// What is due for one container.
+/// What to do with one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Due {
     Start(u32),
@@ -170,10 +170,10 @@ const DEADLINE: (&str, &str) = ("DeadlineExceeded", "Pod was active on the node 
 const DEFAULT_GRACE: i64 = 30;
 const FIRST_DELAY: i64 = 10;
 const LONGEST_DELAY: i64 = 300;
-/// A container that ran as long as this starts again without delay.
+/// A container that ran this long restarts without back-off.
 const FORGIVEN: i64 = 600;
 
-/// The containers of a pod with their roles, in the order of their start.
+/// A pod's containers with their roles, in start order.
 pub(crate) fn containers(spec: &PodSpec) -> Vec<(Role, &Container)> {
     let init = spec
         .init_containers
@@ -183,7 +183,7 @@ pub(crate) fn containers(spec: &PodSpec) -> Vec<(Role, &Container)> {
     init.chain(spec.containers.iter().map(|c| (Role::Main, c))).collect()
 }
 
-/// When a container that has ended may start again: at once the first time, then after 10 s, 20 s, … up to 5 minutes.
+/// When an exited container may restart: at once the first time, then after 10 s, 20 s, … up to 5 minutes.
 pub(crate) fn restart_at(exit: &Exit) -> Timestamp {
     let ran = exit.started.map_or(0, |s| exit.finished.duration_since(s).as_secs());
     let delay = match exit.attempt {
@@ -279,7 +279,7 @@ fn is_live(record: &PodRecord, name: &str) -> bool {
     record.containers.get(name).is_some_and(|c| !matches!(c.state, ContainerState::Exited(_)))
 }
 
-/// The usual way: init containers one after the other, then the others side by side.
+/// The normal course: init containers one after another, then all others in parallel.
 fn advance(s: &Situation<'_>, spec: &PodSpec, all: &[(Role, &Container)], policy: Restart) -> Step {
     let mut actions = Vec::new();
     let mut wake = deadline(s.pod, spec);
@@ -299,7 +299,7 @@ fn advance(s: &Situation<'_>, spec: &PodSpec, all: &[(Role, &Container)], policy
                 if startable(container) {
                     actions.push(Action::Start { container: container.name.clone(), attempt });
                 }
-                // A sidecar that has run before does not hold the others up while it starts again.
+                // A sidecar that has run before does not block the others while it restarts.
                 initialised &= *role == Role::Sidecar && attempt > 0;
             }
             (Role::Sidecar, Due::RunningContainer) => initialised &= status::is_started(s, container),
@@ -345,7 +345,7 @@ fn advance(s: &Situation<'_>, spec: &PodSpec, all: &[(Role, &Container)], policy
     Step { actions, wake, outcome: if initialised && ever { Outcome::Running } else { Outcome::Pending } }
 }
 
-/// The container runs or has run.
+/// The container is running or has run.
 fn has_run(record: &PodRecord, name: &str) -> bool {
     record.containers.get(name).is_some_and(|c| c.previous.is_some() || !matches!(c.state, ContainerState::Starting))
 }
@@ -358,7 +358,7 @@ fn final_outcome(record: &PodRecord, all: &[(Role, &Container)]) -> Outcome {
     if fine { Outcome::Succeeded } else { Outcome::PLAIN_FAILURE }
 }
 
-/// Stops what runs, sidecars after the others. `true` when nothing runs.
+/// Stops all containers, sidecars last. `true` once nothing is running.
 fn stop_all(s: &Situation<'_>, all: &[(Role, &Container)], grace: SignedDuration, actions: &mut Vec<Action>) -> bool {
     let live: Vec<&(Role, &Container)> = all.iter().filter(|(_, c)| is_live(s.record, &c.name)).collect();
     let others = live.iter().any(|(r, _)| *r != Role::Sidecar);
@@ -396,7 +396,7 @@ fn end(s: &Situation<'_>, all: &[(Role, &Container)], ending: Ending, grace: Sig
     Step { actions, wake: None, outcome }
 }
 
-/// The record of a pod whose shim is gone without having said how things ended: whatever ran is lost.
+/// The record of a pod whose shim died without recording exit codes: whatever was running is lost.
 pub(crate) fn without_shim(record: &PodRecord, now: Timestamp) -> PodRecord {
     let mut record = record.clone();
     for container in record.containers.values_mut() {

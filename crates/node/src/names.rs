@@ -1,21 +1,21 @@
-//! ServiceIndex that other programs see: paths inside a pod, environment variables, event reasons.
+//! Names visible to other programs: paths inside pods, environment variables, event reasons.
 
-/// Where a Spark runtime appears in a container, as in the stock images.
+/// Where Spark is mounted in a container, as in the stock images.
 pub(crate) const SPARK_HOME: &str = "/opt/spark";
-/// Where Java appears in a container that has a Spark runtime (as in `apache/spark`).
+/// Where Java is mounted in a container with Spark (as in `apache/spark`).
 pub(crate) const JAVA_HOME: &str = "/opt/java/openjdk";
 /// The user the stock Spark images run as.
 pub(crate) const SPARK_UID: u32 = 185;
-/// Told to our entry point when the API server cannot be reached on port 443 of `kubernetes.default.svc`.
+/// Tells our entry point the API server's address if port 443 of `kubernetes.default.svc` is unavailable.
 pub(crate) const DRIVER_MASTER_ENV: &str = "FIRESTEEL_DRIVER_MASTER";
-/// Tells our entry point where the archive of Spark's classes is.
+/// Tells our entry point where the class data archive is.
 pub(crate) const QUICK_ENV: &str = "FIRESTEEL_QUICK";
-/// The search path of a container that names none.
+/// The default PATH of a container.
 pub(crate) const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
-/// Source component of our events and field manager of our writes.
+/// The source component of our events and the field manager of our writes.
 pub(crate) const COMPONENT: &str = "firesteel-node";
 
-/// Waiting and terminated reasons of containers, spelled as a kubelet spells them.
+/// Waiting and terminated reasons, spelled as by a kubelet.
 pub(crate) mod reason {
     pub(crate) const CONTAINER_CREATING: &str = "ContainerCreating";
     pub(crate) const POD_INITIALIZING: &str = "PodInitializing";

@@ -1,10 +1,10 @@
-//! ConfigMaps and Secrets as a pod sees them: values by key, whichever of the two they come from. Pure.
+//! ConfigMaps and Secrets as pods use them: values by key, from either kind. Pure.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 
-/// What holds values for pods, and what a kubelet calls it in its messages.
+/// The two kinds, with the names a kubelet uses in messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum ObjectKind {
     ConfigMap,
@@ -27,7 +27,7 @@ impl ObjectKind {
     }
 }
 
-/// ConfigMaps and Secrets of the pod's namespace, as far as the pod names them.
+/// The ConfigMaps and Secrets that a pod refers to.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Objects {
     pub(crate) config_maps: BTreeMap<String, ConfigMap>,
@@ -35,7 +35,7 @@ pub(crate) struct Objects {
 }
 
 impl Objects {
-    /// All values of an object, as files have them; `None` if there is no such object.
+    /// All values of an object, as files; `None` if the object does not exist.
     pub(crate) fn files(&self, holder: ObjectKind, name: &str) -> Option<BTreeMap<String, Vec<u8>>> {
         match holder {
             ObjectKind::ConfigMap => {
@@ -51,7 +51,7 @@ impl Objects {
         }
     }
 
-    /// The values that may be environment variables: binary data of ConfigMaps may not.
+    /// Values usable as environment variables: not the binary data of ConfigMaps.
     pub(crate) fn texts(&self, holder: ObjectKind, name: &str) -> Option<BTreeMap<String, String>> {
         match holder {
             ObjectKind::ConfigMap => Some(self.config_maps.get(name)?.data.clone().unwrap_or_default()),
@@ -62,7 +62,7 @@ impl Objects {
         }
     }
 
-    /// The version of an object that was fetched; `None` if it was not there.
+    /// The version of a fetched object; `None` if it did not exist.
     pub(crate) fn version(&self, holder: ObjectKind, name: &str) -> Option<&str> {
         let meta = match holder {
             ObjectKind::ConfigMap => &self.config_maps.get(name)?.metadata,

@@ -1,12 +1,12 @@
-//! Directories that nobody but the agent's user may enter: its data, and volumes in memory. Beneath them pods have the modes
-//! that a kubelet gives them, because containers run as other users; they get there by mounts, not by paths.
+//! Directories that only the agent's user can enter: its data, and in-memory volumes. Below them, modes are as a kubelet sets them,
+//! because containers run as other users; containers reach them through mounts, not paths.
 
 use std::fs;
 use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
-/// Makes the directory, or closes one that is there. One that is not ours is refused: its owner could open it again.
+/// Creates or restricts the directory. A directory of another user is refused: its owner could open it again.
 pub(crate) fn directory(path: &Path) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}

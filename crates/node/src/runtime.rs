@@ -1,6 +1,6 @@
-//! Runtimes: the files behind an image reference, made on first use and kept in the cache directory.
+//! Runtimes: the files behind an image reference, created on first use and cached.
 //!
-//! A runtime appears under its final name only when it is whole; a lock file keeps two processes from making the same one.
+//! A runtime appears under its final name only when complete; a lock file serializes concurrent creation.
 
 mod java;
 mod mapping;
@@ -22,20 +22,20 @@ use crate::shim_protocol::{Mount, Overlay, Root, User};
 pub use mapping::Mappings;
 pub use save::{Compression, Save, Saved};
 
-/// How far the making of a runtime is.
+/// Progress of creating a runtime.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Progress {
-    /// What is being done, for a person: `downloading Spark 4.1.4`.
+    /// The current step, for people: `downloading Spark 4.1.4`.
     pub what: String,
-    /// Bytes done, and to do if known.
+    /// Bytes done, and the total if known.
     pub done: u64,
     pub total: Option<u64>,
 }
 
-/// Told about progress now and then.
+/// Called with progress updates.
 pub type OnProgress = Arc<dyn Fn(&Progress) + Send + Sync>;
 
-/// Why an image cannot be had.
+/// Why an image is not available.
 #[derive(Debug, thiserror::Error)]
 pub enum RuntimeError {
     #[error(transparent)]
@@ -56,7 +56,7 @@ impl RuntimeError {
     }
 }
 
-/// An image that is ready to be run: its files, and the defaults an image carries.
+/// An image ready to run: its files and defaults.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Image {
     pub(crate) id: String,
@@ -69,7 +69,7 @@ pub(crate) struct Image {
     pub(crate) working_dir: String,
     pub(crate) user: User,
     pub(crate) home: String,
-    /// Holds Spark, which needs to be told its address.
+    /// Contains Spark, which must be given its address.
     pub(crate) spark: bool,
 }
 
@@ -84,17 +84,17 @@ const ENTRYPOINT: &str = include_str!("../runtime/entrypoint.sh");
 const DECOMMISSION: &str = include_str!("../runtime/decom.sh");
 
 impl Runtimes {
-    /// Runtimes kept below `cache` (usually `~/.cache/firesteel`).
+    /// Runtimes cached below `cache` (usually `~/.cache/firesteel`).
     pub fn new(cache: impl Into<PathBuf>, progress: OnProgress) -> Self {
         Self { cache: cache.into(), progress }
     }
 
-    /// Makes sure that an image is there, so that a first pod need not wait. Blocks.
+    /// Provisions an image, so that the first pod does not have to wait. Blocks.
     pub fn prepare(&self, reference: &str) -> Result<(), RuntimeError> {
         self.resolve(reference).map(|_| ())
     }
 
-    /// Makes Spark of an image start quicker from now on: an archive of its classes, unless there is one. Blocks, for a minute.
+    /// Makes an image's Spark start faster with a class data archive, unless it has one. Blocks for about a minute.
     pub fn quicken(&self, reference: &str) -> Result<(), RuntimeError> {
         let Source::Spark { version } = image::resolve(reference, &self.mappings().read()?)? else { return Ok(()) };
         let runtimes = self.dir()?;
@@ -103,7 +103,7 @@ impl Runtimes {
         quick::find_or_make(&runtimes, &format!("spark-{version}"), &home, &java, &self.progress)
     }
 
-    /// Whether there is nothing that [`Self::quicken`] could do for an image that is here.
+    /// Whether [`Self::quicken`] has nothing to do for an available image.
     pub fn is_quick(&self, reference: &str) -> Result<bool, RuntimeError> {
         let Source::Spark { version } = image::resolve(reference, &self.mappings().read()?)? else { return Ok(true) };
         let runtimes = self.dir()?;
@@ -111,7 +111,7 @@ impl Runtimes {
         Ok(quick::find(&runtimes, &format!("spark-{version}"), &java).is_some())
     }
 
-    /// The directory that holds Spark of an image (a `SPARK_HOME`), made on first use, if the image has Spark. Blocks.
+    /// The `SPARK_HOME` of an image, created on first use; `None` without Spark. Blocks.
     pub fn spark_home(&self, reference: &str) -> Result<Option<PathBuf>, RuntimeError> {
         Ok(match self.resolve(reference)?.root {
             Root::Host { overlays } => overlays.into_iter().find(|o| o.target == SPARK_HOME).map(|o| o.lower),
@@ -119,17 +119,17 @@ impl Runtimes {
         })
     }
 
-    /// The Java that Spark runtimes use: a `JAVA_HOME`, installed beside the runtimes if the machine has none. Blocks.
+    /// The `JAVA_HOME` of Spark runtimes, installed next to them if the machine has no Java. Blocks.
     pub fn java_home(&self) -> Result<PathBuf, RuntimeError> {
         java::find_or_install(&self.dir()?, &self.progress)
     }
 
-    /// The directories that stand for images of other names.
+    /// The user's image mappings.
     pub fn mappings(&self) -> Mappings {
         Mappings::new(self.cache.join("images.json"))
     }
 
-    /// Finds or makes the files of an image. Blocks, for minutes on first use.
+    /// Finds or creates an image's files. Blocks, for minutes on first use.
     pub(crate) fn resolve(&self, reference: &str) -> Result<Image, RuntimeError> {
         match image::resolve(reference, &self.mappings().read()?)? {
             Source::Host => Ok(host_image()),
@@ -145,7 +145,7 @@ impl Runtimes {
         }
     }
 
-    /// The same for an image that must not be fetched: one that is not here is an error.
+    /// The same without downloading: an image that is not present is an error.
     pub(crate) fn resolve_present(&self, reference: &str) -> Result<Image, RuntimeError> {
         if let Source::Spark { version } = image::resolve(reference, &self.mappings().read()?)?
             && !spark::is_here(&self.dir()?, &version)
@@ -218,7 +218,7 @@ fn spark_image(id: String, home: PathBuf, java: PathBuf, quick: Option<Mount>) -
         ("PATH".to_owned(), format!("{JAVA_HOME}/bin:{DEFAULT_PATH}:{SPARK_HOME}/bin")),
         ("JAVA_HOME".to_owned(), JAVA_HOME.to_owned()),
         ("SPARK_HOME".to_owned(), SPARK_HOME.to_owned()),
-        // As in the stock images: without it Java cannot open files whose names are not ASCII.
+        // As in the stock images: without it Java cannot open files with non-ASCII names.
         ("LANG".to_owned(), "C.UTF-8".to_owned()),
     ];
     if quick.is_some() {
@@ -245,7 +245,7 @@ fn spark_image(id: String, home: PathBuf, java: PathBuf, quick: Option<Mount>) -
     }
 }
 
-/// Runs `make` with a lock held, unless `target` is there, in a new directory that then becomes `target`.
+/// Runs `make` under a lock, unless `target` exists, in a new directory that becomes `target`.
 fn make_once(target: &Path, make: impl FnOnce(&Path) -> Result<(), RuntimeError>) -> Result<(), RuntimeError> {
     if target.is_dir() {
         return Ok(());

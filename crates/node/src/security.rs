@@ -1,12 +1,12 @@
-//! Which parts of a security context this node can keep, and which it refuses. Pure.
+//! Which security context settings this node supports, and which it rejects. Pure.
 //!
-//! What would give a container more than the agent has is refused, and so is what a pod relies on and does not get. What
-//! only narrows a container further (a seccomp profile of the runtime, SELinux) is left out and said: pods of the local
-//! cluster are kept from accidents, not from attacks.
+//! Rejected are settings that would exceed the agent's own privileges, and settings that a pod relies on but would not get. Settings
+//! that only restrict further (seccomp profiles, SELinux) are ignored with an event: the local cluster protects from accidents,
+//! not from attacks.
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
-/// A wish that cannot be fulfilled here; the sentence goes into an event and the container's state.
+/// An unsupported setting; the message goes into an event and the container's state.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct UnsupportedSecurityContext(String);
@@ -55,7 +55,7 @@ const NAMES: [&str; 41] = [
     "BPF",
     "CHECKPOINT_RESTORE",
 ];
-/// What a container's root has unless told otherwise: as with the usual container runtimes, without making device files.
+/// The default capabilities of a container's root: those of common container runtimes, without creating device files.
 const DEFAULT: [i32; 13] = [0, 1, 3, 4, 5, 6, 7, 8, 10, 13, 18, 29, 31];
 
 fn number(name: &str) -> Option<i32> {
@@ -68,7 +68,7 @@ fn every() -> Vec<i32> {
     (0..).take(NAMES.len()).collect()
 }
 
-/// The capabilities a container's root may have: the usual ones, without what it drops, with what it adds.
+/// A container's capabilities: the default, minus `drop`, plus `add`.
 pub(crate) fn capabilities(container: &Container) -> Vec<i32> {
     let wish = container.security_context.as_ref().and_then(|s| s.capabilities.as_ref());
     let is_all = |list: &Option<Vec<String>>| list.iter().flatten().any(|n| n.eq_ignore_ascii_case("ALL"));
@@ -88,7 +88,7 @@ pub(crate) fn capabilities(container: &Container) -> Vec<i32> {
     kept
 }
 
-/// Refuses what this node cannot give.
+/// Rejects what this node does not support.
 pub(crate) fn check(pod: &Pod, container: &Container, root: bool) -> Result<(), UnsupportedSecurityContext> {
     let refuse = |text: String| Err(UnsupportedSecurityContext(text));
     let spec = pod.spec.as_ref();
@@ -108,16 +108,16 @@ pub(crate) fn check(pod: &Pod, container: &Container, root: bool) -> Result<(), 
     }
     let local_seccomp = [of_pod.and_then(|s| s.seccomp_profile.as_ref()), own.and_then(|s| s.seccomp_profile.as_ref())];
     if local_seccomp.into_iter().flatten().any(|p| p.type_ == "Localhost") {
-        return refuse("a seccomp profile of type Localhost cannot be applied by this node".to_owned());
+        return refuse("this node does not support seccomp profiles of type Localhost".to_owned());
     }
     let local_apparmor =
         [of_pod.and_then(|s| s.app_armor_profile.as_ref()), own.and_then(|s| s.app_armor_profile.as_ref())];
     if local_apparmor.into_iter().flatten().any(|p| p.type_ == "Localhost") {
-        return refuse("an AppArmor profile of type Localhost cannot be applied by this node".to_owned());
+        return refuse("this node does not support AppArmor profiles of type Localhost".to_owned());
     }
     let added = own.and_then(|s| s.capabilities.as_ref()).and_then(|c| c.add.clone()).unwrap_or_default();
     if let Some(unknown) = added.iter().find(|n| !n.eq_ignore_ascii_case("ALL") && number(n).is_none()) {
-        return refuse(format!("capability {unknown} is not known"));
+        return refuse(format!("unknown capability {unknown}"));
     }
     if root {
         return Ok(());
@@ -125,20 +125,20 @@ pub(crate) fn check(pod: &Pod, container: &Container, root: bool) -> Result<(), 
     if own.and_then(|s| s.privileged) == Some(true) {
         return refuse("a privileged container needs a node agent that runs as root".to_owned());
     }
-    // The one that lets programs of an ordinary image bind low ports is asked for so often that a note is enough.
+    // The sysctl that lets ordinary images bind low ports is requested so often that an event is enough.
     if let Some(name) = added.iter().find(|n| number(n) != number("NET_BIND_SERVICE")) {
         return refuse(format!("capability {name} needs a node agent that runs as root"));
     }
     Ok(())
 }
 
-/// What of a security context has no effect here, for an event.
+/// Settings that have no effect here, for an event.
 pub(crate) fn not_applied(pod: &Pod, container: &Container, root: bool) -> Vec<String> {
     let mut all = Vec::new();
     let of_pod = pod.spec.as_ref().and_then(|s| s.security_context.as_ref());
     let own = container.security_context.as_ref();
     if of_pod.is_some_and(|s| s.se_linux_options.is_some()) || own.is_some_and(|s| s.se_linux_options.is_some()) {
-        all.push("seLinuxOptions are not applied by this node".to_owned());
+        all.push("seLinuxOptions have no effect on this node".to_owned());
     }
     let groups =
         of_pod.is_some_and(|s| s.fs_group.is_some() || s.supplemental_groups.as_ref().is_some_and(|g| !g.is_empty()));

@@ -1,8 +1,8 @@
-//! The shim: one process per pod that owns the pod's processes, log files and exit codes.
+//! The shim: one process per pod that owns its processes, log files and exit codes.
 //!
-//! It outlives the agent. What it knows is in `state.json` of the pod's directory and is told to whoever connects to the
-//! socket beside it. It has one thread (see [`process`]) and does only what a connected agent tells it, with one
-//! exception: a stop that was asked for is carried through, agent or not.
+//! It outlives the agent. Its state is in `state.json` in the pod's directory, and is sent to clients of its socket. It is
+//! single-threaded (see [`process`]) and acts only on an agent's commands, with one exception: a requested stop is completed
+//! with or without an agent.
 
 mod client;
 mod command;
@@ -43,19 +43,19 @@ use crate::shim_protocol::{
 pub use command::main;
 
 const WATCH_EVERY: Duration = Duration::from_millis(500);
-/// Longest message about an end that is kept, as in a kubelet.
+/// The maximum length of a termination message, as in a kubelet.
 const MAX_MESSAGE: u64 = 4096;
-/// Reads of one container's output before the others get their turn.
+/// Reads of one container's output before the others are served.
 const FAIR_ROUNDS: usize = 16;
 const GRACE_WHEN_TERMINATED: Duration = Duration::from_secs(10);
 
-/// Runs a shim for the pod directory until it is told to end. The process must have one thread.
+/// Runs a shim for a pod directory until it is told to exit. The process must be single-threaded.
 pub fn run(dir: &Path) -> io::Result<()> {
     let dir = PodDir::at(dir);
-    // Away from the agent's terminal and process group: what ends the agent must not end the pod.
+    // Detach from the agent's terminal and process group: what kills the agent must not kill the pod.
     let _ = nix::unistd::setsid();
     let lock = OpenOptions::new().create(true).truncate(false).write(true).open(dir.lock())?;
-    // A pod has one shim. A second one leaves quietly: the agent then finds the first.
+    // A pod has one shim. A second one exits quietly, and the agent connects to the first.
     let Ok(lock) = Flock::lock(lock, FlockArg::LockExclusiveNonblock) else { return Ok(()) };
     let socket = short_path(dir.path())?;
     let _ = fs::remove_file(dir.path().join(PodDir::socket_name()));
@@ -67,7 +67,7 @@ pub fn run(dir: &Path) -> io::Result<()> {
     }
     mask.thread_block()?;
     let signals = SignalFd::with_flags(&mask, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)?;
-    // A shim that comes after one that died knows what was before; whatever ran died with its shim.
+    // After a crash a new shim reads the old state; whatever was running died with the old shim.
     let before: PodRecord =
         fs::read(dir.state()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
     let before = crate::lifecycle::without_shim(&before, Timestamp::now());
@@ -89,7 +89,7 @@ pub fn run(dir: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// A socket address holds 107 bytes; a data directory may be deeper. Going through a file descriptor makes it short.
+/// Socket addresses are limited to 107 bytes, and data directories can be deeper. A path through a file descriptor is short.
 pub(crate) struct ShortPath {
     pub(crate) path: PathBuf,
     _dir: File,
@@ -111,17 +111,17 @@ struct Shim {
     live: BTreeMap<String, RunningContainer>,
     ending: bool,
     next_watch: Instant,
-    /// `state.json` is behind what is known.
+    /// `state.json` is out of date.
     unwritten: bool,
 }
 
-/// What a file descriptor of the loop belongs to.
+/// The owner of a polled file descriptor.
 enum PollSource {
     Signals,
     Listener,
     Client(usize),
     Container(String),
-    /// A container reads its input again.
+    /// A container's input has become writable.
     Input(String),
 }
 
@@ -217,12 +217,12 @@ impl Shim {
         Ok(())
     }
 
-    /// Records the end of a container; everything it wrote is read first.
+    /// Records a container's exit, after reading all of its output.
     fn reap(&mut self, name: &str, code: i32) -> io::Result<()> {
         self.drain(name, usize::MAX)?;
         let Some(mut live) = self.live.remove(name) else { return Ok(()) };
         let now = Timestamp::now();
-        // A full disk has the better of the last half line.
+        // With a full disk, the last partial line is lost.
         let _ = live.log.finish(now);
         let complaint = String::from_utf8_lossy(&live.complaint).into_owned();
         let cause = if !complaint.is_empty() {
@@ -288,7 +288,7 @@ impl Shim {
         }
     }
 
-    /// Drops connections that are over; a container may have waited for the end of its input.
+    /// Drops closed connections; a container may have been waiting for the end of its input.
     fn let_go(&mut self) {
         for client in self.clients.iter().filter(|c| c.is_over()) {
             if let Some(live) = client.attached.as_ref().and_then(|name| self.live.get_mut(name)) {
@@ -307,7 +307,7 @@ impl Shim {
                 }
                 Ok(())
             }
-            // Has its own way, for it belongs to a connection.
+            // Handled separately, because it belongs to a connection.
             Command::Attach { .. } => Ok(()),
             Command::End { grace_ms } => {
                 self.end(Duration::from_millis(grace_ms));
@@ -324,7 +324,7 @@ impl Shim {
     }
 
     fn start(&mut self, launch: &ContainerConfig) -> io::Result<()> {
-        // The agent may have died after asking and ask again: a start is done once.
+        // The agent may have died after the request and repeat it: start only once.
         let known = self.record.containers.get(&launch.container);
         if self.ending
             || self.live.contains_key(&launch.container)
@@ -373,7 +373,7 @@ impl Shim {
         drop(started.go);
         let (mut stdin, mut stdout, mut stderr) = (started.stdin, Some(started.stdout), Some(started.stderr));
         if let Some(console) = started.console {
-            // The container makes its terminal and hands it over; one that could not says why elsewhere.
+            // The container creates its terminal and passes it on; if it cannot, it reports why elsewhere.
             let terminal = terminal::receive(console.as_fd())?;
             stdin = terminal.as_ref().map(OwnedFd::try_clone).transpose()?.filter(|_| launch.stdin);
             (stdout, stderr) = (terminal, None);
@@ -400,7 +400,7 @@ impl Shim {
         })
     }
 
-    /// Reads what a container has written and notes when its program has started.
+    /// Reads a container's output, and notices when its program has started.
     fn drain(&mut self, name: &str, rounds: usize) -> io::Result<()> {
         let Some(live) = self.live.get_mut(name) else { return Ok(()) };
         let now = Timestamp::now();
@@ -436,7 +436,7 @@ impl Shim {
         Ok(())
     }
 
-    /// Kills what has outlived its grace time or passed its memory.
+    /// Kills containers that exceed their grace period or memory limit.
     fn enforce(&mut self) -> io::Result<()> {
         let now = Instant::now();
         let watch = now >= self.next_watch;
@@ -452,7 +452,7 @@ impl Shim {
                 let _ = kill(live.pid, Signal::SIGKILL);
             }
             if live.kill_at.is_some_and(|at| now >= at) {
-                // Again in a while, should it not have worked: a process in the kernel cannot die at once.
+                // Retry later if it did not work: a process inside a system call cannot die immediately.
                 live.kill_at = Some(now + Duration::from_secs(1));
                 let _ = kill(live.pid, Signal::SIGKILL);
             }
@@ -460,7 +460,7 @@ impl Shim {
         Ok(())
     }
 
-    /// Writes down what is known and tells it. What cannot be written (a full disk) is tried again; who is connected knows.
+    /// Saves the state and sends it to clients. If saving fails (full disk) it is retried; clients are up to date anyway.
     fn publish(&mut self) -> io::Result<()> {
         let line = encode(&self.record)?;
         self.unwritten = match write_atomically(&self.dir.state(), &line) {

@@ -1,7 +1,7 @@
-//! What the agent tells a shim, and what a shim tells back.
+//! The protocol between agent and shim.
 //!
-//! A [`ContainerConfig`] holds everything needed to start one container once; it contains no Kubernetes type and nothing that
-//! would have to be looked up later, so that a shim never speaks to the API server. A [`PodRecord`] is all a shim knows.
+//! A [`ContainerConfig`] has everything needed to start a container once. It contains no Kubernetes types and nothing to look up,
+//! so that a shim never talks to the API server. A [`PodRecord`] is everything a shim knows.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,9 +16,9 @@ pub(crate) struct ContainerConfig {
     /// Counts the starts of this container in this pod, from 0.
     pub(crate) attempt: u32,
     pub(crate) root: Root,
-    /// Files of the root made before anything else: path inside the container, content.
+    /// Files to create in the root first: path inside the container, content.
     pub(crate) files: Vec<(String, String)>,
-    /// Applied in this order; the agent sorts them so that parents come first.
+    /// Applied in this order; parents come first.
     pub(crate) mounts: Vec<Mount>,
     pub(crate) hostname: String,
     pub(crate) argv: Vec<String>,
@@ -27,18 +27,18 @@ pub(crate) struct ContainerConfig {
     pub(crate) user: User,
     pub(crate) read_only_root: bool,
     pub(crate) privileged: bool,
-    /// Numbers of the capabilities that the container's root may have.
+    /// The capabilities of the container's root, by number.
     #[serde(default)]
     pub(crate) capabilities: Vec<i32>,
-    /// Bytes of memory after which the container is killed.
+    /// The memory limit in bytes.
     pub(crate) memory_limit: Option<u64>,
     /// Milli-cores.
     pub(crate) cpu_limit: Option<u64>,
-    /// Where the container may leave a message about its end, as a path inside it.
+    /// The termination message path inside the container.
     pub(crate) termination_message_path: String,
-    /// Without such a message, the end of the log is one if the container failed.
+    /// Fall back to the end of the log if a failed container left no message.
     pub(crate) message_from_log: bool,
-    /// Standard input stays open for who attaches, for the first only if `stdin_once`.
+    /// Standard input stays open for attached clients; with `stdin_once`, only for the first.
     #[serde(default)]
     pub(crate) stdin: bool,
     #[serde(default)]
@@ -46,7 +46,7 @@ pub(crate) struct ContainerConfig {
     /// The container has a terminal.
     #[serde(default)]
     pub(crate) tty: bool,
-    /// Scratch directory of this start, on the host.
+    /// A scratch directory on the host for this start.
     pub(crate) scratch: PathBuf,
     pub(crate) log: PathBuf,
 }
@@ -57,17 +57,17 @@ impl ContainerConfig {
     }
 }
 
-/// The files a container sees below its mounts.
+/// The root file system below the mounts.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Root {
-    /// The programs and libraries of this machine (`/usr`), nothing else of it. The overlays come from a runtime.
+    /// This machine's programs and libraries (`/usr`) and nothing else. The overlays come from a runtime.
     Host { overlays: Vec<Overlay> },
-    /// A directory that holds a whole root file system.
+    /// A directory with a complete root file system.
     Directory(PathBuf),
 }
 
-/// A directory of the host that appears in a container, where it may be written to without changing the host's.
+/// A host directory mounted so that writes do not change the host.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Overlay {
     pub(crate) lower: PathBuf,
@@ -76,11 +76,11 @@ pub(crate) struct Overlay {
     pub(crate) make: Vec<String>,
 }
 
-/// A file or directory of the host bound into a container.
+/// A host file or directory bound into a container.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Mount {
     pub(crate) source: PathBuf,
-    /// The volume it is a part of.
+    /// The volume it belongs to.
     #[serde(default)]
     pub(crate) volume: Option<PathBuf>,
     pub(crate) target: String,
@@ -88,7 +88,7 @@ pub(crate) struct Mount {
 }
 
 impl Mount {
-    /// The volume and the path beneath it, if only a part of the volume is mounted.
+    /// The volume and the subpath, if only part of it is mounted.
     pub(crate) fn sub_path(&self) -> Option<(&Path, &Path)> {
         let volume = self.volume.as_deref()?;
         let part = self.source.strip_prefix(volume).ok()?;
@@ -103,36 +103,36 @@ pub(crate) struct User {
     pub(crate) groups: Vec<u32>,
 }
 
-/// What an agent may ask of a shim. One JSON line each.
+/// A command to a shim, as one line of JSON.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Command {
     Start(Box<ContainerConfig>),
-    /// SIGTERM now, SIGKILL after the grace time. A second stop can only shorten the time.
+    /// SIGTERM now, SIGKILL after the grace period. A second stop can only shorten it.
     Stop {
         container: String,
         grace_ms: u64,
     },
-    /// The standard streams of a container from now on: after the line [`ATTACHED`] this connection carries frames
-    /// (see [`crate::frames`]) until the container ends.
+    /// Attach to a container's standard streams. After the line [`ATTACHED`] the connection carries frames (see [`crate::frames`])
+    /// until the container exits.
     Attach {
         container: String,
     },
-    /// Stop whatever runs, then leave.
+    /// Stop everything, then exit.
     End {
         grace_ms: u64,
     },
 }
 
-/// What a shim answers to an attachment.
+/// A shim's answer to an attach.
 pub(crate) const ATTACHED: &str = "attached";
 
-/// All a shim knows about its pod; also kept as `state.json` in the pod's directory.
+/// Everything a shim knows about its pod; also stored as `state.json` in the pod's directory.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct PodRecord {
     pub(crate) shim_pid: i32,
     pub(crate) containers: BTreeMap<String, ContainerRecord>,
-    /// The shim has left on request; nothing runs any more.
+    /// The shim exited on request; nothing is running.
     pub(crate) ended: bool,
 }
 
@@ -140,7 +140,7 @@ pub(crate) struct PodRecord {
 pub(crate) struct ContainerRecord {
     pub(crate) attempt: u32,
     pub(crate) state: ContainerState,
-    /// How the start before this one ended.
+    /// How the previous start ended.
     pub(crate) previous: Option<Exit>,
 }
 
@@ -165,17 +165,17 @@ pub(crate) struct Exit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum ExitCause {
-    /// The process ended, by itself or by a signal.
+    /// The process exited or was killed by a signal.
     Ended,
     OutOfMemory,
-    /// It never ran: the sandbox or the program could not be started.
+    /// It never ran: the sandbox or the program failed to start.
     NotStarted,
-    /// The shim is gone and took the exit code with it.
+    /// The shim died, and the exit code with it.
     Lost,
 }
 
 impl Exit {
-    /// The reason a kubelet would give.
+    /// The reason a kubelet would report.
     pub(crate) fn reason(&self) -> &'static str {
         match self.cause {
             ExitCause::Ended if self.code == 0 => "Completed",
@@ -187,7 +187,7 @@ impl Exit {
     }
 }
 
-/// Where things of one pod lie on the host. One directory per uid: a re-created pod of the same name is another pod.
+/// A pod's directory on the host. Directories are named by uid: a re-created pod of the same name is a different pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PodDir(PathBuf);
 
@@ -213,7 +213,7 @@ impl PodDir {
     pub(crate) fn state(&self) -> PathBuf {
         self.0.join("state.json")
     }
-    /// What the node has decided about the pod.
+    /// The node's decision to terminate the pod.
     pub(crate) fn order(&self) -> PathBuf {
         self.0.join("order.json")
     }
@@ -229,7 +229,7 @@ impl PodDir {
     pub(crate) fn volumes(&self) -> PathBuf {
         self.0.join("volumes")
     }
-    /// Where memory-backed volumes lie. They live no longer than the shim.
+    /// The directory for memory-backed volumes. They do not outlive the shim.
     pub(crate) fn memory(&self) -> PathBuf {
         let uid = self.0.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         Path::new("/dev/shm").join(format!("firesteel-{uid}"))
@@ -248,13 +248,13 @@ impl PodDir {
     }
 }
 
-/// Replaces a file so that a reader sees the old content or the new, never a part.
+/// Replaces a file atomically.
 pub(crate) fn write_atomically(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".tmp");
     let written = std::fs::write(&temporary, content).and_then(|()| std::fs::rename(&temporary, path));
     if written.is_err() {
-        // What is left of it takes up the room that is missing.
+        // Remove the partial file: it takes up the space that is missing.
         let _ = std::fs::remove_file(&temporary);
     }
     written

@@ -1,4 +1,4 @@
-//! Volumes of a pod: what has to be fetched for them, what they hold, and where they appear in a container.
+//! A pod's volumes: what to fetch for them, what they contain, and where they are mounted.
 //!
 //! [`needs`], [`plan`] and [`mounts`] are pure; [`materialise`] writes a planned volume to disk.
 
@@ -19,7 +19,7 @@ mod disk;
 
 pub(crate) use disk::{make_sub_path, materialise};
 
-/// Objects a pod refers to, by name.
+/// The objects a pod refers to, by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Needs {
     pub(crate) config_maps: BTreeSet<String>,
@@ -28,7 +28,7 @@ pub(crate) struct Needs {
     pub(crate) tokens: Vec<TokenNeed>,
 }
 
-/// A service account token that belongs into a projected volume.
+/// A service account token for a projected volume.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct TokenNeed {
     pub(crate) volume: String,
@@ -37,7 +37,7 @@ pub(crate) struct TokenNeed {
     pub(crate) seconds: i64,
 }
 
-/// A volume that cannot be had yet, or never.
+/// Why a volume is not available.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum VolumeError {
     #[error("{kind} \"{name}\" not found")]
@@ -54,22 +54,22 @@ pub(crate) enum VolumeError {
     NoClaim(String),
     #[error("persistentvolumeclaim \"{0}\" is not bound")]
     Unbound(String),
-    #[error("persistentvolume \"{0}\" is neither hostPath nor local, which is all this node can mount")]
+    #[error("persistentvolume \"{0}\" is neither hostPath nor local; this node supports no other types")]
     ForeignVolume(String),
-    #[error("volumes of this kind cannot be mounted by this node")]
+    #[error("this node does not support volumes of this type")]
     Unsupported,
     #[error("{0}")]
     Path(String),
 }
 
-/// A file of a volume.
+/// A file in a volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct FileSpec {
     pub(crate) bytes: Vec<u8>,
     pub(crate) mode: u32,
 }
 
-/// What a volume is, with everything looked up.
+/// A volume with all references resolved.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Planned {
     Files(BTreeMap<String, FileSpec>),
@@ -90,7 +90,7 @@ pub(crate) enum HostKind {
 
 const DEFAULT_MODE: i32 = 0o644;
 
-/// All objects that volumes and variables of a pod refer to.
+/// All objects referenced by a pod's volumes and environment.
 pub(crate) fn needs(pod: &Pod) -> Needs {
     let mut needs = Needs::default();
     let Some(spec) = pod.spec.as_ref() else { return needs };
@@ -125,16 +125,16 @@ pub(crate) fn needs(pod: &Pod) -> Needs {
     needs
 }
 
-/// Everything a volume can be made from.
+/// The resolved objects for a pod's volumes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Supplies {
     pub(crate) objects: Objects,
     pub(crate) tokens: BTreeMap<(String, String), String>,
-    /// Bound volumes by the name of their claim; a claim that is there but not bound has none.
+    /// Bound volumes by claim name; an unbound claim has none.
     pub(crate) claims: BTreeMap<String, Option<PersistentVolume>>,
 }
 
-/// Decides what a volume holds.
+/// Decides what a volume contains.
 pub(crate) fn plan(pod: &Pod, volume: &Volume, supplies: &Supplies, facts: &PodFacts) -> Result<Planned, VolumeError> {
     let objects = &supplies.objects;
     let keyed = |holder, name: &str, items: &Option<Vec<KeyToPath>>, optional: Option<bool>, mode| {
@@ -215,7 +215,7 @@ fn host_path(source: &HostPathVolumeSource) -> Result<Planned, VolumeError> {
 
 type Files = BTreeMap<String, FileSpec>;
 
-/// The files of a ConfigMap or Secret: all keys, or those of `items` at their paths.
+/// The files of a ConfigMap or Secret: all keys, or those in `items`.
 fn keyed_files(
     objects: &Objects,
     holder: ObjectKind,
@@ -269,14 +269,14 @@ fn bits(mode: i32) -> u32 {
     mode.cast_unsigned() & 0o777
 }
 
-/// A path that stays where it is put.
+/// A relative path without `..`.
 fn safe_path(path: &str) -> Result<String, VolumeError> {
     let bad =
         path.is_empty() || Path::new(path).components().any(|c| !matches!(c, Component::Normal(_) | Component::CurDir));
     if bad { Err(VolumeError::Path(format!("path \"{path}\" leads out of the volume"))) } else { Ok(path.to_owned()) }
 }
 
-/// The path of a file in a volume. ServiceIndex that begin with two dots belong to who writes the volume.
+/// The path of a file in a volume. Names that start with two dots are reserved for the volume writer.
 fn file_path(path: &str) -> Result<String, VolumeError> {
     let path = safe_path(path)?;
     if path.starts_with("..") {
@@ -285,7 +285,7 @@ fn file_path(path: &str) -> Result<String, VolumeError> {
     Ok(path)
 }
 
-/// Objects whose change changes the files of a volume.
+/// The objects whose changes affect a volume's files.
 pub(crate) fn held_in_volumes(pod: &Pod) -> BTreeSet<(ObjectKind, String)> {
     let mut all = BTreeSet::new();
     for volume in pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
@@ -299,7 +299,7 @@ pub(crate) fn held_in_volumes(pod: &Pod) -> BTreeSet<(ObjectKind, String)> {
     all
 }
 
-/// Whether a volume shows fields of the pod, which may change while it runs.
+/// Whether a volume shows pod fields, which may change while the pod runs.
 pub(crate) fn shows_pod(pod: &Pod) -> bool {
     pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()).any(|v| {
         v.downward_api.is_some()
@@ -307,7 +307,7 @@ pub(crate) fn shows_pod(pod: &Pod) -> bool {
     })
 }
 
-/// Whether containers may write to a volume of this kind, by Kubernetes' own rule.
+/// Whether a volume of this kind is writable, by Kubernetes' rules.
 fn writable(volume: &Volume) -> bool {
     volume.config_map.is_none()
         && volume.secret.is_none()
@@ -315,7 +315,7 @@ fn writable(volume: &Volume) -> bool {
         && volume.downward_api.is_none()
 }
 
-/// The mounts of a container, parents before children.
+/// A container's mounts, parents before children.
 pub(crate) fn mounts(
     pod: &Pod,
     container: &Container,

@@ -1,6 +1,6 @@
-//! `kubernetes.default.svc:443` for pods: a forwarder to the API server on a loopback address.
+//! `kubernetes.default.svc:443` for pods: forwards a loopback address to the API server.
 //!
-//! Where port 443 may not be bound (an ordinary user), names lead to the API server itself and drivers are told its port.
+//! If port 443 cannot be bound (ordinary user), the name resolves to the API server itself, and drivers are given its port.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -11,16 +11,16 @@ use tokio_util::sync::CancellationToken;
 /// How pods reach the API server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ApiRoute {
-    /// What the name `kubernetes.default.svc` means.
+    /// The address of `kubernetes.default.svc`.
     pub(crate) name_address: IpAddr,
-    /// The address and port that clients get from the environment.
+    /// The host and port in the environment of clients.
     pub(crate) host: String,
     pub(crate) port: u16,
-    /// What drivers have to be told, where port 443 does not work.
+    /// The master URL for drivers, if port 443 is unavailable.
     pub(crate) driver_master: Option<String>,
 }
 
-/// Finds the API server and opens the forwarder if possible.
+/// Locates the API server and starts the forwarder if possible.
 pub(crate) async fn open(url: &http::Uri, service: Ipv4Addr, stop: &CancellationToken) -> io::Result<ApiRoute> {
     let host = url.host().unwrap_or("localhost").trim_start_matches('[').trim_end_matches(']').to_owned();
     let port = url.port_u16().unwrap_or(if url.scheme_str() == Some("http") { 80 } else { 443 });
@@ -31,7 +31,7 @@ pub(crate) async fn open(url: &http::Uri, service: Ipv4Addr, stop: &Cancellation
     let listener = match TcpListener::bind((service, 443)).await {
         Ok(listener) => Some(listener),
         Err(error) => {
-            tracing::debug!(%error, "port 443 cannot be bound; drivers are told the port of the API server");
+            tracing::debug!(%error, "cannot bind port 443; drivers get the API server's port");
             None
         }
     };

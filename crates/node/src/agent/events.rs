@@ -1,4 +1,4 @@
-//! Events about pods, as a kubelet writes them. Repeated ones are counted, not repeated.
+//! Records events about pods, as a kubelet does. Repeated events are aggregated.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub(crate) enum Kind {
     Warning,
 }
 
-/// Writes events in the background, in order; what cannot be written is dropped.
+/// Writes events in the background, in order. Events that cannot be written are dropped.
 #[derive(Debug, Clone)]
 pub(crate) struct Recorder {
     queue: mpsc::Sender<QueuedEvent>,
@@ -33,7 +33,7 @@ struct QueuedEvent {
 }
 
 const QUEUE: usize = 1024;
-/// Counts are kept for so many kinds of event.
+/// How many distinct events are remembered for aggregation.
 const REMEMBERED: usize = 4096;
 
 impl Recorder {
@@ -61,7 +61,7 @@ impl Recorder {
             container.map(|c| format!("spec.{}{{{c}}}", if init { "initContainers" } else { "containers" }));
         let note = QueuedEvent { object, kind, reason, message: message.into(), at: Timestamp::now() };
         if self.queue.try_send(note).is_err() {
-            tracing::debug!(reason, "an event was dropped");
+            tracing::debug!(reason, "dropped an event");
         }
     }
 }
@@ -116,7 +116,7 @@ async fn write_all(client: Client, node: String, mut notes: mpsc::Receiver<Queue
                 }
                 known.insert(key, (written.metadata.name.unwrap_or_default(), 1));
             }
-            Err(error) => tracing::debug!(%error, "an event was not written"),
+            Err(error) => tracing::debug!(%error, "could not write an event"),
         }
     }
 }

@@ -1,8 +1,8 @@
-//! When the machine or a pod's share of it is used up: pods are evicted, as a kubelet does it.
+//! The eviction manager: evicts pods when the node or a pod's limits are exhausted, as a kubelet does.
 //!
-//! Two reasons: a pod has written more than it said it would (`sizeLimit` of an emptyDir, `ephemeral-storage` limits), or the
-//! node itself is about to run out of memory or disk. The node's limits are lower than a kubelet's: on somebody's own
-//! machine a disk that is 90 % full is not an emergency. [`choose`] and [`overstep`] are pure.
+//! A pod is evicted if it exceeds its disk limits (`sizeLimit` of an emptyDir, `ephemeral-storage`), or if the node runs low on
+//! memory or disk. The node's thresholds are lower than a kubelet's: on a workstation, a disk that is 90 % full is not an
+//! emergency. [`choose`] and [`overstep`] are pure.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,19 +21,19 @@ use crate::shim::memory;
 use crate::shim_protocol::{ContainerState, PodDir};
 
 const EVERY: Duration = Duration::from_secs(5);
-/// As a kubelet's `memory.available<100Mi`.
+/// The same as a kubelet's `memory.available<100Mi`.
 const LEAST_MEMORY: u64 = 100 << 20;
-/// The disk is short when less than this is left, or a twentieth of a small one.
+/// Disk pressure starts below this, or below a twentieth of a small disk.
 const LEAST_DISK: u64 = 512 << 20;
 
-/// What the node is short of.
+/// The resources the node is short of.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Pressure {
     pub(crate) memory: bool,
     pub(crate) disk: bool,
 }
 
-/// What a pod uses and what it asked for, of one resource.
+/// A pod's usage and request of one resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Usage {
     uid: String,
@@ -42,7 +42,7 @@ struct Usage {
     priority: i32,
 }
 
-/// Who goes first: who uses more than asked for, then the lower priority, then the one that is furthest above.
+/// Eviction order: pods above their request first, then by lower priority, then by excess.
 fn choose(pods: &[Usage]) -> Option<&Usage> {
     pods.iter().filter(|p| p.used > 0).min_by_key(|p| {
         let above = i128::from(p.used) - i128::from(p.requested);
@@ -50,14 +50,14 @@ fn choose(pods: &[Usage]) -> Option<&Usage> {
     })
 }
 
-/// Bytes a pod has on disk: by emptyDir, by container, and in memory-backed volumes.
+/// A pod's disk usage: by emptyDir, by container, and in memory-backed volumes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Written {
     volumes: BTreeMap<String, u64>,
     containers: BTreeMap<String, u64>,
 }
 
-/// The first limit a pod has passed, in a kubelet's words.
+/// The first limit a pod exceeds, in a kubelet's words.
 fn overstep(pod: &Pod, written: &Written) -> Option<String> {
     let spec = pod.spec.as_ref()?;
     for volume in spec.volumes.iter().flatten() {
@@ -116,7 +116,7 @@ fn has_limits(pod: &Pod) -> bool {
     })
 }
 
-/// Looks now and then, and evicts.
+/// Checks periodically and evicts.
 pub(super) async fn watch(shared: Arc<Shared>, description: Description) {
     loop {
         tokio::time::sleep(EVERY).await;
@@ -134,7 +134,7 @@ pub(super) async fn watch(shared: Arc<Shared>, description: Description) {
         }
         let changed = std::mem::replace(&mut *lock(&shared.pressure), pressure) != pressure;
         if changed && let Err(error) = node::report(&shared.client, &description, Readiness::Ready, pressure).await {
-            tracing::warn!(%error, "the node's status was not written");
+            tracing::warn!(%error, "could not write the node's status");
         }
     }
 }
@@ -154,7 +154,7 @@ fn look(data_dir: &Path, pods: &[(String, PodEntry)]) -> (Pressure, Vec<(String,
         memory: memory.is_some_and(|left| left < LEAST_MEMORY),
         disk: disk.is_some_and(|(left, least)| left < least),
     };
-    // One at a time: what it gives back may be enough.
+    // One at a time: that may free enough.
     if evictions.is_empty() && pressure.memory {
         evictions.extend(evict_one(data_dir, pods, "memory", memory.unwrap_or(0), LEAST_MEMORY));
     }
@@ -232,7 +232,7 @@ fn written(dir: &PodDir, pod: &Pod) -> Written {
     written
 }
 
-/// Bytes of a tree on disk, without going to other file systems: what is mounted in a container is not its own.
+/// The size of a directory tree, without crossing file systems: mounts are not the container's own data.
 fn size_of(path: &Path) -> u64 {
     fn add(path: &Path, device: u64, depth: u32) -> u64 {
         let Ok(meta) = fs::symlink_metadata(path) else { return 0 };
@@ -255,7 +255,7 @@ fn available_memory() -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kb| kb * 1024)
 }
 
-/// What is left of the disk, and what has to be.
+/// Free disk space, and how much has to stay free.
 fn available_disk(data_dir: &Path) -> Option<(u64, u64)> {
     let stat = nix::sys::statvfs::statvfs(data_dir).ok()?;
     let total = stat.blocks() * stat.fragment_size();

@@ -1,4 +1,4 @@
-//! Running commands in containers, for hooks, probes and `exec`.
+//! Runs commands in containers, for hooks, probes and `exec`.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tokio::process::{Child, Command};
 
-/// Why a command counts as failed.
+/// Why a command failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum ExecError {
     NotStarted(String),
@@ -15,7 +15,7 @@ pub(crate) enum ExecError {
         words: Vec<String>,
         limit: Duration,
     },
-    /// It ended with a code that is not 0, and said this.
+    /// It exited with a non-zero code and this output.
     Failed {
         code: i32,
         said: String,
@@ -23,7 +23,7 @@ pub(crate) enum ExecError {
 }
 
 impl ExecError {
-    /// In the words of a kubelet's probe events.
+    /// The wording of a kubelet's probe events.
     pub(crate) fn of_probe(self) -> String {
         match self {
             Self::NotStarted(why) => why,
@@ -34,7 +34,7 @@ impl ExecError {
         }
     }
 
-    /// In the words of a kubelet's hook events.
+    /// The wording of a kubelet's hook events.
     pub(crate) fn of_hook(self) -> String {
         match self {
             Self::Failed { code, said } => format!("command exited with {code}: {said}"),
@@ -43,8 +43,8 @@ impl ExecError {
     }
 }
 
-/// A process that runs `words` in a container, with pipes for its standard streams. With a terminal, its standard input
-/// takes frames (see [`crate::frames`]) and there is no standard error.
+/// Starts `words` in a container, with pipes for its standard streams. With a terminal, standard input takes frames (see
+/// [`crate::frames`]) and there is no standard error.
 pub(crate) fn spawn(
     shim: &[OsString],
     dir: &Path,
@@ -68,7 +68,7 @@ pub(crate) fn spawn(
         .spawn()
 }
 
-/// Runs a command to its end.
+/// Runs a command to completion.
 pub(crate) async fn run(
     shim: &[OsString],
     dir: &Path,

@@ -1,4 +1,4 @@
-//! Lifecycle hooks of a container: a command, a request, or a pause.
+//! Lifecycle hooks: exec, HTTP GET, TCP socket or sleep.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::exec;
 use super::probe::{ProbeTarget, port_of};
 use super::probe_client::{self, HttpGet};
 
-/// Runs a hook to its end, or to the end of the time it has.
+/// Runs a hook until it finishes or times out.
 pub(super) async fn run(target: &ProbeTarget, hook: &LifecycleHandler, limit: Duration) -> Result<(), String> {
     if let Some(action) = &hook.exec {
         let words = action.command.as_deref().unwrap_or_default();
@@ -25,7 +25,7 @@ pub(super) async fn run(target: &ProbeTarget, hook: &LifecycleHandler, limit: Du
             agent: "kube-lifecycle/1.35",
         };
         let code = tokio::time::timeout(limit, probe_client::get(&wanted)).await;
-        // Any answer is a success, as in a kubelet.
+        // Any response is a success, as in a kubelet.
         return code.map_err(|_| "context deadline exceeded".to_owned())?.map(|_| ());
     }
     if let Some(action) = &hook.sleep {

@@ -1,4 +1,4 @@
-//! The Node object and its heartbeat.
+//! The Node object and its heartbeats.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -21,10 +21,10 @@ use super::eviction::Pressure;
 pub(crate) const LEASE_NAMESPACE: &str = "kube-node-lease";
 const LEASE_SECONDS: i32 = 40;
 pub(crate) const HEARTBEAT: Duration = Duration::from_secs(10);
-/// Which agent serves a node: two would start every pod twice.
+/// Identifies the agent that serves a node: two agents would start every pod twice.
 const AGENT_ANNOTATION: &str = "firesteel.dev/agent";
 
-/// What this machine has to give to pods.
+/// The resources this machine offers to pods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Capacity {
     pub cpu_milli: u64,
@@ -34,7 +34,7 @@ pub struct Capacity {
 }
 
 impl Capacity {
-    /// Everything the machine has.
+    /// All of the machine's resources.
     pub fn of_this_machine(data_dir: &Path) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
         let meminfo = fs::read_to_string("/proc/meminfo").unwrap_or_default();
@@ -67,7 +67,7 @@ impl Capacity {
     }
 }
 
-/// What the node says about itself.
+/// What the node reports about itself.
 #[derive(Debug, Clone)]
 pub(crate) struct Description {
     pub(crate) name: String,
@@ -108,7 +108,7 @@ fn node(d: &Description) -> Node {
     }
 }
 
-/// What the node says about its own health.
+/// The node's own health.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Readiness {
     Ready,
@@ -189,7 +189,7 @@ fn status(d: &Description, ready: Readiness, pressure: Pressure, old: &[NodeCond
     }
 }
 
-/// Creates or takes over the Node. Refuses when another agent serves it.
+/// Creates or takes over the Node. Fails if another agent serves it.
 pub(crate) async fn register(client: &Client, d: &Description) -> Result<Node, AgentError> {
     let nodes: Api<Node> = Api::all(client.clone());
     let said = |step: &'static str| {
@@ -233,7 +233,7 @@ pub(crate) async fn report(
     let now = nodes.get(&d.name).await?;
     let old = now.status.and_then(|s| s.conditions).unwrap_or_default();
     let mut new = status(d, ready, pressure, &old, Timestamp::now());
-    // Conditions that others keep (network, for example) stay.
+    // Conditions owned by others (network, for example) are kept.
     let ours: Vec<String> = new.conditions.iter().flatten().map(|c| c.type_.clone()).collect();
     new.conditions.iter_mut().for_each(|c| c.extend(old.iter().filter(|o| !ours.contains(&o.type_)).cloned()));
     nodes
@@ -242,7 +242,7 @@ pub(crate) async fn report(
         .map(|_| ())
 }
 
-/// Says that the node is alive.
+/// Renews the node's lease.
 pub(crate) async fn renew(client: &Client, d: &Description, uid: Option<&str>) -> Result<(), kube::Error> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), LEASE_NAMESPACE);
     let now = MicroTime(Timestamp::now());

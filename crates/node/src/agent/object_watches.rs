@@ -1,7 +1,6 @@
-//! Changes of ConfigMaps and Secrets that pods have as volumes.
+//! Watches the ConfigMaps and Secrets that pods mount as volumes.
 //!
-//! One watch for each namespace and kind that some pod needs, of metadata only: contents are fetched by the pod's worker, and
-//! only if the version differs from the one it has.
+//! One metadata watch per namespace and kind in use. The pod worker fetches contents, and only if the version has changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
@@ -18,31 +17,31 @@ use super::lock;
 use super::pod::AbortOnDrop;
 use crate::objects::ObjectKind;
 
-/// Pods that are slow to listen are told that they missed something.
+/// Slow receivers are told that they missed changes.
 const QUEUE: usize = 1024;
 
-/// An object was made, changed or deleted.
+/// An object was created, changed or deleted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ObjectChange {
     pub(crate) holder: ObjectKind,
     pub(crate) name: String,
-    /// `None` if it is gone.
+    /// `None` if it was deleted.
     pub(crate) version: Option<String>,
 }
 
-/// A watch that ends with the last pod that needs it.
+/// A watch that ends with the last pod that uses it.
 pub(crate) struct ObjectWatch {
     changes: broadcast::Sender<ObjectChange>,
     _task: AbortOnDrop,
 }
 
-/// The watches that run.
+/// The running watches.
 pub(crate) struct ObjectWatches {
     client: Client,
     running: Mutex<BTreeMap<(ObjectKind, String), Weak<ObjectWatch>>>,
 }
 
-/// What one pod listens to.
+/// The watches of one pod.
 #[derive(Default)]
 pub(crate) struct PodWatches {
     heard: Vec<(Arc<ObjectWatch>, broadcast::Receiver<ObjectChange>)>,
@@ -53,7 +52,7 @@ impl ObjectWatches {
         Self { client, running: Mutex::default() }
     }
 
-    /// Listens to everything that a pod of this namespace has in volumes.
+    /// Subscribes to everything that a pod of this namespace mounts.
     pub(crate) fn listen(&self, namespace: &str, needed: &BTreeSet<(ObjectKind, String)>) -> PodWatches {
         let holders: BTreeSet<ObjectKind> = needed.iter().map(|(holder, _)| *holder).collect();
         let watches = holders.into_iter().map(|holder| self.watch(holder, namespace));
@@ -85,7 +84,7 @@ impl ObjectWatches {
 }
 
 impl PodWatches {
-    /// The next change; `None` when some were missed. Waits for ever if there is nothing to listen to.
+    /// The next change; `None` if some were missed. Waits forever if there are no watches.
     pub(crate) async fn next(&mut self) -> Option<ObjectChange> {
         if self.heard.is_empty() {
             return std::future::pending().await;
@@ -112,7 +111,7 @@ where
         };
         let name = object.name_any();
         let version = object.metadata.resource_version.clone().filter(|_| there);
-        // Nobody listening is fine: the watch ends soon.
+        // No receivers is fine: the watch is about to end.
         let _ = changes.send(ObjectChange { holder, name, version });
     }
 }

@@ -1,4 +1,4 @@
-//! Pods that run or ran here, found by their directories, and their end with or without an agent.
+//! Finds the pods of this node by their directories, and stops them with or without an agent.
 
 use std::fs;
 use std::path::Path;
@@ -15,20 +15,20 @@ pub(super) fn pod_dirs(data_dir: &Path) -> Vec<PodDir> {
     entries.filter(|e| e.path().is_dir()).map(|e| PodDir::at(&e.path())).collect()
 }
 
-/// Ends the processes of a pod and removes its directory.
+/// Stops a pod's processes and removes its directory.
 pub(crate) async fn clean_up(dir: &PodDir, grace: Duration) {
     end_pod(dir, grace).await;
     let (path, memory) = (dir.path().to_owned(), dir.memory());
     let _ = apart(move || {
         let _ = remove_tree(&memory);
         if let Err(error) = remove_tree(&path) {
-            tracing::warn!(%error, path = %path.display(), "a pod's directory was not removed");
+            tracing::warn!(%error, path = %path.display(), "could not remove a pod's directory");
         }
     })
     .await;
 }
 
-/// Ends whatever a pod's shim holds, and the shim. It is gone afterwards, one way or the other.
+/// Stops the containers of a pod's shim and then the shim itself.
 async fn end_pod(dir: &PodDir, grace: Duration) {
     let mut patience = Duration::from_secs(2);
     if let Ok(mut link) = ShimConnection::connect(dir).await {
@@ -37,7 +37,7 @@ async fn end_pod(dir: &PodDir, grace: Duration) {
             patience += grace + Duration::from_secs(3);
         }
     }
-    // One that cannot be reached has just said its last word, or hangs; what it holds dies with it.
+    // An unreachable shim has just exited, or hangs. Its containers die with it.
     let pid = shim_connection::recorded(dir).shim_pid;
     let gone = async {
         while is_shim_of(pid, dir) {
@@ -45,12 +45,12 @@ async fn end_pod(dir: &PodDir, grace: Duration) {
         }
     };
     if tokio::time::timeout(patience, gone).await.is_err() && is_shim_of(pid, dir) {
-        tracing::warn!(pid, "a shim did not end and is killed");
+        tracing::warn!(pid, "a shim did not exit and is killed");
         let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL);
     }
 }
 
-/// Whether a process is the shim of a pod. One that has ended and waits for its parent has no command line.
+/// Whether a process is the shim of a pod. A zombie has no command line.
 fn is_shim_of(pid: i32, dir: &PodDir) -> bool {
     use std::os::unix::ffi::OsStrExt as _;
     let path = dir.path().as_os_str().as_bytes();
@@ -58,7 +58,7 @@ fn is_shim_of(pid: i32, dir: &PodDir) -> bool {
         && fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.split(|b| *b == 0).any(|word| word == path))
 }
 
-/// Ends all pods of a data directory, with or without an agent: no process of theirs is left afterwards.
+/// Stops all pods of a data directory, with or without an agent. None of their processes survive.
 pub async fn end_all_pods(data_dir: &Path, grace: Duration) {
     let mut all = JoinSet::new();
     for dir in pod_dirs(data_dir) {

@@ -1,4 +1,4 @@
-//! One pod: a task that compares what is with what should be, and performs what [`crate::lifecycle`] decides.
+//! The pod worker: a task that compares a pod's actual state with the desired one and performs what [`crate::lifecycle`] decides.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -30,18 +30,18 @@ mod prepare;
 mod probes;
 mod status;
 
-/// The newest a worker has been told about its pod.
+/// The latest pod object a worker has been given.
 #[derive(Debug, Clone)]
 pub(crate) struct PodView {
     pub(crate) pod: Arc<Pod>,
-    /// It is no longer in the API server.
+    /// It has been deleted from the API server.
     pub(crate) gone: bool,
 }
 
-/// What tasks started by a worker tell it.
+/// Reports from tasks that the worker started.
 #[derive(Debug)]
 enum TaskReport {
-    /// It takes a while.
+    /// The pull is slow.
     Pulling {
         container: String,
     },
@@ -50,13 +50,13 @@ enum TaskReport {
         result: Result<Box<Image>, (NoImage, String)>,
         took: Duration,
     },
-    /// The preStop hook is through: what is left of the grace time.
+    /// The preStop hook has finished; this is left of the grace period.
     HookDone {
         container: String,
         left: Duration,
         failed: Option<String>,
     },
-    /// The postStart hook of a start is through.
+    /// The postStart hook has finished.
     StartedUp {
         container: String,
         attempt: u32,
@@ -64,7 +64,7 @@ enum TaskReport {
     },
 }
 
-/// A task that ends with its owner.
+/// A task that is aborted when its owner is dropped.
 pub(super) struct AbortOnDrop(pub(super) tokio::task::JoinHandle<()>);
 
 impl Drop for AbortOnDrop {
@@ -73,7 +73,7 @@ impl Drop for AbortOnDrop {
     }
 }
 
-/// A wait that gets longer with each failure.
+/// A delay that grows with each failure.
 #[derive(Debug, Clone, Copy)]
 struct Backoff {
     until: Instant,
@@ -95,10 +95,10 @@ type Shown = (Option<BTreeMap<String, String>>, Option<BTreeMap<String, String>>
 
 const HOST_IP: &str = "127.0.0.1";
 const MOUNT_RETRY: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
-/// A running pod whose volumes cannot be brought up to date keeps the old ones meanwhile.
+/// A running pod keeps its old volumes while they cannot be updated.
 const REFRESH_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
 const PULL_RETRY: (Duration, Duration) = (Duration::from_secs(10), Duration::from_secs(300));
-/// A pull that takes longer is worth an event.
+/// A pull slower than this is reported in an event.
 const SLOW_PULL: Duration = Duration::from_secs(2);
 const CONFIG_RETRY: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 const WRITE_RETRY: Duration = Duration::from_secs(1);
@@ -116,9 +116,9 @@ pub(super) struct PodWorker {
     prepared: bool,
     prepare_delay: Option<Backoff>,
     refresh_at: Option<Instant>,
-    /// Changes of what is in its volumes.
+    /// Changes of the objects in its volumes.
     changes: PodWatches,
-    /// Labels and annotations that downward volumes show.
+    /// Labels and annotations shown in downward API volumes.
     shown: Option<Shown>,
     supplies: Supplies,
     sources: BTreeMap<String, PathBuf>,
@@ -128,25 +128,25 @@ pub(super) struct PodWorker {
     config_errors: BTreeMap<String, String>,
     config_delay: Option<Backoff>,
     health: BTreeMap<String, Health>,
-    /// Containers that are being stopped, by the attempt that is.
+    /// Containers being stopped, by attempt.
     stopping: BTreeMap<String, u32>,
-    /// Tasks that probe containers, by the attempt they probe.
+    /// Probe tasks, by the attempt they probe.
     probes: BTreeMap<String, (u32, AbortOnDrop)>,
-    /// postStart hooks that run, and the last start of each container that had its own.
+    /// Running postStart hooks, and for each container the last start whose hook has run.
     starting_up: BTreeMap<String, (u32, AbortOnDrop)>,
     hooked: BTreeMap<String, u32>,
-    /// The node has decided that this pod must end.
+    /// The node has decided to terminate this pod.
     orders: watch::Receiver<Option<TerminationByKubelet>>,
     order: Option<TerminationByKubelet>,
     findings: (mpsc::Sender<ProbeState>, mpsc::Receiver<ProbeState>),
-    /// What has been said in events about each container: attempt and whether it ran.
+    /// What events have reported about each container: attempt, and whether it ran.
     announced: BTreeMap<String, (u32, bool)>,
-    /// Ends that have been said to be followed by a wait.
+    /// Exits already reported as waiting for a restart.
     backed_off: BTreeMap<String, u32>,
     written: Option<serde_json::Value>,
     write_again: Option<Instant>,
     released: bool,
-    /// Nothing of it runs and the API server knows how it ended.
+    /// Nothing is running and the API server knows the outcome.
     over: bool,
     given_back: bool,
     notes: (mpsc::Sender<TaskReport>, mpsc::Receiver<TaskReport>),
@@ -162,7 +162,7 @@ impl PodWorker {
         let dir = PodDir::new(&shared.options.data_dir, &uid);
         let dir_order = dir.order();
         let pod = view.borrow().pod.as_ref().clone();
-        // Known before the task runs, so that no other pod gets the address of one that still runs.
+        // Registered before the task runs, so that no other pod gets the address of a running one.
         let address = fs::read_to_string(dir.address()).ok().and_then(|t| t.trim().parse().ok());
         if let Some(address) = address {
             shared.addresses.keep(address);
@@ -230,7 +230,7 @@ impl PodWorker {
         }
     }
 
-    /// Finds what an earlier agent has left.
+    /// Picks up what an earlier agent left behind.
     async fn adopt(&mut self) {
         if !self.dir.path().exists() {
             self.record = status::lost_with_directory(&self.pod);
@@ -244,7 +244,7 @@ impl PodWorker {
             Err(_) => self.record = record_without_shim(&self.dir),
         }
         if !self.record.containers.is_empty() {
-            // Containers have run, so everything was there; it is brought up to date in the first turn.
+            // Containers have run, so everything existed; the first pass updates it.
             self.prepared = true;
             self.refresh_at = Some(Instant::now());
         }
@@ -252,7 +252,7 @@ impl PodWorker {
         self.announced = self.record.containers.iter().map(|(name, c)| (name.clone(), (c.attempt, true))).collect();
     }
 
-    /// Takes a pod object unless it is older than the one at hand.
+    /// Accepts a pod object unless it is older than the current one.
     fn absorb(&mut self, pod: &Pod) {
         let version = |p: &Pod| p.metadata.resource_version.as_deref().and_then(|v| v.parse::<u64>().ok());
         match (version(&self.pod), version(pod)) {
@@ -261,7 +261,7 @@ impl PodWorker {
         }
     }
 
-    /// Something in the namespace changed that volumes may show.
+    /// An object in the namespace changed that volumes may show.
     fn changed(&mut self, change: Option<&ObjectChange>) {
         let concerns = change.is_none_or(|c| {
             volumes::held_in_volumes(&self.pod).contains(&(c.holder, c.name.clone()))
@@ -273,12 +273,12 @@ impl PodWorker {
         if self.prepared {
             self.refresh_at = Some(Instant::now());
         } else {
-            // What it waits for may be there now.
+            // What it was waiting for may exist now.
             self.prepare_delay = self.prepare_delay.map(|d| Backoff { until: Instant::now(), ..d });
         }
     }
 
-    /// Takes an order of the node. It is written down, so that another agent carries it out should this one die.
+    /// Accepts a termination by the node. It is persisted, so that another agent completes it if this one dies.
     fn execute(&mut self) {
         let Some(order) = self.orders.borrow_and_update().clone() else { return };
         if self.order.is_some() || self.over {
@@ -287,7 +287,7 @@ impl PodWorker {
         if let Ok(text) = serde_json::to_vec(&order)
             && let Err(error) = crate::shim_protocol::write_atomically(&self.dir.order(), &text)
         {
-            tracing::debug!(%error, "an order was not written down");
+            tracing::debug!(%error, "could not save the termination of a pod");
         }
         let kind = if order.disruption && order.reason == "Terminated" { Kind::Normal } else { Kind::Warning };
         let reason = if order.reason == "Evicted" { "Evicted" } else { "NodeShutdown" };
@@ -306,11 +306,11 @@ impl PodWorker {
         }
     }
 
-    /// One look at everything. Gives the time of the next one, should nothing happen.
+    /// One pass. Returns the time of the next pass if nothing happens before.
     async fn turn(&mut self) -> Instant {
         let deleting = self.pod.metadata.deletion_timestamp.is_some();
         if self.has_ended() && self.record.containers.is_empty() {
-            // Ended before this agent's time: there is nothing left to know about it.
+            // It terminated before this agent started, so nothing is left to learn about it.
             self.over = true;
             self.tell_over();
             if deleting {
@@ -360,13 +360,13 @@ impl PodWorker {
         self.next_look(&step)
     }
 
-    /// The API server knows that it has ended.
+    /// The API server knows that it has terminated.
     fn has_ended(&self) -> bool {
         let phase = self.pod.status.as_ref().and_then(|s| s.phase.as_deref());
         matches!(phase, Some("Succeeded" | "Failed"))
     }
 
-    /// Whether it is to run, so that what it needs is got and kept up to date.
+    /// Whether the pod should run, so that its dependencies are fetched and kept up to date.
     fn is_wanted(&self) -> bool {
         self.pod.metadata.deletion_timestamp.is_none() && !self.has_ended() && self.order.is_none()
     }
@@ -401,7 +401,7 @@ impl PodWorker {
             .map(|(_, d)| d.until)
             .min();
         let config = self.config_delay.filter(|_| !self.config_errors.is_empty()).map(|d| d.until);
-        // Nothing of this is done for a pod that is over, so there is nothing to wake up for.
+        // None of this applies to a terminated pod, so nothing needs to wake up for it.
         let needs = [preparing, pulls, config, self.refresh_at].into_iter().flatten().min();
         [wake, needs.filter(|_| self.is_wanted()), self.write_again].into_iter().flatten().min().unwrap_or_else(far)
     }
@@ -432,7 +432,7 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Waits for news from a shim; `false` when it is gone. Without a shim there are none.
+/// Waits for a change from the shim; `false` when the shim is gone. Without a shim it waits forever.
 async fn shim_says(link: &mut Option<ShimConnection>) -> bool {
     match link {
         Some(link) => link.record.changed().await.is_ok(),

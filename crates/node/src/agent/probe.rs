@@ -1,6 +1,6 @@
 //! Startup, readiness and liveness probes of a container.
 //!
-//! [`Counter`] decides from results; the tasks here ask. A task belongs to one start of one container and ends with it.
+//! [`Counter`] decides; the tasks here run the probes. A task belongs to one start of one container.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -14,24 +14,24 @@ use super::exec;
 use super::probe_client::{self, HttpGet};
 use crate::lifecycle::Health;
 
-/// What probing one start of a container has found out.
+/// The probe results for one start of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProbeState {
     pub(super) container: String,
     pub(super) attempt: u32,
     pub(super) health: Health,
-    /// A probe failed, for an event: which, and what it said.
+    /// A probe failure to report: which probe, and its output.
     pub(super) complaint: Option<String>,
-    /// It failed so often that the container has to be restarted.
+    /// It failed often enough that the container must be restarted.
     pub(super) kill: Option<ProbeKill>,
 }
 
-/// The end that a probe has decided upon.
+/// A restart decided by a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProbeKill {
     /// `liveness` or `startup`.
     pub(super) probe: &'static str,
-    /// The grace time of the probe, which goes before the pod's.
+    /// The probe's own grace period, which overrides the pod's.
     pub(super) grace: Option<Duration>,
 }
 
@@ -49,7 +49,7 @@ enum ProbeResult {
     Bad,
 }
 
-/// Counts results in a row against the thresholds of a probe.
+/// Counts consecutive results against a probe's thresholds.
 #[derive(Debug, Clone, Copy, Default)]
 struct Counter {
     good: i32,
@@ -71,7 +71,7 @@ impl Counter {
     }
 }
 
-/// What a task needs to ask one container.
+/// What a task needs to probe one container.
 #[derive(Debug, Clone)]
 pub(super) struct ProbeTarget {
     pub(super) container: Container,
@@ -85,7 +85,7 @@ pub(super) fn has_probes(container: &Container) -> bool {
     container.startup_probe.is_some() || container.readiness_probe.is_some() || container.liveness_probe.is_some()
 }
 
-/// Probes a container until the receiver is gone.
+/// Probes a container until the receiver is dropped.
 pub(super) async fn watch(target: ProbeTarget, findings: mpsc::Sender<ProbeState>) {
     let container = target.container.clone();
     let mut health = Health { started: container.startup_probe.is_none(), ready: container.readiness_probe.is_none() };

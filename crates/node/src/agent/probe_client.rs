@@ -1,6 +1,6 @@
-//! Questions to a container over the network, for probes and hooks: HTTP, HTTPS, TCP and gRPC, in a kubelet's words.
+//! Network requests to containers, for probes and hooks: HTTP, HTTPS, TCP and gRPC. The messages are a kubelet's.
 //!
-//! Certificates are not checked, as a kubelet does not: a probe asks whether somebody answers, not who.
+//! Certificates are not verified, as in a kubelet: a probe checks whether something answers, not who.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ pub(super) struct HttpGet<'a> {
     pub(super) agent: &'static str,
 }
 
-/// The status code of a GET. Redirects to the same host are followed; one to another host is an answer.
+/// The status code of a GET. Redirects to the same host are followed; a redirect to another host is a result.
 pub(super) async fn get(wanted: &HttpGet<'_>) -> Result<u16, String> {
     let scheme = |https: bool| if https { "https" } else { "http" };
     let mut url: Uri =
@@ -78,7 +78,7 @@ where
         .header(header::ACCEPT, "*/*")
         .header(header::CONNECTION, "close");
     for own in wanted.headers {
-        // A kubelet's own headers give way to those of the probe.
+        // The probe's headers override the default ones.
         if let (Some(headers), Ok(name)) = (request.headers_mut(), header::HeaderName::try_from(own.name.as_str())) {
             let value = own.value.parse().map_err(|_| format!("header {} has a value that is none", own.name))?;
             headers.insert(name, value);
@@ -90,7 +90,7 @@ where
     Ok((response.status().as_u16(), location))
 }
 
-/// Whether somebody listens.
+/// Whether a TCP connection succeeds.
 pub(super) async fn connect(host: &str, port: u16) -> Result<TcpStream, String> {
     TcpStream::connect((host, port)).await.map_err(|error| match error.kind() {
         std::io::ErrorKind::ConnectionRefused => format!("dial tcp {host}:{port}: connect: connection refused"),
@@ -100,7 +100,7 @@ pub(super) async fn connect(host: &str, port: u16) -> Result<TcpStream, String> 
 
 const SERVING: u64 = 1;
 
-/// Asks the gRPC health service of a container (`grpc.health.v1.Health/Check`).
+/// Checks a container's gRPC health service (`grpc.health.v1.Health/Check`).
 pub(super) async fn grpc(host: &str, port: u16, service: &str) -> Result<(), String> {
     let at = format!("{host}:{port}");
     let stream = connect(host, port).await.map_err(|e| format!("error: failed to connect service at \"{at}\": {e}"))?;
@@ -145,7 +145,7 @@ pub(super) async fn grpc(host: &str, port: u16, service: &str) -> Result<(), Str
     }
 }
 
-/// `HealthCheckRequest { service = 1 }` in a gRPC frame: not compressed, length, message.
+/// `HealthCheckRequest { service = 1 }` in an uncompressed gRPC frame.
 fn health_request(service: &str) -> Bytes {
     let mut message = BytesMut::new();
     if !service.is_empty() {
@@ -168,7 +168,7 @@ fn put_varint(out: &mut BytesMut, mut value: u64) {
     out.put_u8(u8::try_from(value).unwrap_or(0));
 }
 
-/// `HealthCheckResponse { status = 1 }`; the default, which is not written, is unknown.
+/// `HealthCheckResponse { status = 1 }`; the default (unknown) is not encoded.
 fn health_status(frame: &[u8]) -> Option<u64> {
     let message = frame.get(5..)?;
     match message {

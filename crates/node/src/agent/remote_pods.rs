@@ -1,7 +1,7 @@
-//! Pods of other nodes, as far as Services lead to them: a driver here may have executors there.
+//! Pods on other nodes that Services select: a driver here may have executors there.
 //!
-//! Whether their addresses can be reached from here is the network's business: those of another agent on this machine can, and
-//! those of a real node where pods have addresses that this machine can route to.
+//! Whether they are reachable depends on the network: pods of another agent on this machine are, and so are pods of a real node
+//! whose pod network this machine can route to.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use kube::runtime::watcher::{self, Event, watcher};
 use super::Shared;
 use crate::hosts::Endpoint;
 
-/// Where a pod of another node is, as its own node tells it.
+/// The endpoint of a pod on another node, from its status.
 fn endpoint(pod: &Pod) -> Option<Endpoint> {
     let status = pod.status.as_ref()?;
     let address = status.pod_ip.as_deref().filter(|ip| !ip.is_empty())?;
@@ -25,10 +25,10 @@ fn endpoint(pod: &Pod) -> Option<Endpoint> {
     (!over).then(|| Endpoint::of(pod, address.to_owned(), ready && pod.metadata.deletion_timestamp.is_none()))
 }
 
-/// Keeps the endpoints of other nodes' pods up to date.
+/// Keeps the endpoints of pods on other nodes up to date.
 pub(super) async fn watch(shared: Arc<Shared>) {
     let api: Api<Pod> = Api::all(shared.client.clone());
-    // Pods that wait for a node have none and no address either.
+    // Pending pods have neither a node nor an address.
     let elsewhere = format!("spec.nodeName!={},spec.nodeName!=", shared.options.name);
     let mut events = watcher(api, watcher::Config::default().fields(&elsewhere)).default_backoff().boxed();
     let (mut known, mut fresh) = (BTreeSet::new(), BTreeSet::new());

@@ -1,8 +1,8 @@
-//! Services with an address of their own: a small forwarder per port that leads to a pod the Service selects.
+//! Services with a cluster IP: one small forwarder per port, to the pods the Service selects.
 //!
-//! It does what kube-proxy does for a ClusterIP, on a loopback address: the port of a Service may differ from that of its
-//! pods, connections go round, and with no pod ready nobody listens. Headless Services have no address; their names lead to
-//! their pods. [`wanted`] and [`backends`] are pure.
+//! Does what kube-proxy does for a ClusterIP, on a loopback address: maps Service ports to target ports, balances connections
+//! round-robin, and refuses them if no pod is ready. Headless Services have no address; their names resolve to pods. [`wanted`]
+//! and [`backends`] are pure.
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -22,10 +22,10 @@ use crate::hosts::{Endpoint, ServiceAddresses};
 
 type ServiceKey = (String, String);
 
-/// A pod that cannot be reached in this time is passed over.
+/// How long to try one pod before the next.
 const CONNECT: Duration = Duration::from_secs(3);
 
-/// Whether a Service gets an address: it selects pods, forwards TCP and is not headless.
+/// Whether a Service gets an address: it has a selector, uses TCP and is not headless.
 fn is_routed(service: &Service) -> bool {
     let Some(spec) = service.spec.as_ref() else { return false };
     let selects = spec.selector.as_ref().is_some_and(|s| !s.is_empty());
@@ -38,7 +38,7 @@ fn is_tcp(port: &ServicePort) -> bool {
     port.protocol.as_deref().is_none_or(|p| p == "TCP")
 }
 
-/// Where a connection to a port of a Service may go.
+/// The endpoints of one port of a Service.
 fn backends(service: &Service, port: u16, endpoints: &[Endpoint]) -> Vec<(String, u16)> {
     let Some(spec) = service.spec.as_ref() else { return Vec::new() };
     let Some(entry) = spec.ports.iter().flatten().find(|p| is_tcp(p) && p.port == i32::from(port)) else {
@@ -71,7 +71,7 @@ fn key_of(service: &Service) -> ServiceKey {
     (service.metadata.namespace.clone().unwrap_or_default(), service.metadata.name.clone().unwrap_or_default())
 }
 
-/// Gives every Service that needs one an address; those that have one keep it.
+/// Assigns an address to every Service that needs one. Existing addresses are kept.
 fn assign(block: u8, known: &ServiceAddresses, wanted: &BTreeMap<ServiceKey, Vec<u16>>) -> ServiceAddresses {
     let mut all: ServiceAddresses =
         known.iter().filter(|(k, _)| wanted.contains_key(*k)).map(|(k, a)| (k.clone(), *a)).collect();
@@ -86,7 +86,7 @@ fn assign(block: u8, known: &ServiceAddresses, wanted: &BTreeMap<ServiceKey, Vec
     all
 }
 
-/// Keeps a forwarder for every port of every Service, as Services and pods come and go.
+/// Runs a forwarder for every port of every Service.
 pub(super) async fn route(shared: Arc<Shared>) {
     let file = shared.options.data_dir.join("services.json");
     let mut addresses = read(&file);
@@ -134,7 +134,7 @@ pub(super) async fn route(shared: Arc<Shared>) {
                 }
             }
         }
-        // A Service with a port that nobody may open here (below 1024, for an ordinary user) is known by its pods.
+        // If a port cannot be bound (below 1024, for an ordinary user), the Service name resolves to its pods instead.
         let usable =
             addresses.iter().filter(|(key, _)| !refused.keys().any(|(k, _)| k == *key)).map(|(k, a)| (k.clone(), *a));
         shared.names.set_addresses(usable.collect());
@@ -173,7 +173,7 @@ async fn serve(socket: TcpListener, shared: Arc<Shared>, key: ServiceKey, port: 
     }
 }
 
-/// Addresses of an earlier agent: pods may hold them in variables.
+/// Addresses assigned by an earlier agent: pods may have them in environment variables.
 fn read(file: &Path) -> ServiceAddresses {
     let text = std::fs::read(file).unwrap_or_default();
     let all: BTreeMap<String, Ipv4Addr> = serde_json::from_slice(&text).unwrap_or_default();
@@ -185,7 +185,7 @@ fn write(file: &Path, addresses: &ServiceAddresses) {
     let all: BTreeMap<String, Ipv4Addr> = addresses.iter().map(|((n, s), a)| (format!("{n}/{s}"), *a)).collect();
     let written = serde_json::to_vec(&all).map_err(std::io::Error::from);
     if let Err(error) = written.and_then(|text| crate::shim_protocol::write_atomically(file, &text)) {
-        tracing::warn!(%error, "the addresses of services were not written down");
+        tracing::warn!(%error, "could not save the Service addresses");
     }
 }
 

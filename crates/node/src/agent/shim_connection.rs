@@ -16,7 +16,7 @@ use crate::lifecycle::without_shim;
 use crate::shim::short_path;
 use crate::shim_protocol::{Command, PodDir, PodRecord};
 
-/// A connection to a shim. The record follows what the shim tells; the channel closes when the shim is gone.
+/// A connection to a shim. The record mirrors the shim's; the channel closes when the shim exits.
 #[derive(Debug)]
 pub(crate) struct ShimConnection {
     write: OwnedWriteHalf,
@@ -26,7 +26,7 @@ pub(crate) struct ShimConnection {
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl ShimConnection {
-    /// Connects to the shim of a pod, if one runs.
+    /// Connects to the shim of a pod, if one is running.
     pub(crate) async fn connect(dir: &PodDir) -> io::Result<Self> {
         let socket = short_path(dir.path())?;
         let stream = UnixStream::connect(socket.path.join(PodDir::socket_name())).await?;
@@ -40,14 +40,14 @@ impl ShimConnection {
                     Ok(record) => {
                         sender.send_replace(record);
                     }
-                    Err(error) => tracing::warn!(%error, "a shim said something strange"),
+                    Err(error) => tracing::warn!(%error, "invalid message from a shim"),
                 }
             }
         });
         Ok(Self { write, record })
     }
 
-    /// Starts a shim and connects to it. It makes a session of its own, so that it outlives this process.
+    /// Starts a shim and connects to it. It gets its own session, so that it outlives this process.
     pub(crate) async fn start(dir: &PodDir, command: &[OsString]) -> io::Result<Self> {
         let (program, arguments) = command.split_first().ok_or(io::ErrorKind::InvalidInput)?;
         let log = OpenOptions::new().create(true).append(true).open(dir.shim_log())?;
@@ -80,7 +80,7 @@ impl ShimConnection {
                 }
             }
         };
-        // Reaped when it ends; nobody waits for it otherwise.
+        // Reap it when it exits; nothing else waits for it.
         tokio::spawn(async move { child.wait().await });
         Ok(link)
     }
@@ -92,17 +92,17 @@ impl ShimConnection {
     }
 }
 
-/// What the last shim of a pod has written down.
+/// The record that the pod's last shim wrote.
 pub(crate) fn recorded(dir: &PodDir) -> PodRecord {
     fs::read(dir.state()).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default()
 }
 
-/// What the directory of a pod says when no shim runs.
+/// The record of a pod whose shim is not running.
 pub(crate) fn record_without_shim(dir: &PodDir) -> PodRecord {
     without_shim(&recorded(dir), Timestamp::now())
 }
 
-/// Removes the directory of a pod. Overlays leave directories that not even their owner may read.
+/// Removes a pod's directory. Overlays leave directories that even their owner cannot read.
 pub(crate) fn remove_tree(dir: &std::path::Path) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
     fn open_up(dir: &std::path::Path) {

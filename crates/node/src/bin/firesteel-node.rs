@@ -1,4 +1,4 @@
-//! The node agent on its own, without the rest of `firesteel`: what this crate's tests start.
+//! The standalone node agent that this crate's tests start.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn provision(cache_dir: &str, image: &str) -> ExitCode {
     }
 }
 
-/// Runs an agent with the cluster of `KUBECONFIG`, until SIGTERM.
+/// Runs an agent against the cluster of `KUBECONFIG` until SIGTERM.
 fn agent(name: &str, data_dir: &str, cache_dir: &str, on_stop: OnStop) -> ExitCode {
     let outcome = tokio::runtime::Runtime::new().map_err(|e| e.to_string()).and_then(|runtime| {
         runtime.block_on(async {

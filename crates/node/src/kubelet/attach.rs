@@ -1,4 +1,4 @@
-//! `/attach/{namespace}/{pod}/{container}`: the standard streams of a container's own process, from now on.
+//! `/attach/{namespace}/{pod}/{container}`: attaches to the standard streams of a container's main process.
 
 use axum::response::Response;
 use bytes::Bytes;
@@ -17,7 +17,7 @@ pub(super) async fn serve(target: StreamRequest) -> Response {
     .await
 }
 
-/// Moves bytes between the client and the shim until the container ends or the client leaves.
+/// Relays bytes between client and shim until the container exits or the client disconnects.
 async fn attach(session: Session, dir: &PodDir, container: &str) -> std::io::Result<i32> {
     let Session { mut input, output } = session;
     let socket = short_path(dir.path())?;
@@ -27,7 +27,7 @@ async fn attach(session: Session, dir: &PodDir, container: &str) -> std::io::Res
     let mut line = serde_json::to_vec(&Command::Attach { container: container.to_owned() })?;
     line.push(b'\n');
     write.write_all(&line).await?;
-    // Until it answers the shim may tell other things on this line.
+    // The shim may send other lines before it answers.
     let mut answer = String::new();
     while answer.trim() != ATTACHED {
         answer.clear();

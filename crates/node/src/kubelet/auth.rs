@@ -1,4 +1,4 @@
-//! Who may use the node's API: client certificates and tokens, checked with the API server as a kubelet does.
+//! Authenticates and authorizes clients of the node's API through the API server, as a kubelet does.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -17,11 +17,11 @@ use x509_parser::prelude::FromDer as _;
 
 use crate::agent::lock;
 
-/// Answers of the API server are believed so long.
+/// How long decisions of the API server are cached.
 const REMEMBER: Duration = Duration::from_secs(30);
 const MASTERS: &str = "system:masters";
 
-/// What the TLS connection says about the client.
+/// The client's identity from its TLS certificate.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Peer(Option<UserInfo>);
 
@@ -37,7 +37,7 @@ impl Peer {
     }
 }
 
-/// A certificate's common name is the user, its organisations are the groups.
+/// The common name is the user, the organizations are the groups.
 fn user_of(der: &[u8]) -> Option<UserInfo> {
     let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(der).ok()?;
     let subject = certificate.subject();
@@ -48,7 +48,7 @@ fn user_of(der: &[u8]) -> Option<UserInfo> {
     })
 }
 
-/// A server configuration with a certificate of its own that asks clients for theirs.
+/// A TLS server configuration with its own certificate that requests client certificates.
 pub(super) fn tls(name: &str, roots: &[Vec<u8>]) -> Result<Arc<ServerConfig>, String> {
     let made =
         rcgen::generate_simple_self_signed(vec![name.to_owned(), "localhost".to_owned(), "127.0.0.1".to_owned()])
@@ -76,10 +76,10 @@ pub(super) fn tls(name: &str, roots: &[Vec<u8>]) -> Result<Arc<ServerConfig>, St
 
 type Denial = (StatusCode, String);
 
-/// Answers of the API server and when they came.
+/// Cached decisions, with their time.
 type Remembered<K, V> = BTreeMap<K, (Instant, V)>;
 
-/// Asks the API server who a token is and what a user may do.
+/// Delegates authentication (TokenReview) and authorization (SubjectAccessReview) to the API server.
 pub(super) struct DelegatingAuth {
     client: Client,
     node: String,

@@ -1,4 +1,4 @@
-//! `/exec/{namespace}/{pod}/{container}`: a command in a container.
+//! `/exec/{namespace}/{pod}/{container}`: runs a command in a container.
 
 use std::process::Stdio;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub(super) async fn serve(State(api): State<Arc<Api>>, target: StreamRequest) ->
     .await
 }
 
-/// Moves bytes between the client and the process until the process ends. A client that is gone ends the process.
+/// Relays bytes between client and process until the process exits. If the client disconnects, the process is killed.
 async fn relay(session: Session, mut child: Child, tty: bool) -> ExitResult {
     let Session { mut input, output } = session;
     if let Some(stdout) = child.stdout.take() {

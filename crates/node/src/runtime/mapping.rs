@@ -1,4 +1,4 @@
-//! The user's own images: a file that gives directories for references.
+//! The user's image mappings: a file that maps references to directories.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -29,7 +29,7 @@ impl Mappings {
         }
     }
 
-    /// Makes a reference mean a directory: a Spark directory or a root file system.
+    /// Maps a reference to a directory: a Spark directory or a root file system.
     pub fn add(&self, reference: &str, dir: &Path) -> Result<(), RuntimeError> {
         let dir = fs::canonicalize(dir).map_err(|e| RuntimeError::file(dir, e))?;
         self.change(|all| {
@@ -37,7 +37,7 @@ impl Mappings {
         })
     }
 
-    /// Forgets a reference; `false` if it was not known.
+    /// Removes a mapping; `false` if there was none.
     pub fn remove(&self, reference: &str) -> Result<bool, RuntimeError> {
         let mut known = false;
         self.change(|all| known = all.remove(reference).is_some())?;

@@ -1,12 +1,12 @@
-//! Quicker starts of Spark: an archive of loaded classes (the JVM's class data sharing), made once per runtime and Java.
+//! Faster Spark starts: a class data sharing archive, created once per runtime and Java.
 //!
-//! A Spark driver loads 14000 classes before it does anything, most of the time it takes to start. The JVM can map them from an
-//! archive instead, if its class path begins with exactly the jars of the archive, at the same places. So the archive is
-//! made in the layout of a pod (`/opt/spark`, `/opt/java/openjdk`), and the entry point puts Spark's jars first, one by one
-//! and in the order of the archive; it does so only when no file of the configuration could be hidden by that. The JVM itself
-//! ignores an archive that does not fit. Nothing of this is a condition: whatever goes wrong here, Spark starts as it
-//! always did, only slower. Making an archive costs a minute of a processor, more than a few starts gain, so it is never done where
-//! somebody waits for a pod: `firesteel local image pull` does it, and `firesteel run` beside and after a person's first run.
+//! A Spark driver loads 14000 classes before it does anything, which takes most of its startup time. The JVM can map them from an
+//! archive if its class path starts with exactly the archive's jars at the same paths. So the archive is created in a pod's layout
+//! (`/opt/spark`, `/opt/java/openjdk`), and the entry point puts Spark's jars first, one by one in the archive's order, unless that
+//! could hide a configuration file. The JVM itself ignores an archive that does not match. All of this is optional: if anything
+//! fails, Spark starts as usual, only slower. Creating an archive takes a minute of CPU, more than a few starts save, so it never
+//! happens while somebody waits for a pod: `firesteel local image pull` does it, and `firesteel run` in the background of a
+//! person's first run.
 
 use std::fs;
 use std::io::Read as _;
@@ -21,11 +21,11 @@ use crate::runtime::java::run;
 use crate::runtime::{OnProgress, Progress, RuntimeError, make_once};
 use crate::shim_protocol::Mount;
 
-/// Where a container finds the archive.
+/// Where containers find the archive.
 pub(crate) const PLACE: &str = "/opt/firesteel/quick";
 /// Recorded by `runtime/classes/record`.
 const CLASSES: &[u8] = include_bytes!("../../runtime/classes/classes.gz");
-/// The layout of a pod, as far as the archive goes. The sources may lie below /opt themselves, so they are held first.
+/// A pod's layout, as far as the archive needs it. The sources may be below /opt themselves, so they are opened first.
 const LAYOUT: &str = r#"set -e
 mount --bind "$SPARK" "$HELD/spark"
 mount --bind "$JAVA" "$HELD/java"
@@ -34,11 +34,11 @@ mkdir -p /opt/spark /opt/java/openjdk
 mount --bind "$HELD/spark" /opt/spark
 mount --bind "$HELD/java" /opt/java/openjdk
 exec /opt/java/openjdk/bin/java "$@""#;
-/// ServiceIndex at the top of the jars: a file of the same name in a configuration directory has to come first.
+/// Top-level names in the jars: a file of the same name in a configuration directory must come first.
 const TOP_NAMES: &str = "import sys, zipfile\n\
     print('\\n'.join(sorted({n.split('/')[0] for j in sys.argv[1:] for n in zipfile.ZipFile(j).namelist()})))";
 
-/// The mount that gives containers of a runtime its archive, if there is one.
+/// The mount of a runtime's archive, if there is one.
 pub(super) fn find(runtimes: &Path, id: &str, java: &Path) -> Option<Mount> {
     let target = place(runtimes, id, java)?;
     target.join("classes.jsa").is_file().then(|| Mount {
@@ -49,7 +49,7 @@ pub(super) fn find(runtimes: &Path, id: &str, java: &Path) -> Option<Mount> {
     })
 }
 
-/// Makes the archive of a runtime unless there is one: a minute of one processor, 200 MB.
+/// Creates a runtime's archive unless it exists: a minute of CPU, 200 MB.
 pub(super) fn find_or_make(
     runtimes: &Path,
     id: &str,
@@ -68,7 +68,7 @@ fn place(runtimes: &Path, id: &str, java: &Path) -> Option<PathBuf> {
     Some(runtimes.join(format!("quick-{id}-{}", fingerprint(java)?)))
 }
 
-/// Archives belong to one build of Java.
+/// Archives are specific to a Java build.
 fn fingerprint(java: &Path) -> Option<String> {
     let home = fs::canonicalize(java).ok()?;
     let library = fs::metadata(home.join("lib/server/libjvm.so")).ok()?;
@@ -106,7 +106,7 @@ fn make(dir: &Path, spark: &Path, java: &Path) -> Result<(), RuntimeError> {
     command.arg(format!("-XX:SharedArchiveFile={}", file("classes.jsa").display()));
     command.args(["-cp", &class_path]);
     command.env("SPARK", spark).env("JAVA", java).env("HELD", &held).stdin(Stdio::null());
-    // The options of whoever started us are not those of the pods.
+    // Do not inherit the caller's JVM options.
     command.env_remove("JAVA_TOOL_OPTIONS").env_remove("JDK_JAVA_OPTIONS").env_remove("_JAVA_OPTIONS");
     debug_assert_eq!(JAVA_HOME, "/opt/java/openjdk");
     run(&mut command)?;
@@ -119,7 +119,7 @@ fn make(dir: &Path, spark: &Path, java: &Path) -> Result<(), RuntimeError> {
     Ok(())
 }
 
-/// Spark's jars in the order of the archive: the logging interface first, where newer releases of Spark put it.
+/// Spark's jars in the archive's order: the logging API first, where newer Spark releases put it.
 fn jars(spark: &Path) -> Result<Vec<String>, RuntimeError> {
     let dir = spark.join("jars");
     let entries = fs::read_dir(&dir).map_err(|e| RuntimeError::file(&dir, e))?.flatten();

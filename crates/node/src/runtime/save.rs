@@ -1,9 +1,8 @@
-//! A runtime as an image that containerd and docker load: an OCI archive with a base system, Java, Python and Spark in it.
+//! Exports a runtime as an image for containerd and docker: an OCI archive with a base system, Java, Python and Spark.
 //!
-//! The local cluster shows a container the programs of this machine; a real node has only what the image holds. So the
-//! archive gets a base layer made of Debian packages (see [`debian`]), or a root file system that the user names, and a
-//! second layer with Spark and our entry point. The same runtime and the same packages give the same bytes. The file
-//! appears under its name when it is whole.
+//! In the local cluster, containers see this machine's programs; a real node has only what the image contains. The archive gets a
+//! base layer of Debian packages (see [`debian`]) or a root file system that the user provides, and a second layer with Spark and
+//! our entry point. The same inputs give the same bytes. The file appears under its name only when it is complete.
 
 mod archive;
 mod debian;
@@ -25,11 +24,11 @@ pub use archive::Compression;
 /// What to write, and where.
 #[derive(Debug, Clone)]
 pub struct Save<'a> {
-    /// The file to write; replaced when it exists.
+    /// The file to write; replaced if it exists.
     pub file: &'a Path,
-    /// The name that the image gets; the reference it was asked by if `None`.
+    /// The image's name; by default the reference it was requested by.
     pub name: Option<&'a str>,
-    /// A root file system with Java to put Spark on, instead of Debian's packages.
+    /// A root file system with Java to use instead of Debian packages.
     pub base: Option<&'a Path>,
     pub compression: Compression,
 }
@@ -37,15 +36,15 @@ pub struct Save<'a> {
 /// What was written.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Saved {
-    /// The name under which the image is loaded, complete: `docker.io/apache/spark:4.1.4`.
+    /// The full name of the image: `docker.io/apache/spark:4.1.4`.
     pub name: String,
-    /// Of the image's manifest: `sha256:…`.
+    /// The digest of the image's manifest: `sha256:…`.
     pub digest: String,
     pub bytes: u64,
 }
 
 impl Runtimes {
-    /// Writes the runtime of an image as an OCI archive. Blocks, for a minute or so.
+    /// Writes an image's runtime as an OCI archive. Blocks for about a minute.
     pub fn save(&self, reference: &str, save: &Save<'_>) -> Result<Saved, RuntimeError> {
         let name = archive::Name::parse(save.name.unwrap_or(reference)).ok_or_else(|| {
             RuntimeError::Mapping(format!(
@@ -118,13 +117,13 @@ impl Runtimes {
     }
 }
 
-/// Beside the file, so that the rename at the end stays within one file system.
+/// In the same directory, so that the final rename stays within one file system.
 fn partial_name(file: &Path) -> PathBuf {
     let name = file.file_name().unwrap_or_default().to_string_lossy();
     file.with_file_name(format!(".{name}.{}.partial", std::process::id()))
 }
 
-/// The environment on a base of the user's: it must have Java, at a place of its own or at ours.
+/// The environment for a user-provided base: it must have Java, in its own place or in ours.
 fn environment_on(base: &Path) -> Result<Vec<(String, String)>, RuntimeError> {
     let has = |path: &str| fs::symlink_metadata(base.join(path)).is_ok();
     let mut env = vec![("SPARK_HOME".to_owned(), SPARK_HOME.to_owned())];

@@ -1,9 +1,9 @@
-//! Spark from its Python package, which carries Spark's jars, the Kubernetes module among them.
+//! Spark from its Python package, which includes Spark's jars and the Kubernetes module.
 //!
-//! The package comes from the index that `pip` is set to use, its hash is checked, and a fetch that was interrupted goes on where
-//! it ended; an index or settings that our own script does not understand are left to `pip` itself. A package that has arrived is
-//! kept until the runtime is whole, so that an interrupted provisioning goes on from there, too. A release that `testenv/pyspark` has
-//! installed in the cache is taken from there: its files are linked, and nothing is fetched.
+//! The package comes from the index `pip` is configured for, its hash is verified, and interrupted downloads resume. Indexes or
+//! settings that our script does not support are left to `pip`. A downloaded package is kept until the runtime is complete, so
+//! that interrupted provisioning resumes, too. If `testenv/pyspark` has installed a release in the cache, its files are linked and
+//! nothing is downloaded.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -20,11 +20,11 @@ const EXAMPLES: &str = "examples/jars/spark-examples.jar";
 const EXAMPLES_JAR: &[u8] = include_bytes!("../../runtime/examples/spark-examples.jar");
 const PI: &str = include_str!("../../runtime/examples/pi.py");
 const FETCH: &str = include_str!("../../runtime/fetch.py");
-/// The exit code by which the script leaves the work to pip.
+/// The script's exit code for leaving the work to pip.
 const FOR_PIP: i32 = 3;
 const TICK: Duration = Duration::from_millis(300);
 
-/// The directory of a Spark version, laid out like a Spark distribution.
+/// The directory of a Spark version, laid out like a distribution.
 pub(crate) fn find_or_provision(
     runtimes: &Path,
     version: &str,
@@ -41,7 +41,7 @@ pub(crate) fn find_or_provision(
         let downloads = runtimes.join(format!(".spark-{version}.download"));
         let package = download(&downloads, version, progress)?;
         if let Err(error) = unpack(&package, partial, version, progress) {
-            // A package that cannot be unpacked is fetched again the next time; a full disk is not its fault.
+            // A package that cannot be unpacked is downloaded again next time, unless the disk is full.
             if matches!(error, RuntimeError::Provision(_)) {
                 let _ = fs::remove_dir_all(&downloads);
             }
@@ -50,27 +50,27 @@ pub(crate) fn find_or_provision(
         add_examples(partial, version)?;
         fs::remove_dir_all(&downloads).map_err(|e| RuntimeError::file(&downloads, e))
     })?;
-    // A runtime that an earlier release made has that release's examples.
+    // A runtime made by an earlier release has that release's examples.
     if fs::read(target.join(EXAMPLES)).is_ok_and(|jar| jar != EXAMPLES_JAR)
         && let Err(error) = add_examples(&target, version)
     {
-        tracing::warn!(%error, "the examples of Spark {version} stay as an earlier release made them");
+        tracing::warn!(%error, "could not update the examples of Spark {version}");
     }
     Ok(target)
 }
 
-/// Whether a version can be had without fetching anything.
+/// Whether a version is available without downloading.
 pub(crate) fn is_here(runtimes: &Path, version: &str) -> bool {
     runtimes.join(format!("spark-{version}")).is_dir() || installed(runtimes, version).is_some()
 }
 
-/// The package as `testenv/pyspark` installs it beside the runtimes: under this name only when it is whole.
+/// The package as installed by `testenv/pyspark` next to the runtimes: it has this name only once complete.
 fn installed(runtimes: &Path, version: &str) -> Option<PathBuf> {
     let home = runtimes.parent()?.join("pyspark").join(version).join("pyspark");
     home.join("bin/spark-submit").is_file().then_some(home)
 }
 
-/// Puts the files of an installed package where a Spark distribution has them: by links, else as copies.
+/// Lays out an installed package like a Spark distribution, with hard links or copies.
 fn link(package: &Path, dir: &Path, target: &Path) -> Result<(), RuntimeError> {
     for entry in fs::read_dir(dir).map_err(|e| RuntimeError::file(dir, e))? {
         let from = entry.map_err(|e| RuntimeError::file(dir, e))?.path();
@@ -95,7 +95,7 @@ fn download(dir: &Path, version: &str, progress: &OnProgress) -> Result<PathBuf,
     download_from(None, dir, version, progress)
 }
 
-/// The same from another index than the one pip is set to use.
+/// The same, from a given index.
 fn download_from(
     index: Option<&str>,
     dir: &Path,
@@ -111,7 +111,7 @@ fn download_from(
     fetch.args(["-c", FETCH, version]).arg(dir).envs(index.map(|url| ("PIP_INDEX_URL", url)));
     let (status, said) = follow(&mut fetch, dir, version, progress)?;
     let (status, said) = if status.code() == Some(FOR_PIP) {
-        tracing::debug!("fetching pyspark {version} is left to pip: {}", said.trim());
+        tracing::debug!("leaving the download of pyspark {version} to pip: {}", said.trim());
         let _ = fs::remove_dir_all(dir);
         let temporary = dir.join("tmp");
         fs::create_dir_all(&temporary).map_err(|e| RuntimeError::file(&temporary, e))?;
@@ -129,7 +129,7 @@ fn download_from(
     package_in(dir).ok_or_else(|| RuntimeError::Provision(format!("no package of pyspark {version} was downloaded")))
 }
 
-/// Runs a program that fetches into a directory, and tells how far it is. How it ended, and what it said.
+/// Runs a downloader and reports its progress. Returns its exit status and output.
 fn follow(
     command: &mut Command,
     dir: &Path,
@@ -181,7 +181,7 @@ fn explain(version: &str, said: &str) -> String {
     format!("downloading pyspark=={version} failed: {}", reason.strip_prefix("ERROR: ").unwrap_or(reason))
 }
 
-/// A package under its final name, so it is whole and checked.
+/// A package under its final name is complete and verified.
 fn package_in(dir: &Path) -> Option<PathBuf> {
     let files = fs::read_dir(dir).ok()?.flatten().map(|e| e.path());
     files.into_iter().find(|p| p.is_file() && p.file_name().is_some_and(|n| n.to_string_lossy().ends_with(".tar.gz")))
@@ -284,14 +284,14 @@ fn unpack(package: &Path, target: &Path, version: &str, progress: &OnProgress) -
     complete(target, version)
 }
 
-/// Checks that a Spark is one, and makes its programs programs.
+/// Checks that a directory is a Spark, and makes its programs executable.
 fn complete(target: &Path, version: &str) -> Result<(), RuntimeError> {
     for needed in ["bin/spark-submit", "jars", "python/pyspark/__init__.py"] {
         if !target.join(needed).exists() {
             return Err(RuntimeError::Provision(format!("the package of Spark {version} holds no {needed}")));
         }
     }
-    // Programs must be programs, whatever the archive says.
+    // Programs must be executable, whatever the archive says.
     for dir in ["bin", "sbin"] {
         for entry in fs::read_dir(target.join(dir)).into_iter().flatten().flatten() {
             use std::os::unix::fs::PermissionsExt as _;
@@ -301,7 +301,7 @@ fn complete(target: &Path, version: &str) -> Result<(), RuntimeError> {
     Ok(())
 }
 
-/// Where a file of the package belongs in a Spark directory; `None` for what is of no use there.
+/// Where a file of the package belongs in a Spark directory; `None` if it is not needed.
 fn place_of(path: &Path) -> Option<PathBuf> {
     let mut parts = Vec::new();
     for component in path.components() {
@@ -324,7 +324,7 @@ fn place_of(path: &Path) -> Option<PathBuf> {
     }
 }
 
-/// The same for a file of the installed package, in which the parts of a distribution lie among the Python modules.
+/// The same for an installed package, where the distribution is mixed with Python modules.
 fn place_of_installed(path: &Path) -> Option<PathBuf> {
     let parts: Option<Vec<&str>> = path.components().map(|c| c.as_os_str().to_str()).collect();
     let parts = parts?;
@@ -341,9 +341,9 @@ fn place_of_installed(path: &Path) -> Option<PathBuf> {
     }
 }
 
-/// The examples people start with: our own where the package has none.
+/// The common examples: our own where the package has none.
 fn add_examples(home: &Path, version: &str) -> Result<(), RuntimeError> {
-    // Renamed into place: a pod may be reading the file that was there.
+    // Rename into place: a pod may be reading the old file.
     let put = |path: PathBuf, content: &[u8]| {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(|e| RuntimeError::file(parent, e))?;
@@ -359,11 +359,11 @@ fn add_examples(home: &Path, version: &str) -> Result<(), RuntimeError> {
         put(pi, PI.as_bytes())?;
     }
     put(home.join("RELEASE"), format!("Spark {version} (from the Python package)\n").as_bytes())?;
-    // Last, because its content says that all of them are there.
+    // Last, because its content marks the set as complete.
     put(home.join(EXAMPLES), EXAMPLES_JAR)
 }
 
-/// From the name of Spark's core jar: `spark-core_2.13-4.1.4.jar` → `2.13`.
+/// The Scala version from the name of Spark's core jar: `spark-core_2.13-4.1.4.jar` → `2.13`.
 fn scala_version(home: &Path) -> String {
     let jars = fs::read_dir(home.join("jars")).into_iter().flatten().flatten();
     let names = jars.filter_map(|e| e.file_name().into_string().ok());
@@ -379,7 +379,7 @@ mod tests {
 
     const VERSION: &str = "9.9.9";
 
-    /// A package with the least that a Spark has, where pip would have put it.
+    /// A package with a minimal Spark, where pip would have put it.
     fn arrived(runtimes: &Path) -> PathBuf {
         let dir = runtimes.join(format!(".spark-{VERSION}.download"));
         fs::create_dir_all(&dir).expect("a directory");
@@ -405,7 +405,7 @@ mod tests {
     fn what_was_fetched_before_an_interruption_is_used_and_two_that_start_at_once_share_the_work() {
         let dir = tempfile::tempdir().expect("temporary directory");
         arrived(dir.path());
-        // What the interrupted one had unpacked.
+        // What the interrupted run had unpacked.
         let partial = dir.path().join(format!(".spark-{VERSION}.partial"));
         fs::create_dir_all(&partial).expect("a directory");
         fs::write(partial.join("half"), "").expect("a file");
@@ -430,8 +430,7 @@ mod tests {
         assert_eq!(left, [format!("spark-{VERSION}")], "neither the package nor a part is left");
     }
 
-    /// A package index with one file, which cuts every connection after so many bytes of it. Gives its address and what it was
-    /// asked for.
+    /// A package index with one file that drops every connection after this many bytes. Returns its address and the requests it got.
     fn index(file: Vec<u8>, digest: String, cut: usize) -> (String, Arc<Mutex<Vec<String>>>) {
         use std::io::Write as _;
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -477,7 +476,7 @@ mod tests {
         let file: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
         let (index, asked) = index(file.clone(), sha256(&file), 150_000);
         let dir = tempfile::tempdir().expect("temporary directory");
-        // What somebody fetched before they were killed.
+        // A partial download from a killed process.
         fs::write(dir.path().join(format!("pyspark-{VERSION}.tar.gz.part")), &file[..40_000]).expect("a part");
         let package = download_from(Some(&index), dir.path(), VERSION, &silent()).expect("a package");
         assert!(fs::read(package).expect("bytes") == file, "it is whole");
@@ -507,7 +506,7 @@ mod tests {
         assert!(error.contains("pyspark-9.9.9.tar.gz") && error.contains("it will be fetched again"), "{error}");
         assert!(!package.exists(), "it is gone");
         assert!(!dir.path().join(format!("spark-{VERSION}")).exists(), "nothing half done");
-        // The next time is a new chance.
+        // The next attempt starts fresh.
         arrived(dir.path());
         find_or_provision(dir.path(), VERSION, &silent()).expect("a runtime");
     }
@@ -540,7 +539,7 @@ mod tests {
         assert!(!is_here(&runtimes, VERSION));
         let package = installed_package(cache.path());
         assert!(is_here(&runtimes, VERSION), "also for a pod that must not pull");
-        // There is no such version: whoever asked an index for it would fail.
+        // No such version exists, so asking an index for it would fail.
         let home = find_or_provision(&runtimes, VERSION, &silent()).expect("a runtime");
         let inode = |path: PathBuf| fs::metadata(path).expect("a file").ino();
         let jar = "jars/spark-core_2.12-9.9.9.jar";

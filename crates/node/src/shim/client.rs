@@ -1,4 +1,4 @@
-//! A connection to the shim: an agent that gives commands, or somebody attached to a container.
+//! A connection to the shim: an agent that sends commands, or a client attached to a container.
 
 use std::io::{self, Read as _, Write as _};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,23 +7,23 @@ use std::os::unix::net::UnixStream;
 use crate::frames;
 use crate::shim_protocol::{ATTACHED, Command};
 
-/// A reader that is so far behind is dropped. An agent connects again and gets the newest state.
+/// A client that falls this far behind is dropped. An agent reconnects and gets the latest state.
 const MOST: usize = 16 << 20;
 
 pub(super) struct Client {
     stream: UnixStream,
     heard: Vec<u8>,
     queue: Vec<u8>,
-    /// The container whose streams it has.
+    /// The container it is attached to.
     pub(super) attached: Option<String>,
     closing: bool,
     gone: bool,
 }
 
-/// What a client wants.
+/// What a client sends.
 pub(super) enum ClientRequest {
     Command(Command),
-    /// A frame for the container it is attached to.
+    /// A frame for the attached container.
     Frame(u8, Vec<u8>),
 }
 
@@ -47,7 +47,7 @@ impl Client {
         !self.queue.is_empty()
     }
 
-    /// Leaves once everything is sent.
+    /// Disconnects once everything has been sent.
     pub(super) fn close(&mut self) {
         self.closing = true;
     }
@@ -63,7 +63,7 @@ impl Client {
         self.gone |= self.queue.len() > MOST;
     }
 
-    /// Sends what can be sent without waiting.
+    /// Sends without blocking.
     pub(super) fn flush(&mut self) {
         while !self.queue.is_empty() {
             match self.stream.write(&self.queue) {
@@ -80,7 +80,7 @@ impl Client {
         }
     }
 
-    /// Reads what is there without waiting.
+    /// Reads without blocking.
     pub(super) fn listen(&mut self) {
         let mut buffer = [0_u8; 64 << 10];
         loop {
@@ -91,7 +91,7 @@ impl Client {
                 }
                 Ok(count) => {
                     self.heard.extend_from_slice(&buffer[..count]);
-                    // Somebody who sends without end must not keep the others from their turn.
+                    // A client that sends endlessly must not starve the others.
                     if self.heard.len() > 1 << 20 {
                         return;
                     }
@@ -106,7 +106,7 @@ impl Client {
         }
     }
 
-    /// The next whole thing it has said. An attachment changes what the rest means, so one at a time.
+    /// The next complete message. One at a time, because an attach changes how the rest is parsed.
     pub(super) fn next(&mut self) -> Option<ClientRequest> {
         if self.attached.is_some() {
             return frames::take(&mut self.heard).map(|(kind, data)| ClientRequest::Frame(kind, data));

@@ -1,4 +1,4 @@
-//! The command line of a shim: what the agent starts, for a pod, for `exec`, and to try things out.
+//! A shim's command line: what the agent starts for a pod, for `exec` and for checks.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _};
@@ -11,8 +11,8 @@ use crate::shim::sandbox::Privilege;
 use crate::shim::{process, run};
 use crate::shim_protocol::{ContainerConfig, ContainerState, PodDir, PodRecord, Root, User};
 
-/// Runs a command in a running container of a pod directory, with the standard streams of this process.
-/// With a terminal, standard input takes frames and all output goes to standard output.
+/// Runs a command in a running container, with this process's standard streams. With a terminal, standard input takes frames and
+/// all output goes to standard output.
 fn enter(dir: &Path, container: &str, argv: &[String], tty: bool) -> Result<i32, String> {
     let dir = PodDir::at(dir);
     let not_running = || format!("container not found ({container:?})");
@@ -27,7 +27,7 @@ fn enter(dir: &Path, container: &str, argv: &[String], tty: bool) -> Result<i32,
     process::run_inside(&launch, Pid::from_raw(*pid), argv, Privilege::of_this_process(), tty)
 }
 
-/// Tries whether this process can make a container here.
+/// Checks that this process can create containers here.
 fn check(dir: &Path) -> Result<(), String> {
     let said = |e: io::Error| e.to_string();
     fs::create_dir_all(dir).map_err(said)?;
@@ -64,7 +64,7 @@ fn check(dir: &Path) -> Result<(), String> {
     if complaint.is_empty() { Ok(()) } else { Err(complaint) }
 }
 
-/// The command line of a shim: `run DIR`, `enter DIR CONTAINER -- COMMAND…`, `check DIR`. Gives the exit code.
+/// A shim's command line: `run DIR`, `enter DIR CONTAINER -- COMMAND…`, `check DIR`. Returns the exit code.
 pub fn main(args: &[&str]) -> u8 {
     match args {
         ["run", dir] => match run(Path::new(dir)) {

@@ -1,7 +1,7 @@
-//! Log files of containers, in the line format of the Container Runtime Interface:
-//! `<time> <stdout|stderr> <F|P> <text>`, where `P` marks a part of a line that goes on in the next entry.
+//! Container log files in CRI format: `<time> <stdout|stderr> <F|P> <text>`, where `P` marks a partial line that continues in the next
+//! entry.
 //!
-//! A file that has grown to [`MAX_BYTES`] is renamed to `<name>.1` and a new one begun; [`MAX_FILES`] are kept, as a kubelet does.
+//! At [`MAX_BYTES`] a file is rotated to `<name>.1`; [`MAX_FILES`] are kept, as in a kubelet.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
@@ -11,7 +11,7 @@ use jiff::Timestamp;
 
 pub(crate) const MAX_BYTES: u64 = 10 << 20;
 pub(crate) const MAX_FILES: u32 = 5;
-/// Longest text of one entry.
+/// The maximum text length of an entry.
 const MAX_TEXT: usize = 16 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ impl LogWriter {
         Ok(Self { path: path.to_owned(), file, size, stdout: Vec::new(), stderr: Vec::new() })
     }
 
-    /// Takes what a container has written. Lines are kept back until they are whole or too long.
+    /// Accepts a container's output. Lines are buffered until they are complete or too long.
     pub(crate) fn write(&mut self, stream: Stream, data: &[u8], now: Timestamp) -> io::Result<()> {
         let pending = match stream {
             Stream::Stdout => &mut self.stdout,
@@ -47,7 +47,7 @@ impl LogWriter {
         self.append(&entries)
     }
 
-    /// Writes what is kept back; the container has ended.
+    /// Flushes the buffered line when the container has exited.
     pub(crate) fn finish(&mut self, now: Timestamp) -> io::Result<()> {
         for stream in [Stream::Stdout, Stream::Stderr] {
             let pending = match stream {
@@ -76,7 +76,7 @@ impl LogWriter {
             self.size = 0;
         }
         if let Err(error) = self.file.write_all(entries) {
-            // Half an entry would spoil the next one.
+            // A partial entry would corrupt the next one.
             let _ = self.file.set_len(self.size);
             return Err(error);
         }
@@ -84,7 +84,7 @@ impl LogWriter {
         Ok(())
     }
 
-    /// Notes that output could not be kept, once there is room again.
+    /// Records that output was lost, once there is space again.
     pub(crate) fn lost(&mut self, bytes: u64, why: &str, now: Timestamp) -> io::Result<()> {
         let mut entry = Vec::new();
         let text = format!("[firesteel: {bytes} bytes of output could not be written down: {why}]");
@@ -93,14 +93,14 @@ impl LogWriter {
     }
 }
 
-/// The name of the `n`th older file.
+/// The name of the `n`th rotated file.
 pub(crate) fn rotated(path: &Path, n: u32) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(format!(".{n}"));
     PathBuf::from(name)
 }
 
-/// The last lines of a log as text: what a kubelet takes for a termination message (80 lines, 2048 bytes).
+/// The last lines of a log: a kubelet's fallback termination message (80 lines, 2048 bytes).
 pub(crate) fn tail(path: &Path) -> Option<String> {
     let bytes = fs::read(path).ok()?;
     let lines: Vec<&[u8]> = bytes.split(|b| *b == b'\n').filter(|l| !l.is_empty()).collect();
@@ -140,7 +140,7 @@ fn push_entry(out: &mut Vec<u8>, stream: Stream, now: Timestamp, tag: u8, text: 
         Stream::Stdout => "stdout",
         Stream::Stderr => "stderr",
     };
-    // Nine digits always, so that entries sort and cut alike.
+    // Always nine digits, so that entries sort and cut alike.
     out.extend_from_slice(format!("{now:.9} {name} ").as_bytes());
     out.push(tag);
     out.push(b' ');

@@ -1,4 +1,4 @@
-//! Memory and processor limits of a container: control groups where they can be written, watching otherwise.
+//! A container's memory and CPU limits: cgroups where they are writable, polling otherwise.
 
 use std::fs;
 use std::io;
@@ -10,24 +10,24 @@ use crate::shim::process::family;
 
 const V1: &str = "/sys/fs/cgroup";
 
-/// How the memory limit of one container is kept.
+/// How a container's memory limit is enforced.
 #[derive(Debug)]
 pub(crate) enum Limit {
     None,
-    /// The kernel kills; the directories are removed with the container.
+    /// The kernel kills; the cgroups are removed with the container.
     Group {
         memory: PathBuf,
         others: Vec<PathBuf>,
         kill_count: PathBuf,
     },
-    /// Nobody does it for us: look now and then and kill.
+    /// No cgroup: poll the usage and kill.
     Watch {
         bytes: u64,
     },
 }
 
 impl Limit {
-    /// Puts a process that has not yet started anything under its limits.
+    /// Applies limits to a process that has not started anything yet.
     pub(crate) fn apply(pid: Pid, memory: Option<u64>, cpu: Option<u64>, name: &str) -> Self {
         let cpu_group = cpu.and_then(|milli| cpu_v1(pid, milli, name).ok());
         let Some(bytes) = memory else {
@@ -42,14 +42,14 @@ impl Limit {
         }
     }
 
-    /// Whether the kernel killed a process of the container for want of memory.
+    /// Whether the kernel OOM-killed a process of the container.
     pub(crate) fn kernel_killed(&self) -> bool {
         let Self::Group { kill_count, .. } = self else { return false };
         let text = fs::read_to_string(kill_count).unwrap_or_default();
         text.lines().any(|line| line.strip_prefix("oom_kill ").is_some_and(|n| n.trim() != "0"))
     }
 
-    /// Whether a watched container has passed its limit.
+    /// Whether a polled container exceeds its limit.
     pub(crate) fn passed(&self, first: Pid) -> bool {
         match self {
             Self::Watch { bytes } => resident(first) > *bytes,
@@ -61,7 +61,7 @@ impl Limit {
         matches!(self, Self::Watch { .. })
     }
 
-    /// Removes the groups; the processes are gone.
+    /// Removes the cgroups; their processes are gone.
     pub(crate) fn release(&self) {
         if let Self::Group { memory, others, .. } = self {
             for dir in others.iter().chain([memory]).filter(|d| !d.as_os_str().is_empty()) {
@@ -84,8 +84,7 @@ fn memory_v1(pid: Pid, bytes: u64, name: &str) -> io::Result<(PathBuf, PathBuf)>
 }
 
 fn memory_v2(pid: Pid, bytes: u64, cpu: Option<u64>, name: &str) -> io::Result<(PathBuf, PathBuf)> {
-    // Only at the top of the tree or in a delegated part may controllers be handed down; elsewhere this fails and the
-    // caller watches instead.
+    // Controllers can be delegated only at the root or in a delegated subtree; elsewhere this fails and the caller polls.
     let own = fs::read_to_string("/proc/self/cgroup")?;
     let own = own.lines().find_map(|l| l.strip_prefix("0::")).ok_or(io::ErrorKind::NotFound)?;
     let controllers = fs::read_to_string(Path::new(V1).join("cgroup.controllers"))?;
@@ -134,7 +133,7 @@ fn cpu_v1(pid: Pid, milli: u64, name: &str) -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Memory of all processes of a container; shared pages are counted in parts, so that forked workers do not count double.
+/// The memory of a container's processes. Shared pages count proportionally, so forked workers do not count twice.
 pub(crate) fn resident(first: Pid) -> u64 {
     family(first).into_iter().map(proportional).sum()
 }

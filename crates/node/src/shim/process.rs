@@ -1,9 +1,9 @@
-//! Starting a container: a process in new namespaces that builds its root, starts the program, hands on signals and
-//! reaps what is left; and entering a running container for `exec`, probes and hooks.
+//! Starts containers: a process in new namespaces that builds its root, starts the program, forwards signals and reaps zombies. Also
+//! enters running containers, for `exec`, probes and hooks.
 //!
-//! The shim is a process with one thread, so memory is in order after `clone` and `fork` and ordinary code may run.
-//! The first process of a container never changes its credentials: a change would clear the signal it gets when the
-//! shim dies, and with it the promise that no process outlives its shim.
+//! The shim is single-threaded, so memory is consistent after `clone` and `fork`, and ordinary code may run. A container's first
+//! process never changes its credentials: that would clear its parent-death signal, and with it the guarantee that no process
+//! outlives its shim.
 
 use std::ffi::CString;
 use std::fs::File;
@@ -30,18 +30,18 @@ use crate::shim_protocol::ContainerConfig;
 /// A container whose first process exists. It waits until [`Started::go`] is dropped or written to.
 pub(crate) struct Started {
     pub(crate) pid: Pid,
-    /// If the container has one and no terminal.
+    /// Set if the container has standard input and no terminal.
     pub(crate) stdin: Option<OwnedFd>,
     pub(crate) stdout: OwnedFd,
     pub(crate) stderr: OwnedFd,
-    /// Where the container hands over its terminal, if it has one.
+    /// The socket on which the container passes on its terminal, if it has one.
     pub(crate) console: Option<OwnedFd>,
-    /// Closed without a word when the program runs; otherwise says why it does not.
+    /// Closed without data once the program runs; otherwise says why it failed.
     pub(crate) errors: OwnedFd,
     pub(crate) go: OwnedFd,
 }
 
-/// Exit code of a container whose program could not be started, as container runtimes give it.
+/// The exit code of a container whose program could not be started, as in container runtimes.
 pub(crate) const NOT_STARTED: i32 = 128;
 
 const STACK: usize = 4 << 20;
@@ -79,14 +79,14 @@ pub(crate) fn start(launch: &ContainerConfig, privilege: Privilege) -> io::Resul
     ));
     let child = Box::new(|| -> isize {
         close_all_but(&keep);
-        // Wait until the shim has put this process where it belongs (control groups). End of file is a go too.
+        // Wait until the shim has set up cgroups. End of file means go, too.
         if let Some(fd) = go_out.take() {
             let _ = File::from(fd).read(&mut [0_u8; 1]);
         }
         let Some((wires, errors)) = fds.take() else { return NOT_STARTED as isize };
         let code = first_process(launch, privilege, &wires, errors);
         std::mem::forget(wires);
-        // SAFETY: ends this process. Nothing may be dropped here: descriptors have been closed behind their owners' backs.
+        // SAFETY: exits this process. Nothing may be dropped here: descriptors have been closed behind their owners' backs.
         unsafe { libc::_exit(code) }
     });
     // SAFETY: no CLONE_VM, so this is a fork on another stack; the shim has one thread, so no lock can be held by a
@@ -110,7 +110,7 @@ fn explain_clone(errno: Errno, privilege: Privilege) -> io::Error {
     }
 }
 
-/// The life of process 1 of a container; returns its exit code.
+/// Runs as process 1 of a container; returns its exit code.
 fn first_process(launch: &ContainerConfig, privilege: Privilege, wires: &ContainerEnds, errors: OwnedFd) -> i32 {
     let mut errors = File::from(errors);
     let mut refuse = |text: String| -> i32 {
@@ -157,7 +157,7 @@ fn first_process(launch: &ContainerConfig, privilege: Privilege, wires: &Contain
     }
 }
 
-/// Hands signals on to the program and reaps; ends when the program ends, which ends all other processes of the namespace.
+/// Forwards signals to the program and reaps; exits with the program, which ends all other processes of the namespace.
 fn look_after(program: Pid) -> i32 {
     let signals = SigSet::all();
     loop {
@@ -188,7 +188,7 @@ struct ContainerEnds {
     console: Option<OwnedFd>,
 }
 
-/// What the program gets as standard streams.
+/// The program's standard streams.
 enum Stdio<'a> {
     /// Those of this process.
     Own,
@@ -219,7 +219,7 @@ impl Stdio<'_> {
     }
 }
 
-/// Turns this process into the program of the container. Returns only if that fails, with the reason.
+/// Executes the container's program. Returns only on failure, with the reason.
 fn become_program(launch: &ContainerConfig, argv: &[String], privilege: Privilege, streams: &Stdio<'_>) -> String {
     let _ = setsid();
     if let Err(error) = streams.connect() {
@@ -228,7 +228,7 @@ fn become_program(launch: &ContainerConfig, argv: &[String], privilege: Privileg
     if let Err(why) = take_identity(launch, privilege) {
         return why;
     }
-    // A change of user clears it; a command run in a container must not outlive who asked for it.
+    // Changing the user clears it; an exec'd command must not outlive its requester.
     let _ = prctl::set_pdeathsig(Signal::SIGKILL);
     if let Err(error) = std::env::set_current_dir(&launch.working_dir) {
         return format!("entering working directory {}: {error}", launch.working_dir);
@@ -275,7 +275,7 @@ fn take_identity(launch: &ContainerConfig, privilege: Privilege) -> Result<(), S
     if privilege == Privilege::Root {
         if !launch.privileged {
             for capability in (0..=LAST_CAPABILITY).filter(|c| !launch.capabilities.contains(c)) {
-                // SAFETY: a prctl that takes and returns integers. Unknown capabilities give EINVAL, which is of no interest.
+                // SAFETY: a prctl that takes and returns integers. Unknown capabilities give EINVAL, which is ignored.
                 let _ = unsafe { libc::prctl(libc::PR_CAPBSET_DROP, capability, 0, 0, 0) };
             }
         }
@@ -301,9 +301,9 @@ fn close_all_but(keep: &[RawFd]) {
     }
 }
 
-/// Runs a program in a running container, with the standard streams of this process; gives its exit code.
+/// Runs a program in a running container, with this process's standard streams; returns its exit code.
 ///
-/// Called in a process of its own (`shim enter`), never in a shim or an agent: it changes namespaces for good.
+/// Runs in a separate process (`shim enter`), never in a shim or agent: it changes namespaces for good.
 pub(crate) fn run_inside(
     launch: &ContainerConfig,
     container: Pid,
@@ -367,7 +367,7 @@ pub(crate) fn run_inside(
     }
 }
 
-/// All processes of a container as the host counts them, its first one included.
+/// All processes of a container by host pid, including the first.
 pub(crate) fn family(first: Pid) -> Vec<Pid> {
     let mut found = vec![first];
     let mut next = 0;

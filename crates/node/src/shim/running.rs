@@ -1,4 +1,4 @@
-//! A container with a process, as its shim holds it.
+//! A running container, as its shim sees it.
 
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
@@ -14,7 +14,7 @@ use super::terminal;
 use crate::frames;
 use crate::shim_protocol::ContainerConfig;
 
-/// Input that a container does not read is not taken from who sends it.
+/// Input that the container does not read is not accepted from clients.
 const MOST_INPUT: usize = 1 << 20;
 
 /// A container with a process.
@@ -23,14 +23,14 @@ pub(super) struct RunningContainer {
     pub(super) launch: ContainerConfig,
     pub(super) stdout: Option<OwnedFd>,
     pub(super) stderr: Option<OwnedFd>,
-    /// Standard input, or the terminal; what waits to be written there; and whether it is to be closed then.
+    /// Standard input or terminal; data waiting to be written; and whether to close it afterwards.
     pub(super) stdin: Option<OwnedFd>,
     pub(super) input: Vec<u8>,
     pub(super) input_ended: bool,
     pub(super) errors: Option<OwnedFd>,
     pub(super) complaint: Vec<u8>,
     pub(super) log: LogWriter,
-    /// Output that could not be written down, and why.
+    /// Output that could not be logged, and why.
     pub(super) lost: Option<(u64, String)>,
     pub(super) limit: Limit,
     pub(super) kill_at: Option<Instant>,
@@ -47,7 +47,7 @@ impl RunningContainer {
         self.kill_at = Some(self.kill_at.map_or(at, |earlier| earlier.min(at)));
     }
 
-    /// Writes output down. A full disk must not end the container: what cannot be kept is counted and said later.
+    /// Logs output. A full disk must not stop the container: lost output is counted and reported later.
     pub(super) fn keep(&mut self, stream: Stream, data: &[u8], now: Timestamp) {
         if let Some((bytes, why)) = &self.lost
             && self.log.lost(*bytes, why, now).is_ok()
@@ -60,7 +60,7 @@ impl RunningContainer {
         }
     }
 
-    /// Whether more may be put into its input.
+    /// Whether its input accepts more data.
     pub(super) fn is_hungry(&self) -> bool {
         self.input.len() < MOST_INPUT
     }
@@ -69,7 +69,7 @@ impl RunningContainer {
         self.stdin.is_some() && !self.input.is_empty()
     }
 
-    /// Takes a frame of somebody attached.
+    /// Handles a frame from an attached client.
     pub(super) fn take_frame(&mut self, kind: u8, data: &[u8]) {
         match kind {
             frames::STDIN if self.stdin.is_some() => self.input.extend_from_slice(data),
@@ -84,13 +84,13 @@ impl RunningContainer {
         self.feed();
     }
 
-    /// Who was attached has gone. The end of a terminal's input is for its program to find out.
+    /// The attached client has disconnected. A terminal's program has to notice end of input itself.
     pub(super) fn end_input(&mut self) {
         self.input_ended |= self.launch.stdin_once && !self.launch.tty;
         self.feed();
     }
 
-    /// Writes what can be written without waiting.
+    /// Writes without blocking.
     pub(super) fn feed(&mut self) {
         while let Some(fd) = self.stdin.as_ref().filter(|_| !self.input.is_empty()) {
             match nix::unistd::write(fd, &self.input) {
@@ -108,7 +108,7 @@ impl RunningContainer {
     }
 }
 
-/// Reads what is there without waiting, in so many rounds at most. Closes the source at its end and then gives `false`.
+/// Reads without blocking, at most this many times. At end of file closes the source and returns `false`.
 pub(super) fn read_some(
     source: &mut Option<OwnedFd>,
     mut rounds: usize,
@@ -118,7 +118,7 @@ pub(super) fn read_some(
     let mut buffer = [0_u8; 64 << 10];
     loop {
         match nix::unistd::read(&*fd, &mut buffer) {
-            // A terminal that nobody has open any more says so with an error.
+            // A terminal whose other end is closed reports an error.
             Ok(0) | Err(nix::errno::Errno::EIO) => {
                 *source = None;
                 return Ok(false);

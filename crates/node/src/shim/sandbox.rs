@@ -1,10 +1,9 @@
 //! The inside of a container: its root file system, built by the first process of its namespaces.
 //!
-//! Everything here runs between `clone` and `exec`, in a process of its own with a mount and pid namespace of its own.
-//! The new root is made of a few directories, `/usr` of the host (read-only), chosen files of `/etc`, and the overlays and
-//! mounts of the launch. The host's home directories, data and key files are never in it, so nothing has to be hidden.
-//! Paths inside the new root are resolved against it step by step: an absolute symlink such as `/var/run -> /run` would
-//! otherwise lead out of it.
+//! Everything here runs between `clone` and `exec`, in a process with its own mount and pid namespaces. The new root consists of a
+//! few directories, the host's `/usr` (read-only), selected files of `/etc`, and the overlays and mounts of the configuration. The
+//! host's home directories, data and keys are never in it, so nothing needs to be hidden. Paths are resolved inside the new root
+//! component by component: an absolute symlink such as `/var/run -> /run` would otherwise lead out of it.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -18,7 +17,7 @@ use nix::unistd::{Gid, Uid, chown, pivot_root, sethostname};
 use crate::shim_protocol::{ContainerConfig, Root};
 use crate::volumes::beneath;
 
-/// A step of building a container that failed, with the path it failed on.
+/// A failed step of building a container, with its path.
 #[derive(Debug, thiserror::Error)]
 #[error("{step} {path}: {source}")]
 pub(crate) struct SandboxError {
@@ -29,7 +28,7 @@ pub(crate) struct SandboxError {
 
 type Result<T> = std::result::Result<T, SandboxError>;
 
-/// Whether containers get a user namespace (an ordinary user's agent) or real user ids (root's).
+/// Whether containers get a user namespace (agent of an ordinary user) or real user ids (agent of root).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Privilege {
     Root,
@@ -46,7 +45,7 @@ impl Privilege {
     }
 }
 
-/// What of the host's `/etc` a container sees. Configuration of programs in `/usr`, no secrets, no identity.
+/// The parts of the host's `/etc` in a container: configuration for programs in `/usr`, no secrets, no identity.
 const ETC: &[&str] = &[
     "alternatives",
     "bash.bashrc",
@@ -90,7 +89,7 @@ const ETC: &[&str] = &[
 
 const DEVICES: &[&str] = &["null", "zero", "full", "random", "urandom", "tty"];
 
-/// Builds the root of a container and makes it the root of this process.
+/// Builds a container's root and switches this process to it.
 pub(crate) fn enter(launch: &ContainerConfig, privilege: Privilege) -> Result<()> {
     if let Privilege::User { uid, gid } = privilege {
         map_user(launch, uid, gid)?;
@@ -122,7 +121,7 @@ pub(crate) fn enter(launch: &ContainerConfig, privilege: Privilege) -> Result<()
     if launch.read_only_root {
         remount(&root, true)?;
         if let Root::Host { overlays } = &launch.root {
-            // A volume in the place of an overlay is what the pod asked for.
+            // A volume in place of an overlay is what the pod asked for.
             for layer in overlays.iter().filter(|l| !launch.mounts.iter().any(|m| m.target == l.target)) {
                 remount(&tree.resolve(&layer.target), true)?;
             }
@@ -131,7 +130,7 @@ pub(crate) fn enter(launch: &ContainerConfig, privilege: Privilege) -> Result<()
     switch_root(&root)
 }
 
-/// One user of the container is the user of the agent; there are no others.
+/// Maps the container's only user to the agent's user.
 fn map_user(launch: &ContainerConfig, uid: u32, gid: u32) -> Result<()> {
     let write = |path: &str, line: String| {
         OpenOptions::new()
@@ -145,7 +144,7 @@ fn map_user(launch: &ContainerConfig, uid: u32, gid: u32) -> Result<()> {
     write("/proc/self/gid_map", format!("{} {gid} 1", launch.user.gid))
 }
 
-/// The new root, addressed by paths as the container will see them.
+/// The new root, addressed by the container's paths.
 struct Tree<'a> {
     root: &'a Path,
 }
@@ -186,7 +185,7 @@ impl Tree<'_> {
             if let Some(parent) = target.parent() {
                 make_dir(parent, 0o755)?;
             }
-            // A lower layer may hold a file we may not write to: put a new one in its place.
+            // A lower layer may have a read-only file: replace it.
             let _ = fs::remove_file(&target);
             fs::write(&target, content).map_err(|e| failed("writing", &target, e))?;
             let mode = if content.starts_with("#!") { 0o755 } else { 0o644 };
@@ -196,7 +195,7 @@ impl Tree<'_> {
         Ok(())
     }
 
-    /// Directories and the programs of this machine.
+    /// Directories and this machine's programs.
     fn host_userland(&self) -> Result<()> {
         self.make_dir("/usr", 0o755, None)?;
         bind(Path::new("/usr"), &self.root.join("usr"), true, true)?;
@@ -237,7 +236,7 @@ impl Tree<'_> {
         let java = java.filter_map(|e| e.file_name().into_string().ok()).filter(|n| n.starts_with("java"));
         for name in ETC.iter().map(|n| (*n).to_owned()).chain(java) {
             let host = Path::new("/etc").join(&name);
-            // Reading through symlinks (localtime, resolv.conf, os-release): the container gets what they lead to.
+            // Read through symlinks (localtime, resolv.conf, os-release): the container gets their targets.
             if let Ok(real) = fs::canonicalize(&host) {
                 self.bind(&real, &format!("/etc/{name}"), true)?;
             }
@@ -291,7 +290,7 @@ impl Tree<'_> {
         mount_with("mounting", Some(Path::new("proc")), &proc, Some("proc"), flags, None)?;
         bind(Path::new("/sys"), &self.root.join("sys"), false, true)?;
         if privilege == Privilege::Root && !launch.privileged {
-            // Ordinary users cannot write there anyway; the container's root must not either.
+            // Ordinary users cannot write there anyway, and the container's root must not.
             for name in ["sys", "sysrq-trigger", "irq", "bus"] {
                 let path = proc.join(name);
                 if path.exists() {
@@ -305,8 +304,7 @@ impl Tree<'_> {
         Ok(())
     }
 
-    /// Binds a file or directory of the host, making the place for it. The place may lie in a volume that other containers
-    /// of the pod write to.
+    /// Binds a host file or directory, creating the mount point, which may be in a volume that other containers of the pod write to.
     fn bind(&self, source: &Path, target: &str, read_only: bool) -> Result<()> {
         let place = self.inside(target);
         let meta = fs::metadata(source).map_err(|e| failed("mounting", source, e))?;
@@ -321,26 +319,26 @@ impl Tree<'_> {
         let named = |error: SandboxError| SandboxError { path: target.to_owned(), ..error };
         bind(source, &beneath::path_of(&opened), false, true).map_err(named)?;
         if read_only {
-            // Opened once more: now it is what was mounted there.
+            // Opened again: it now refers to the mount.
             let mounted = beneath::open(self.root, &place).map_err(said)?;
             remount(&beneath::path_of(&mounted), true).map_err(named)?;
         }
         Ok(())
     }
 
-    /// The directory the program starts in, made for its user where there is none. It may lie in a volume.
+    /// The working directory, created for its user if missing. It may be in a volume.
     fn make_working_dir(&self, launch: &ContainerConfig) -> Result<()> {
         let place = self.inside(&launch.working_dir);
         let said = |e| failed("creating", Path::new(&launch.working_dir), e);
         if let Some(made) = beneath::make(self.root, &place, 0o755).map_err(said)? {
-            // In a user namespace everything already belongs to the one user there is.
+            // In a user namespace everything already belongs to the only user.
             let (uid, gid) = (Uid::from_raw(launch.user.uid), Gid::from_raw(launch.user.gid));
             let _ = chown(&beneath::path_of(&made), Some(uid), Some(gid));
         }
         Ok(())
     }
 
-    /// A path of the container, relative to its root and without links.
+    /// A container path relative to its root, without symlinks.
     fn inside(&self, path: &str) -> PathBuf {
         self.resolve(path).strip_prefix(self.root).map(Path::to_owned).unwrap_or_default()
     }
@@ -350,11 +348,11 @@ impl Tree<'_> {
         if !target.is_dir() {
             make_dir(&target, mode)?;
             if let Some(launch) = owner {
-                // In a user namespace everything already belongs to the one user there is.
+                // In a user namespace everything already belongs to the only user.
                 let _ = chown(&target, Some(Uid::from_raw(launch.user.uid)), Some(Gid::from_raw(launch.user.gid)));
             }
         }
-        // The process umask must not take away what others need.
+        // Do not let the umask remove permissions.
         if mode & 0o1000 != 0 {
             let _ = fs::set_permissions(&target, fs::Permissions::from_mode(mode));
         }
@@ -366,7 +364,7 @@ impl Tree<'_> {
     }
 }
 
-/// Where a path of the container lies on the host while `root` is not yet the root: symlinks are followed inside `root`.
+/// A container path's location on the host before `root` is the root: symlinks are resolved inside `root`.
 pub(crate) fn resolve_in(root: &Path, path: &Path) -> PathBuf {
     let mut rest: Vec<PathBuf> = vec![path.to_owned()];
     let mut inside = PathBuf::new();
@@ -414,7 +412,7 @@ fn overlay(lower: &Path, target: &Path, scratch: &Path, launch: &ContainerConfig
         mount_with(what, Some(Path::new(kind)), target, Some(kind), MsFlags::MS_NODEV, Some(&options))
     };
     let Err(error) = mount() else { return Ok(()) };
-    // Some file systems (an overlay itself, some network ones) cannot be an upper layer: memory can.
+    // Some file systems (overlayfs itself, some network ones) cannot be an upper layer; tmpfs can.
     make_dir(scratch, 0o755)?;
     mount_with("mounting", Some(Path::new("tmpfs")), scratch, Some("tmpfs"), MsFlags::MS_NODEV, Some("mode=755"))?;
     make_dir(&upper, 0o775)?;
@@ -423,7 +421,7 @@ fn overlay(lower: &Path, target: &Path, scratch: &Path, launch: &ContainerConfig
     mount().map_err(|_| error)
 }
 
-/// Colons and commas separate the options of an overlay.
+/// Colons and commas separate overlay options.
 fn escape(path: &Path) -> String {
     path.display().to_string().replace('\\', "\\\\").replace(':', "\\:").replace(',', "\\,")
 }
@@ -434,7 +432,7 @@ fn bind(source: &Path, target: &Path, read_only: bool, recursive: bool) -> Resul
     if read_only { remount(target, true) } else { Ok(()) }
 }
 
-/// Changes a mount to read-only, keeping the flags a user namespace may not take away.
+/// Remounts read-only, keeping the flags that a user namespace may not clear.
 fn remount(target: &Path, read_only: bool) -> Result<()> {
     let mut flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT;
     if read_only {
@@ -472,7 +470,7 @@ fn mounts_below(path: &Path) -> Vec<(PathBuf, String)> {
 
 fn switch_root(root: &Path) -> Result<()> {
     std::env::set_current_dir(root).map_err(|e| failed("entering", root, e))?;
-    // The old root lands on top of the new one and is then taken off: no directory for it is needed.
+    // The old root is stacked on the new one and then unmounted: no directory for it is needed.
     pivot_root(".", ".").map_err(|e| failed("changing root to", root, e.into()))?;
     umount2(".", MntFlags::MNT_DETACH).map_err(|e| failed("leaving the root of the host from", root, e.into()))?;
     std::env::set_current_dir("/").map_err(|e| failed("entering", Path::new("/"), e))

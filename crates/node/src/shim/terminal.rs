@@ -1,4 +1,4 @@
-//! Terminals: made inside a container, held by who looks after it.
+//! Terminals: created inside a container, held by its shim.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read as _, Write as _};
@@ -18,21 +18,21 @@ use nix::unistd::{Gid, Uid, fchown};
 use crate::frames;
 use crate::shim_protocol::User;
 
-/// A new terminal of the container this process is in: the end that is held, and the end of the program.
+/// Opens a terminal in the current container: the master, and the program's end.
 pub(super) fn open(user: &User) -> io::Result<(OwnedFd, OwnedFd)> {
     let master = posix_openpt(OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC)?;
     grantpt(&master)?;
     unlockpt(&master)?;
     let name = ptsname_r(&master)?;
     let slave = nix::fcntl::open(name.as_str(), OFlag::O_RDWR | OFlag::O_NOCTTY | OFlag::O_CLOEXEC, Mode::empty())?;
-    // In a user namespace it already belongs to the one user there is.
+    // In a user namespace it already belongs to the only user.
     let _ = fchown(&slave, Some(Uid::from_raw(user.uid)), Some(Gid::from_raw(user.gid)));
     // SAFETY: the descriptor is open and owned by nobody else: `into_raw_fd` gives it up.
     let master = unsafe { OwnedFd::from_raw_fd(std::os::fd::IntoRawFd::into_raw_fd(master)) };
     Ok((master, slave))
 }
 
-/// Makes a terminal the one that controls this session.
+/// Makes a terminal the controlling terminal of this session.
 pub(super) fn control(slave: BorrowedFd<'_>) -> io::Result<()> {
     // SAFETY: takes a descriptor and an integer.
     let result = unsafe { libc::ioctl(slave.as_raw_fd(), libc::TIOCSCTTY, 0) };
@@ -45,7 +45,7 @@ pub(super) fn resize(master: BorrowedFd<'_>, width: u16, height: u16) {
     let _ = unsafe { libc::ioctl(master.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };
 }
 
-/// A way to hand a descriptor from a process to its parent.
+/// A socket pair for passing a descriptor to the parent process.
 pub(super) fn pass() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?)
 }
@@ -57,7 +57,7 @@ pub(super) fn send(socket: BorrowedFd<'_>, descriptor: BorrowedFd<'_>) -> io::Re
     Ok(())
 }
 
-/// Waits for a descriptor; `None` if the other side has gone without sending one.
+/// Receives a descriptor; `None` if the other side closed without sending one.
 pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     let mut byte = [0_u8; 1];
     let mut data = [IoSliceMut::new(&mut byte)];
@@ -74,8 +74,7 @@ pub(super) fn receive(socket: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
     Ok(None)
 }
 
-/// Carries a conversation between this process's standard streams and a terminal until the program behind it ends:
-/// frames come in, plain bytes go out.
+/// Relays between this process's standard streams and a terminal until its program exits: frames in, plain bytes out.
 pub(super) fn relay(master: &OwnedFd) -> io::Result<()> {
     let (stdin, mut stdout) = (io::stdin(), io::stdout());
     let mut heard = Vec::new();
@@ -100,7 +99,7 @@ pub(super) fn relay(master: &OwnedFd) -> io::Result<()> {
                     stdout.write_all(&buffer[..count])?;
                     stdout.flush()?;
                 }
-                // Nobody has the other end open any more.
+                // The other end is closed everywhere.
                 Err(error) if error.raw_os_error() == Some(libc::EIO) => return Ok(()),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

@@ -1,8 +1,8 @@
-//! The files of a ConfigMap, Secret, projected or downward volume, changed all at once.
+//! The files of a ConfigMap, Secret, projected or downward API volume, updated atomically.
 //!
-//! Laid out as a kubelet does it: files lie in `..<time>`, `..data` points to that directory, and each name at the top points
-//! through `..data`. Turning `..data` over is one rename, so a reader sees all old files or all new ones. A file mounted with
-//! `subPath` is bound directly and keeps its old content, as in a kubelet.
+//! The layout is a kubelet's: files are in `..<time>`, `..data` points to that directory, and the top-level names point through
+//! `..data`. Switching `..data` is one rename, so readers see either all old files or all new ones. A `subPath` mount binds the
+//! file itself and keeps its old content, as in a kubelet.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -14,7 +14,7 @@ use super::FileSpec;
 
 const DATA: &str = "..data";
 
-/// Brings the directory up to date; whether anything changed.
+/// Updates the directory; returns whether anything changed.
 pub(super) fn write(
     dir: &Path,
     files: &BTreeMap<String, FileSpec>,
@@ -66,7 +66,7 @@ fn fill(
     Ok(())
 }
 
-/// Whether a directory holds these files and no others.
+/// Whether a directory contains exactly these files.
 fn holds(place: &Path, files: &BTreeMap<String, FileSpec>, mode_of: &impl Fn(&FileSpec) -> u32) -> bool {
     let mut found = BTreeSet::new();
     if !list(place, place, &mut found) || found.len() != files.len() {
@@ -94,7 +94,7 @@ fn list(root: &Path, dir: &Path, found: &mut BTreeSet<PathBuf>) -> bool {
     true
 }
 
-/// Makes the names at the top, and removes those that are no longer there.
+/// Creates the top-level symlinks and removes stale ones.
 fn link_names(dir: &Path, files: &BTreeMap<String, FileSpec>) -> io::Result<()> {
     let tops: BTreeSet<&str> =
         files.keys().filter_map(|name| name.split('/').find(|part| !part.is_empty() && *part != ".")).collect();
@@ -121,7 +121,7 @@ fn remove(path: &Path) {
     }
 }
 
-/// Everybody may look in, whatever the umask.
+/// World-readable, whatever the umask.
 fn make_dir(path: &Path) -> io::Result<()> {
     fs::create_dir_all(path)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o755))

@@ -1,9 +1,9 @@
-//! Paths beneath a directory whose content others change meanwhile: a volume for `subPath`, and the root of a container into
-//! which volumes are mounted already. What a container can write must never lead a mount out of them.
+//! Safe paths below a directory that others modify concurrently: a volume with `subPath`, or a container's root with volumes already
+//! mounted. Nothing a container writes may redirect a mount outside.
 //!
-//! As a kubelet does it: links inside are resolved first, and what they lead to must lie inside. Then the path is opened step
-//! by step from the directory on, each step by file descriptor and without following a link. Whatever is swapped between two
-//! steps makes the opening fail. Who mounts, mounts the descriptor and never looks at the path again.
+//! As in a kubelet: symlinks are resolved first, and their target must be inside. Then the path is opened component by component
+//! by file descriptor, without following symlinks. If anything is swapped in between, the open fails. The caller mounts the
+//! descriptor and never uses the path again.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -15,19 +15,19 @@ use nix::errno::Errno;
 use nix::fcntl::{OFlag, open as open_path, openat};
 use nix::sys::stat::{Mode, SFlag, fchmod, fstat, mkdirat};
 
-/// A step of a path: what it names, without reading it.
+/// Opens one path component without reading it.
 const STEP: OFlag = OFlag::O_PATH.union(OFlag::O_NOFOLLOW).union(OFlag::O_CLOEXEC);
 
 fn leads_out() -> io::Error {
     io::Error::other("a link leads out")
 }
 
-/// The path by which system calls find what was opened, and nothing else.
+/// The path that refers to an open descriptor and nothing else.
 pub(crate) fn path_of(opened: &OwnedFd) -> PathBuf {
     Path::new("/proc/self/fd").join(opened.as_raw_fd().to_string())
 }
 
-/// Opens what `part` names beneath the directory, for mounting.
+/// Opens `part` below the directory, for mounting.
 pub(crate) fn open(volume: &Path, part: &Path) -> io::Result<OwnedFd> {
     let root = fs::canonicalize(volume)?;
     let full = fs::canonicalize(volume.join(part))?;
@@ -38,7 +38,7 @@ pub(crate) fn open(volume: &Path, part: &Path) -> io::Result<OwnedFd> {
             Errno::ELOOP | Errno::ENOTDIR => leads_out(),
             errno => errno.into(),
         })?;
-        // O_PATH opens a link itself instead of refusing it.
+        // O_PATH opens a symlink itself instead of failing.
         if SFlag::from_bits_truncate(fstat(at.as_fd())?.st_mode) & SFlag::S_IFMT == SFlag::S_IFLNK {
             return Err(leads_out());
         }
@@ -46,8 +46,8 @@ pub(crate) fn open(volume: &Path, part: &Path) -> io::Result<OwnedFd> {
     Ok(at)
 }
 
-/// Makes the directories of `part` that are not there yet; gives the last one if it was made now. What is there stays as it
-/// is, whatever it is: [`open`] decides whether it may be mounted.
+/// Creates the missing directories of `part`; returns the last one if it was created. Existing entries are left alone, whatever they
+/// are: [`open`] decides whether they can be mounted.
 pub(crate) fn make(volume: &Path, part: &Path, mode: u32) -> io::Result<Option<OwnedFd>> {
     let all: Vec<&OsStr> = names(part).collect();
     let there = |count: usize| fs::symlink_metadata(volume.join(all[..count].iter().collect::<PathBuf>()));
@@ -69,7 +69,7 @@ pub(crate) fn make(volume: &Path, part: &Path, mode: u32) -> io::Result<Option<O
         let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
         at = openat(at.as_fd(), *name, if made { flags } else { STEP | OFlag::O_DIRECTORY }, Mode::empty())?;
         if made {
-            // Making it has heeded the umask.
+            // mkdir applied the umask.
             fchmod(at.as_fd(), mode)?;
         }
         last_made = made;
@@ -77,7 +77,7 @@ pub(crate) fn make(volume: &Path, part: &Path, mode: u32) -> io::Result<Option<O
     Ok(last_made.then_some(at))
 }
 
-/// Makes an empty file unless something of that name is there. The directory it is in must be there.
+/// Creates an empty file unless the name exists. The parent directory must exist.
 pub(crate) fn make_file(volume: &Path, part: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (part.parent(), part.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
@@ -146,7 +146,7 @@ mod tests {
         assert_eq!(fs::read_dir(scratch.path().join("outside")).expect("dir").count(), 0, "nothing was made outside");
     }
 
-    /// Both a directory on the way and the last step are swapped for links as quickly as a container could do it.
+    /// Swaps an intermediate directory and the last component for symlinks as fast as a container could.
     #[test]
     fn a_swap_between_directory_and_link_never_leads_out() {
         for part in ["a", "a/b"] {

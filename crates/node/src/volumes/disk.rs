@@ -1,4 +1,4 @@
-//! Planned volumes on disk.
+//! Writes planned volumes to disk.
 
 use std::fs;
 use std::io;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::{FileSpec, HostKind, Planned, VolumeError, atomic, beneath};
 use crate::shim_protocol::Mount;
 
-/// Writes a planned volume and gives the path to bind. Doing it again brings it up to date.
+/// Creates or updates a planned volume and returns the path to bind.
 pub(crate) fn materialise(
     planned: &Planned,
     dir: &Path,
@@ -52,7 +52,7 @@ fn host_place(path: &Path, kind: HostKind) -> Result<PathBuf, VolumeError> {
     let meta = fs::metadata(path);
     match (kind, &meta) {
         (HostKind::Any, Ok(_)) => {}
-        // A container runtime makes a missing directory for a bind mount.
+        // Container runtimes create a missing directory for a bind mount.
         (HostKind::Any | HostKind::DirectoryOrCreate, Err(_)) => fs::create_dir_all(path).map_err(said)?,
         (HostKind::FileOrCreate, Err(_)) => fs::write(path, b"").map_err(said)?,
         (HostKind::Directory | HostKind::DirectoryOrCreate, Ok(m)) if m.is_dir() => {}
@@ -69,16 +69,16 @@ fn host_place(path: &Path, kind: HostKind) -> Result<PathBuf, VolumeError> {
 
 fn give_to_group(path: &Path, group: Option<u32>) {
     if let Some(group) = group {
-        // Only root may; an ordinary user's pods have one user and one group anyway.
+        // Only root can; an ordinary user's pods have a single user and group anyway.
         let _ = nix::unistd::chown(path, None, Some(nix::unistd::Gid::from_raw(group)));
     }
 }
 
-/// Makes the directory a subPath names, and refuses one that leads out of its volume. Who mounts it opens it once more: it
-/// may have been changed by then.
+/// Creates the directory of a subPath, and rejects one that leads out of its volume. The mounting code opens it again, because it
+/// may have been changed in between.
 pub(crate) fn make_sub_path(mount: &Mount) -> io::Result<()> {
     let Some((volume, part)) = mount.sub_path() else { return Ok(()) };
-    // As a kubelet: the volume's permissions, and the bit by which new files get its group.
+    // As in a kubelet: the volume's permissions plus setgid.
     let mode = fs::metadata(volume)?.permissions().mode() & 0o6777;
     let made = beneath::make(volume, part, mode).and_then(|_| beneath::open(volume, part));
     made.map(drop).map_err(|e| io::Error::other(format!("subPath \"{}\": {e}", part.display())))

@@ -1,4 +1,4 @@
-//! How containers and pods end, and are started again.
+//! How containers and pods terminate and restart.
 
 use std::time::{Duration, Instant};
 
@@ -120,7 +120,7 @@ pub(crate) async fn sidecars_live_as_long_as_the_rest(world: World) {
     world.finish().await;
 }
 
-/// Without a message of its own, the end of the log of a container that failed is one.
+/// A failed container without a termination message falls back to the end of its log.
 pub(crate) async fn the_end_of_the_log_can_be_the_message(world: World) {
     let mut spec = sh("echo first; echo the last word >&2; exit 1");
     spec["containers"][0]["terminationMessagePolicy"] = json!("FallbackToLogsOnError");
@@ -145,7 +145,7 @@ pub(crate) async fn the_end_of_the_log_can_be_the_message(world: World) {
     world.finish().await;
 }
 
-/// restartPolicy Always: a container that ends well starts again too, later each time; its log before is kept.
+/// restartPolicy Always: a container that succeeds restarts too, with back-off; its previous log is kept.
 pub(crate) async fn a_container_that_always_restarts_backs_off(world: World) {
     let mut spec = sh("n=$(cat /s/n 2>/dev/null || echo 0); echo run $n; echo $((n + 1)) > /s/n; exit 0");
     spec["restartPolicy"] = json!("Always");
@@ -170,7 +170,7 @@ fn restarts(pod: &Pod) -> i32 {
     pod.status.as_ref().and_then(|s| s.container_statuses.as_ref()?.first()).map_or(0, |c| c.restart_count)
 }
 
-/// A node that is shut down ends its pods in time and says why.
+/// A node that shuts down terminates its pods in time and reports why.
 pub(crate) async fn a_node_that_is_shut_down_ends_its_pods(mut world: World) {
     world.kill_agent();
     world.end_pods = true;
@@ -194,7 +194,7 @@ pub(crate) async fn a_node_that_is_shut_down_ends_its_pods(mut world: World) {
     world.finish().await;
 }
 
-/// A log beyond what one file holds is whole, for who reads it later and for who follows it.
+/// A log larger than one file is complete, both when read later and when followed.
 pub(crate) async fn a_long_log_is_whole(world: World) {
     const LINES: usize = 150_000;
     let script =

@@ -1,4 +1,4 @@
-//! A node of its own for each test: an agent process that serves a cluster, ours or a real one.
+//! A node for each test: an agent process that serves a cluster, ours or a real one.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -28,21 +28,21 @@ pub(crate) struct World {
     pub(crate) data_dir: PathBuf,
     pub(crate) real: bool,
     pub(crate) kubeconfig: PathBuf,
-    /// Whether the agent ends its pods when it is stopped.
+    /// Whether the agent stops its pods when it is stopped.
     pub(crate) end_pods: bool,
-    /// Where runtimes and images are.
+    /// The directory of runtimes and images.
     cache: PathBuf,
-    /// Whom the agent runs as, if not as this process.
+    /// The agent's user, if it is not that of this process.
     user: Option<u32>,
     agent: Option<Child>,
     server: Option<RunningServer>,
     _namespace: Option<TestNamespace>,
-    /// Goes before the directory it is mounted in.
+    /// Unmounted before its directory is removed.
     disk: Option<Disk>,
     _scratch: tempfile::TempDir,
 }
 
-/// A file system of the agent's own, gone with its world.
+/// A file system for the agent, removed with its world.
 struct Disk(PathBuf);
 
 impl Drop for Disk {
@@ -52,18 +52,18 @@ impl Drop for Disk {
 }
 
 impl World {
-    /// `None` where this machine has no such cluster.
+    /// `None` if this machine has no such cluster.
     pub(crate) async fn new(cluster: Cluster) -> Option<Self> {
         Self::with(cluster, None, None).await
     }
 
-    /// The same with the Spark runtimes of this machine.
+    /// The same, with this machine's Spark runtimes.
     pub(crate) async fn with_runtimes(cluster: Cluster) -> Option<Self> {
         let cache = std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache/firesteel")).expect("HOME");
         Self::with(cluster, None, Some(cache)).await
     }
 
-    /// The same with an agent that is not root. Its user need not exist.
+    /// The same, with an agent that is not root. Its user need not exist.
     pub(crate) async fn with_agent_of(cluster: Cluster, user: u32) -> Option<Self> {
         Self::with(cluster, Some(user), None).await
     }
@@ -115,7 +115,7 @@ impl World {
         Some(world)
     }
 
-    /// Another node of the same cluster, with an agent and a directory of its own.
+    /// Another node of the same cluster, with its own agent and directory.
     pub(crate) async fn another_node(&self) -> Self {
         let scratch = tempfile::tempdir().expect("temporary directory");
         let node = format!("{}-2", self.node);
@@ -148,11 +148,11 @@ impl World {
             .expect("a log");
         let mut program = PathBuf::from(PROGRAM);
         if self.user.is_some() {
-            // The build directory may lie in a home that others cannot read.
+            // The build directory may be in a home directory that others cannot read.
             program = self.data_dir.with_file_name("firesteel-node");
             if !program.exists() {
-                // By another process: a file open for writing here would be inherited by a fork in another thread, and a
-                // program that somebody has open for writing cannot be started.
+                // Copy in another process: a file open for writing here would be inherited by a concurrent fork, and a program that is open
+                // for writing cannot be executed.
                 let copied = Command::new("cp").arg(PROGRAM).arg(&program).status().expect("cp");
                 assert!(copied.success(), "a copy of the program");
             }
@@ -197,13 +197,13 @@ impl World {
         );
     }
 
-    /// Makes an image mean a directory.
+    /// Maps an image to a directory.
     pub(crate) fn map_image(&self, reference: &str, dir: &Path) {
         let runtimes = firesteel_node::runtime::Runtimes::new(&self.cache, std::sync::Arc::new(|_| {}));
         runtimes.mappings().add(reference, dir).expect("a mapping");
     }
 
-    /// Kills the agent as the kernel would: it cannot say goodbye.
+    /// Kills the agent with SIGKILL.
     pub(crate) fn kill_agent(&mut self) {
         if let Some(mut agent) = self.agent.take() {
             agent.kill().expect("kill");
@@ -211,7 +211,7 @@ impl World {
         }
     }
 
-    /// Gives the agent a fresh start on a disk of this size (as tmpfs takes it).
+    /// Restarts the agent on a disk of this size (in tmpfs syntax).
     pub(crate) async fn restart_on_a_disk_of(&mut self, size: &str) {
         self.kill_agent();
         std::fs::create_dir_all(&self.data_dir).expect("dir");
@@ -222,7 +222,7 @@ impl World {
         self.start_agent().await;
     }
 
-    /// Stops the agent as an administrator would, and waits for its end.
+    /// Stops the agent as an administrator would, and waits for it to exit.
     pub(crate) fn stop_agent(&mut self) {
         if let Some(mut agent) = self.agent.take() {
             let pid = nix::unistd::Pid::from_raw(i32::try_from(agent.id()).expect("a pid"));
@@ -235,7 +235,7 @@ impl World {
         self.agent.as_ref().map(Child::id)
     }
 
-    /// The kubectl that testenv has built.
+    /// The kubectl that testenv built.
     pub(crate) fn kubectl(&self) -> PathBuf {
         match TestEnv::get() {
             Some(env) => env.kubectl(),
@@ -247,7 +247,7 @@ impl World {
         Api::namespaced(self.client.clone(), &self.namespace)
     }
 
-    /// Creates a pod on our node. Without a service account: not every cluster here has a controller that makes one.
+    /// Creates a pod on our node, without a service account: not every cluster here has a controller for those.
     pub(crate) async fn run(&self, name: &str, spec: Value) -> Pod {
         self.run_labelled(name, json!({}), spec).await
     }
@@ -281,7 +281,7 @@ impl World {
             .expect("an object is created");
     }
 
-    /// Waits until a pod is as wanted.
+    /// Waits until a pod satisfies a condition.
     pub(crate) async fn until(&self, name: &str, what: &str, wanted: impl Fn(&Pod) -> bool) -> Pod {
         let mut last = None;
         for _ in 0..600 {
@@ -326,7 +326,7 @@ impl World {
         self.pods().delete(name, &DeleteParams::default()).await.expect("a deletion");
     }
 
-    /// The log as the API server gives it, which asks our node.
+    /// The log through the API server, which asks our node.
     pub(crate) async fn log(&self, pod: &Pod, container: &str) -> String {
         let name = pod.metadata.name.clone().unwrap_or_default();
         let parameters = LogParams { container: Some(container.to_owned()), ..LogParams::default() };
@@ -353,7 +353,7 @@ impl World {
         panic!("no event \"{text}\" about {name}: {:#?}", self.events(name).await);
     }
 
-    /// Ends everything and makes sure that no process is left.
+    /// Stops everything and checks that no process is left.
     pub(crate) async fn finish(mut self) {
         self.kill_agent();
         firesteel_node::end_all_pods(&self.data_dir, Duration::from_secs(1)).await;
@@ -368,7 +368,7 @@ impl World {
 }
 
 impl Drop for World {
-    /// A case that failed must not leave its pods running. In a thread of its own: this one may be inside a runtime.
+    /// A failed case must not leave its pods running. In a separate thread: this one may be inside a runtime.
     fn drop(&mut self) {
         self.kill_agent();
         let data_dir = self.data_dir.clone();
@@ -380,14 +380,14 @@ impl Drop for World {
     }
 }
 
-/// Makes a node that is not for pods of others on a shared cluster: ours name their node themselves.
+/// Marks the node as unschedulable for other pods of a shared cluster: ours set their node name.
 async fn close(client: &Client, node: &str) {
     let closed = json!({"metadata": {"name": node}, "spec": {"unschedulable": true}});
     let nodes: Api<Node> = Api::all(client.clone());
     nodes.create(&PostParams::default(), &serde_json::from_value(closed).expect("a node")).await.expect("a node");
 }
 
-/// Command lines that name a directory.
+/// Command lines that contain a directory.
 pub(crate) fn processes_of(dir: &Path) -> Vec<String> {
     let dir = dir.to_string_lossy().into_owned();
     let entries = std::fs::read_dir("/proc").expect("/proc").flatten();
@@ -399,14 +399,14 @@ pub(crate) fn phase(pod: &Pod) -> &str {
     pod.status.as_ref().and_then(|s| s.phase.as_deref()).unwrap_or_default()
 }
 
-/// Exit code and reason of the first container.
+/// The first container's exit code and reason.
 pub(crate) fn exit(pod: &Pod) -> (i32, String) {
     let state =
         pod.status.as_ref().and_then(|s| s.container_statuses.as_ref()?.first()?.state.as_ref()?.terminated.as_ref());
     state.map_or((-1, String::new()), |t| (t.exit_code, t.reason.clone().unwrap_or_default()))
 }
 
-/// Reason and message of the first container that waits.
+/// Reason and message of the first waiting container.
 pub(crate) fn waiting(pod: &Pod) -> (String, String) {
     let all = pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten());
     let state = all.filter_map(|c| c.state.as_ref()?.waiting.clone()).next().unwrap_or_default();

@@ -48,7 +48,7 @@ fn ready(pod: &Pod) -> bool {
     pod.status.as_ref().and_then(|s| s.container_statuses.as_ref()?.first()).is_some_and(|c| c.ready)
 }
 
-/// Probes over the network: HTTP that answers 500 at first and redirects later, HTTPS with any certificate, TCP.
+/// Network probes: HTTP that answers 500 first and redirects later, HTTPS with any certificate, TCP.
 pub(crate) async fn probes_ask_over_the_network(world: World) {
     let made = rcgen::generate_simple_self_signed(vec!["nobody.example".to_owned()]).expect("a certificate");
     let pem = format!("{}{}", made.signing_key.serialize_pem(), made.cert.pem());
@@ -103,7 +103,7 @@ serve(8000, False)
     world.finish().await;
 }
 
-/// postStart before readiness, preStop before the end; a hook that fails ends its container.
+/// postStart before readiness, preStop before termination; a failed hook stops its container.
 pub(crate) async fn hooks_run_at_both_ends(world: World) {
     let shared = tempfile::tempdir().expect("dir");
     std::fs::set_permissions(shared.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("mode");
@@ -132,7 +132,7 @@ pub(crate) async fn hooks_run_at_both_ends(world: World) {
     world.finish().await;
 }
 
-/// A preStop request goes to the container; a hook that cannot is said, and the pod ends all the same.
+/// A preStop request reaches the container; a failing hook is reported, and the pod terminates anyway.
 pub(crate) async fn a_pre_stop_request_is_sent(world: World) {
     let server = "import http.server, os, sys\nclass A(http.server.BaseHTTPRequestHandler):\n    def do_GET(self):\n        open('/shared/asked', 'w').write(self.path); self.send_response(200); self.end_headers()\nhttp.server.HTTPServer((os.environ['IP'], 8000), A).serve_forever()\n";
     let shared = tempfile::tempdir().expect("dir");

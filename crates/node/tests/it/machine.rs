@@ -1,4 +1,4 @@
-//! The agent and the machine: what survives, what is hidden, what images are.
+//! The agent and the machine: what survives, what is hidden, and what images are.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) async fn an_agent_that_dies_loses_nothing(mut world: World) {
     world.finish().await;
 }
 
-/// Pods that have ended, before the agent's time or in it, cost nothing.
+/// Terminated pods cost nothing, whether they ended before or after the agent started.
 pub(crate) async fn an_agent_with_nothing_to_do_does_nothing(mut world: World) {
     world.run("before", sh("true")).await;
     world.ended("before").await;
@@ -41,8 +41,8 @@ pub(crate) async fn an_agent_with_nothing_to_do_does_nothing(mut world: World) {
         let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
         fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
     };
-    // Hundredths of a second, as everywhere on Linux. It also hears of the pods of other tests on a shared cluster, so one quiet
-    // moment is enough: a task that never rests has none.
+    // In hundredths of a second, as always on Linux. The agent also sees pods of other tests on a shared cluster, so one idle moment is
+    // enough: a busy loop has none.
     let mut used = Vec::new();
     for _ in 0..15 {
         let before = ticks();
@@ -135,7 +135,7 @@ if os.getuid() == 0 and open("/proc/self/uid_map").read().split()[1] == "0":
     world.finish().await;
 }
 
-/// A disk that is full: who filled it is evicted, which makes room; what runs beside it goes on and loses nothing but output.
+/// A full disk: the pod that filled it is evicted, which frees space; other pods keep running and lose only output.
 pub(crate) async fn a_full_disk_ends_only_who_filled_it(mut world: World) {
     world.restart_on_a_disk_of("24m").await;
     let host = tempfile::tempdir().expect("dir");
@@ -165,11 +165,11 @@ pub(crate) async fn a_full_disk_ends_only_who_filled_it(mut world: World) {
     world.finish().await;
 }
 
-/// No room for another process: said in one sentence, and tried again.
+/// No room for another process: reported in one sentence, and retried.
 pub(crate) async fn a_process_that_cannot_be_started_is_tried_again(world: World) {
     use nix::sys::resource::Resource;
     let agent = world.agent_pid().expect("an agent");
-    // By the user itself: root of a container may not change the limits of others.
+    // Set by the user itself: a container's root cannot change the limits of others.
     let limit = |most: &str| {
         let mut change = std::process::Command::new("prlimit");
         std::os::unix::process::CommandExt::uid(&mut change, crate::for_an_ordinary_user::USER);
@@ -180,7 +180,7 @@ pub(crate) async fn a_process_that_cannot_be_started_is_tried_again(world: World
     let (before, _) = nix::sys::resource::getrlimit(Resource::RLIMIT_NPROC).expect("a limit");
     limit("1");
     world.run("crowded", sh("echo at last")).await;
-    // Which of the two is missing first is up to what the agent has at hand.
+    // Which of the two runs out first depends on the agent's state.
     world.event("crowded", "the machine or this user has no room for another").await;
     assert_eq!(phase(&world.pods().get("crowded").await.expect("a pod")), "Pending");
     limit(&before.to_string());

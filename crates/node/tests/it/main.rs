@@ -1,7 +1,7 @@
 //! Pods as real processes, on our API server and on a real one.
 //!
-//! The list below is what a node has to do; every case runs on both API servers, with an agent that is root. Those that
-//! depend on privileges run with an ordinary user's agent as well.
+//! The list below is what a node must do. Every case runs on both API servers with an agent that is root; cases that depend on
+//! privileges also run with an ordinary user's agent.
 
 #![allow(clippy::unwrap_used, reason = "tests may")]
 
@@ -19,7 +19,7 @@ use serde_json::json;
 
 use harness::{Cluster, World};
 
-/// Each case runs on both clusters.
+/// Every case runs on both clusters.
 macro_rules! cases {
     ($($module:ident: $($name:ident),* ;)*) => {
         mod on_our_api_server {
@@ -89,7 +89,7 @@ cases!(
         a_pod_that_writes_too_much_is_evicted;
 );
 
-/// The same cases with an agent that is an ordinary user: user namespaces, no control groups, no port 443.
+/// The same cases with an ordinary user's agent: user namespaces, no cgroups, no port 443.
 mod for_an_ordinary_user {
     pub(crate) const USER: u32 = 54321;
 

@@ -1,4 +1,4 @@
-//! Names and addresses of Services.
+//! Service names and addresses.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ pub(crate) async fn a_service_name_leads_to_its_pods(world: World) {
     let fetch = "import sys, time, urllib.request\nfor _ in range(100):\n    try:\n        print(urllib.request.urlopen(sys.argv[1]).read().decode()); break\n    except OSError as e:\n        time.sleep(0.1)\nelse:\n    sys.exit(1)\n";
     world.run("asker", json!({"containers": [{"name": "c", "command": ["python3", "-c", fetch, format!("http://front.{namespace}.svc:8000/x")]}]})).await;
     tokio::time::sleep(Duration::from_millis(500)).await;
-    // The Service comes after both pods: their hosts files have to follow.
+    // The Service is created after both pods: their hosts files must be updated.
     world.create::<Service>(json!({"metadata": {"name": "front"}, "spec": {"clusterIP": "None", "selector": {"app": "x"}, "ports": [{"port": 8000}]}})).await;
     let pod = world.ended("asker").await;
     assert_eq!(phase(&pod), "Succeeded");
@@ -26,7 +26,7 @@ pub(crate) async fn a_service_name_leads_to_its_pods(world: World) {
     world.finish().await;
 }
 
-/// Two nodes on this machine: what is on the one is found from the other, headless or with an address, and no more once it is gone.
+/// Two nodes on this machine: each finds the other's pods through headless and ordinary Services, until they are gone.
 pub(crate) async fn a_service_leads_to_pods_of_another_node(world: World) {
     let other = world.another_node().await;
     for (name, address) in [("direct", json!("None")), ("front", json!(null))] {
@@ -69,7 +69,7 @@ for _ in range(200):
     world.finish().await;
 }
 
-/// A Service whose port is not that of its pods, by name and by variable; nobody answers when no pod is ready.
+/// A Service whose port differs from the target port, by name and by variable; connections fail if no pod is ready.
 pub(crate) async fn a_service_leads_to_the_target_port(world: World) {
     world.create::<Service>(json!({"metadata": {"name": "front"}, "spec": {"selector": {"app": "y"}, "ports": [{"name": "web", "port": 8080, "targetPort": "http"}]}})).await;
     let serve = "mkdir -p /w && cd /w && hostname > x && sleep 2; touch /tmp/ready; exec python3 -m http.server --bind $IP 8000";

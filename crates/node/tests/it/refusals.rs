@@ -1,4 +1,4 @@
-//! Pods that cannot be run as they stand: reasons and events as a kubelet gives them.
+//! Pods that cannot run: reasons and events as a kubelet reports them.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use serde_json::{Value, json};
@@ -52,7 +52,7 @@ pub(crate) async fn a_command_that_does_not_exist_is_a_start_error(world: World)
     world.finish().await;
 }
 
-/// Everything a pod may name that is not there: each stays or fails with the words of a kubelet, and goes when deleted.
+/// Everything a pod can refer to that is missing: each waits or fails with a kubelet's message, and is deleted cleanly.
 pub(crate) async fn what_is_missing_is_named(world: World) {
     world.create::<ConfigMap>(json!({"metadata": {"name": "m"}, "data": {"a": "A"}})).await;
     world.create::<Secret>(json!({"metadata": {"name": "s"}, "data": {"k": "eA=="}})).await;
@@ -171,7 +171,7 @@ pub(crate) async fn what_is_missing_is_named(world: World) {
     world.finish().await;
 }
 
-/// What an ordinary user's agent cannot give is refused, in an event.
+/// What an ordinary user's agent does not support is rejected with an event.
 pub(crate) async fn what_needs_root_is_refused(world: World) {
     let mut spec = sh("true");
     spec["containers"][0]["securityContext"] = json!({"privileged": true});
@@ -186,7 +186,7 @@ pub(crate) async fn what_needs_root_is_refused(world: World) {
     world.finish().await;
 }
 
-/// As root, user ids, groups and capabilities are what the pod says.
+/// As root, user ids, groups and capabilities are those of the pod.
 pub(crate) async fn the_security_context_is_applied(world: World) {
     let mut spec = sh("id -u; id -g; id -G; stat -c '%g %a' /v; grep CapBnd /proc/self/status");
     spec["securityContext"] = json!({"runAsUser": 1234, "runAsGroup": 77, "fsGroup": 99, "supplementalGroups": [88]});

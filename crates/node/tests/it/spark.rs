@@ -18,10 +18,10 @@ use serde_json::json;
 use crate::harness::{Cluster, World, exit, phase};
 
 const IMAGE: &str = "apache/spark:4.1.4";
-/// The first release whose executors a Deployment can hold.
+/// The first release that can run executors in a Deployment.
 const WITH_DEPLOYMENTS: &str = "apache/spark:4.2.1";
 
-/// Starts an application in cluster mode; gives the process of the client.
+/// Submits an application in cluster mode; returns the client process.
 async fn submit(world: &World, name: &str, arguments: &[&str]) -> std::process::Child {
     submit_with(IMAGE, world, name, arguments).await
 }
@@ -180,7 +180,7 @@ async fn spark_gives_the_exit_code_of_a_python_driver() {
 #[ignore = "needs Spark and a minute"]
 async fn spark_gets_its_executors_from_a_deployment() {
     let Some(world) = World::with_runtimes(Cluster::Real).await else { return };
-    // More than drivers usually may.
+    // More than drivers usually have.
     let rules = json!([{"apiGroups": ["apps"], "resources": ["deployments", "deployments/scale"], "verbs": ["*"]}]);
     world.create::<Role>(json!({"metadata": {"name": "deploys"}, "rules": rules})).await;
     let role = json!({"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "deploys"});
@@ -205,7 +205,7 @@ async fn spark_gets_its_executors_from_a_deployment() {
     assert_eq!(phase(&pod), "Succeeded", "{log}");
     assert!(log.contains("Pi is roughly 3.1"), "{log}");
     let spec = seen.expect("a Deployment").spec;
-    // A host name is in lower case; what stands for the number of the executor is in no other field.
+    // Host names are lower-case; the placeholder for the executor id occurs in no other field.
     let hostname = spec.template.spec.and_then(|s| s.hostname).unwrap_or_default();
     assert!(hostname.ends_with("-exec-execid"), "{hostname}");
     let _ = client.wait();

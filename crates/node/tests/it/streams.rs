@@ -1,4 +1,4 @@
-//! exec, attach, logs, port-forward and cp with kubectl, and drain; exec and port-forward with kube-rs too.
+//! exec, attach, logs, port-forward, cp and drain with kubectl; exec and port-forward with kube-rs, too.
 
 use std::io::{BufRead as _, Read as _, Write as _};
 use std::process::{Command, Output, Stdio};
@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use crate::harness::{Cluster, World};
 use crate::sh;
 
-/// kube-rs speaks WebSockets with one channel per stream, which a real API server hands on only as SPDY.
+/// kube-rs uses WebSockets with one channel per stream, which a real API server translates to SPDY.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn commands_run_in_containers_and_ports_are_forwarded() {
     let world = World::new(Cluster::Ours).await.expect("our own cluster");
@@ -45,7 +45,7 @@ async fn commands_run_in_containers_and_ports_are_forwarded() {
         if stream.read_to_end(&mut answer).await.is_ok() && !answer.is_empty() {
             break;
         }
-        // The server in the pod may not listen yet.
+        // The server in the pod may not be listening yet.
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     assert!(String::from_utf8_lossy(&answer).ends_with("served\n"), "{}", String::from_utf8_lossy(&answer));
@@ -62,7 +62,7 @@ fn kubectl(world: &World, words: &[&str], input: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("kubectl starts");
-    // It may end without reading.
+    // It may exit without reading.
     let _ = child.stdin.take().expect("stdin").write_all(input.as_bytes());
     child.wait_with_output().expect("kubectl ends")
 }
@@ -76,7 +76,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) 
     tokio::task::spawn_blocking(work).await.expect("done")
 }
 
-/// A container that waits for an init container, and one that has ended: neither is there for exec and attach.
+/// exec and attach fail for a container that waits for an init container, and for one that has exited.
 pub(crate) async fn exec_before_the_start_is_refused_as_a_kubelet_does(world: World) {
     let mut spec = sh("true");
     spec["initContainers"] = json!([{"name": "first", "image": "busybox", "command": ["sh", "-c", "sleep 300"]}]);
@@ -110,7 +110,7 @@ pub(crate) async fn exec_before_the_start_is_refused_as_a_kubelet_does(world: Wo
     world.finish().await;
 }
 
-/// Everything a person does with a running pod.
+/// Everything people do with a running pod.
 pub(crate) async fn kubectl_reaches_into_pods(world: World) {
     let mut spec = sh(
         "mkdir -p /w && cd /w && echo served > x && python3 -m http.server --bind $IP 8000 & while read line; do echo got $line; done; echo over; sleep 300",
@@ -136,7 +136,7 @@ pub(crate) async fn kubectl_reaches_into_pods(world: World) {
         assert!(said(&run).2.contains("executable file not found in $PATH"), "{:?}", said(&run));
         assert_ne!(said(&run).0, Some(0));
 
-        // A terminal, as a person has it: `script` gives kubectl one.
+        // A real terminal: `script` gives kubectl one.
         let line = format!(
             "stty cols 97 rows 31; {} exec -it host -n {} -- sh -c 'tty; sleep 1; stty size; read a; echo got $a; exit 3'",
             world.kubectl().display(),
@@ -158,7 +158,7 @@ pub(crate) async fn kubectl_reaches_into_pods(world: World) {
         }
         assert_eq!(output.status.code(), Some(3), "{text}");
 
-        // It stays as long as the container does, whose input ends with what it is given.
+        // It stays as long as the container, whose input ends after what it is given.
         let mut attached = Command::new(world.kubectl())
             .args(["attach", "-i", "host", "-n", &world.namespace])
             .env("KUBECONFIG", &world.kubeconfig)
@@ -199,7 +199,7 @@ pub(crate) async fn kubectl_reaches_into_pods(world: World) {
             .spawn()
             .expect("kubectl starts");
         let mut first = String::new();
-        // Held until the end: it talks about every connection.
+        // Kept until the end: it prints every connection.
         let mut talk = std::io::BufReader::new(forward.stdout.take().expect("stdout"));
         talk.read_line(&mut first).expect("a line");
         let port = first.split("127.0.0.1:").nth(1).and_then(|rest| rest.split(' ').next()).expect("a port").to_owned();
@@ -219,7 +219,7 @@ pub(crate) async fn kubectl_reaches_into_pods(world: World) {
     world.finish().await;
 }
 
-/// A terminal of the container's own, and who attaches to it.
+/// A terminal, and clients that attach to it.
 pub(crate) async fn a_container_can_have_a_terminal(world: World) {
     let mut spec = sh("tty; read line; echo got $line; exit 5");
     spec["containers"][0]["stdin"] = json!(true);
@@ -257,7 +257,7 @@ pub(crate) async fn a_container_can_have_a_terminal(world: World) {
     world.finish().await;
 }
 
-/// Cordon and drain with kubectl: pods go in their own time, the node takes no more.
+/// Cordon and drain with kubectl: pods terminate within their grace period, and the node takes no new ones.
 pub(crate) async fn a_node_is_drained(world: World) {
     let mut spec = sh("trap 'sleep 1; exit 0' TERM; while true; do sleep 0.1; done");
     spec["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);

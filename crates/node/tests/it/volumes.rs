@@ -86,7 +86,7 @@ pub(crate) async fn a_claim_is_mounted_from_its_volume(world: World) {
     world.finish().await;
 }
 
-/// projected, hostPath of several types, subPathExpr, read-only mounts and a read-only root.
+/// Projected volumes, hostPath types, subPathExpr, read-only mounts and a read-only root.
 pub(crate) async fn other_volumes_are_as_declared(world: World) {
     let host = tempfile::tempdir().expect("dir");
     std::fs::set_permissions(host.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("mode");
@@ -122,11 +122,11 @@ pub(crate) async fn other_volumes_are_as_declared(world: World) {
     world.finish().await;
 }
 
-/// ConfigMaps, Secrets, labels: what changes is seen in a running container, all at once.
+/// Changes of ConfigMaps, Secrets and labels reach a running container atomically.
 pub(crate) async fn changes_reach_running_containers(world: World) {
     world.create::<ConfigMap>(json!({"metadata": {"name": "m"}, "data": {"a": "old", "b": "old"}})).await;
     world.create::<Secret>(json!({"metadata": {"name": "s"}, "data": {"k": "b2xk"}})).await;
-    // Both values of the ConfigMap are read through one directory: they must never differ.
+    // Both values are read through one directory and must never differ.
     let script = "while true; do d=$(readlink -f /m/..data); a=$(cat $d/a 2>/dev/null); b=$(cat $d/b 2>/dev/null); \
                   [ -n \"$a\" ] && [ -n \"$b\" ] && [ \"$a\" != \"$b\" ] && echo torn && exit 1; \
                   [ \"$(cat /m/a)$(cat /s/k)$(cat /p/a)\" = newnewnew ] && grep -q fresh /d/labels && [ -e /late/x ] && break; sleep 0.05; done; \
@@ -157,7 +157,7 @@ pub(crate) async fn changes_reach_running_containers(world: World) {
     world.finish().await;
 }
 
-/// A volume that uses more than it may ends its pod.
+/// A volume that exceeds its size limit gets its pod evicted.
 pub(crate) async fn a_pod_that_writes_too_much_is_evicted(world: World) {
     let mut spec = sh("head -c 4000000 /dev/zero > /v/big; sleep 300");
     spec["containers"][0]["volumeMounts"] = json!([{"name": "v", "mountPath": "/v"}]);
@@ -171,12 +171,12 @@ pub(crate) async fn a_pod_that_writes_too_much_is_evicted(world: World) {
     world.finish().await;
 }
 
-/// What a pod keeps on this machine, in memory and on disk, is closed to other users of it, and open to the pod's own.
+/// A pod's data on this machine, in memory and on disk, is closed to other users and open to the pod's own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn other_users_of_the_machine_cannot_reach_a_pods_volumes() {
     use std::os::unix::fs::PermissionsExt as _;
     let world = World::new(Cluster::Ours).await.expect("our own cluster");
-    // Only what the agent does itself counts.
+    // Check only what the agent does itself.
     let above = world.data_dir.parent().expect("a parent");
     std::fs::set_permissions(above, std::fs::Permissions::from_mode(0o755)).expect("mode");
     let root = nix::unistd::Uid::effective().is_root();
@@ -215,7 +215,7 @@ async fn other_users_of_the_machine_cannot_reach_a_pods_volumes() {
     world.finish().await;
 }
 
-/// Somebody swaps what a subPath names for a link out of the volume, and back, while containers that mount it start.
+/// Swaps a subPath for a symlink out of the volume and back, while containers that mount it start.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_sub_path_swapped_for_a_link_never_leads_out_of_its_volume() {
     use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};

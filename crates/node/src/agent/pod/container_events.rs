@@ -1,4 +1,4 @@
-//! Events about what has happened to the containers of a pod.
+//! Events about a pod's containers.
 
 use jiff::Timestamp;
 use kube::ResourceExt as _;
@@ -9,7 +9,7 @@ use crate::lifecycle;
 use crate::shim_protocol::{ContainerState, Exit, ExitCause};
 
 impl PodWorker {
-    /// Writes the events that are due: each start and each end is told once.
+    /// Records pending events: every start and every exit is reported once.
     pub(super) fn announce(&mut self) {
         let mut told = Vec::new();
         for (name, container) in &self.record.containers {

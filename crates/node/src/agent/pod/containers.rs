@@ -1,4 +1,4 @@
-//! Starting and stopping the containers of a pod.
+//! Starts and stops a pod's containers.
 
 use std::fs;
 use std::time::Duration;
@@ -65,7 +65,7 @@ impl PodWorker {
         }
     }
 
-    /// Tells the shim, starting one if there is none and there is something to start.
+    /// Sends a command to the shim, and starts a shim if a container is to be started.
     pub(super) async fn command(&mut self, command: Command) {
         if self.link.is_none() {
             if !matches!(command, Command::Start(_)) {
@@ -88,11 +88,11 @@ impl PodWorker {
         }
         let Some(link) = &mut self.link else { return };
         if let Err(error) = link.send(&command).await {
-            tracing::warn!(%error, pod = %self.pod.name_any(), "a shim could not be told");
+            tracing::warn!(%error, pod = %self.pod.name_any(), "could not send a command to a shim");
             return;
         }
         if let Command::Start(launch) = command {
-            // Until the shim has answered the container counts as starting, so that it is asked for once.
+            // The container counts as starting until the shim answers, so that it is requested only once.
             let heard = async {
                 while link
                     .record
@@ -120,7 +120,7 @@ impl PodWorker {
         self.end_container(name, grace, first).await;
     }
 
-    /// Ends a container: its preStop hook first, if it has one and there is time for it.
+    /// Stops a container, after its preStop hook if there is one and time is left.
     pub(super) async fn end_container(&mut self, name: &str, grace: Duration, first: bool) {
         let hook = self.container(name).and_then(|c| c.lifecycle?.pre_stop);
         match hook {

@@ -1,4 +1,4 @@
-//! Fetching what a pod refers to: ConfigMaps, Secrets, claims, tokens.
+//! Fetches the objects a pod refers to: ConfigMaps, Secrets, claims and tokens.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -13,12 +13,12 @@ use crate::agent::Shared;
 use crate::objects::Objects;
 use crate::volumes::{Needs, Supplies, TokenNeed, needs};
 
-/// The ConfigMap every namespace of a real cluster has.
+/// The ConfigMap that exists in every namespace of a real cluster.
 const ROOT_CA: &str = "kube-root-ca.crt";
-/// A token younger than this part of its life is not replaced.
+/// Tokens are refreshed after this share of their lifetime.
 const TOKEN_LIFE_PERCENT: u32 = 80;
 
-/// Fetches everything that exists. What does not exist is left out: who needs it says so in its own words.
+/// Fetches everything that exists. Missing objects are omitted; each consumer reports them in its own words.
 pub(super) async fn fetch(shared: &Shared, pod: &Pod) -> Result<Supplies, String> {
     let Needs { config_maps, secrets, claims, tokens } = needs(pod);
     let namespace = pod.namespace().unwrap_or_default();
@@ -56,7 +56,7 @@ pub(super) async fn fetch(shared: &Shared, pod: &Pod) -> Result<Supplies, String
     Ok(supplies)
 }
 
-/// A claim and the volume it is bound to; `None` if there is no such claim.
+/// A claim and its bound volume; `None` if the claim does not exist.
 async fn bound_volume(
     shared: &Shared,
     namespace: &str,
@@ -106,7 +106,7 @@ async fn token(shared: &Shared, pod: &Pod, need: &TokenNeed) -> Result<(TokenNee
     Ok((need.clone(), text))
 }
 
-/// When the first of a pod's tokens should be replaced.
+/// When the first of the pod's tokens is due for refresh.
 pub(super) fn shortest_token(pod: &Pod) -> Option<Duration> {
     let seconds = needs(pod).tokens.iter().map(|t| t.seconds).min()?;
     Some(Duration::from_secs(u64::try_from(seconds).unwrap_or(600)) * TOKEN_LIFE_PERCENT / 100)

@@ -67,7 +67,7 @@ impl PodWorker {
                 } else {
                     format!("Container image \"{reference}\" already present on machine")
                 };
-                // An agent that has just restarted finds again what a running container came from.
+                // After a restart the agent resolves the image of a running container again.
                 if !self.record.containers.contains_key(container) {
                     recorder.record(&self.pod, Some(container), Kind::Normal, "Pulled", message);
                 }
@@ -88,7 +88,7 @@ impl PodWorker {
                     }
                 }
                 say(Kind::Warning, "Failed", format!("Error: {}", why.reason()));
-                // The first failure is shown as such, later ones as waiting.
+                // The first failure is reported as `ErrImagePull`, later ones as back-off.
                 let why = match (why, previous) {
                     (NoImage::NotPulled, Some(_)) => {
                         say(Kind::Normal, "BackOff", format!("Back-off pulling image \"{reference}\""));
@@ -103,7 +103,7 @@ impl PodWorker {
     }
 }
 
-/// The image behind a reference, or why there is none. Blocks.
+/// Resolves an image reference. Blocks.
 fn find(runtimes: &Runtimes, reference: &str, never_pull: bool) -> Result<Box<Image>, (NoImage, String)> {
     let refused = |error: RuntimeError| match error {
         RuntimeError::Image(ImageError::Invalid(_)) => {

@@ -1,4 +1,4 @@
-//! What a pod needs before its containers start: a directory, an address, volumes, names.
+//! Prepares a pod before its containers start: directory, address, volumes and hosts file.
 
 use std::fs;
 
@@ -13,7 +13,7 @@ use crate::lifecycle::{self, Situation, Step};
 use crate::volumes;
 
 impl PodWorker {
-    /// Gives the pod its directory, address and volumes; doing it again brings them up to date.
+    /// Creates or updates the pod's directory, address and volumes. Idempotent.
     pub(super) async fn prepare(&mut self) {
         match self.try_prepare().await {
             Ok(()) => {
@@ -44,7 +44,7 @@ impl PodWorker {
         crate::shim_protocol::write_atomically(&self.dir.address(), address.to_string().as_bytes()).map_err(said)?;
         crate::shim_protocol::write_atomically(&self.dir.pod(), &serde_json::to_vec(&self.pod).unwrap_or_default())
             .map_err(said)?;
-        // PodWatches begins before fetching, so that no change is missed.
+        // Subscribe before fetching, so that no change is missed.
         let held = volumes::held_in_volumes(&self.pod);
         self.changes = self.shared.sources.listen(&self.pod.namespace().unwrap_or_default(), &held);
         self.shown = self.to_show();
@@ -70,7 +70,7 @@ impl PodWorker {
         Ok(())
     }
 
-    /// What downward volumes have to show, if the pod has any.
+    /// The contents of downward API volumes, if the pod has any.
     pub(super) fn to_show(&self) -> Option<Shown> {
         let meta = &self.pod.metadata;
         volumes::shows_pod(&self.pod).then(|| (meta.labels.clone(), meta.annotations.clone()))
@@ -85,7 +85,7 @@ impl PodWorker {
         }
     }
 
-    /// Variables that lead to the Services of the namespace, unless the pod does not want them.
+    /// Environment variables for the Services in the namespace, unless the pod disables them.
     pub(super) fn links(&self) -> Vec<(String, String)> {
         if self.pod.spec.as_ref().and_then(|s| s.enable_service_links) == Some(false) {
             return Vec::new();
@@ -94,7 +94,7 @@ impl PodWorker {
         hosts::links(&self.pod.namespace().unwrap_or_default(), &services, &addresses)
     }
 
-    /// Writes the hosts file in place: containers have it bound and would not see another file of that name.
+    /// Rewrites the hosts file in place: containers bind-mount it and would not see a replacement.
     pub(super) fn write_hosts(&self) {
         let Some(address) = self.address else { return };
         let (services, endpoints, addresses) = self.shared.names.snapshot();
@@ -110,11 +110,11 @@ impl PodWorker {
             file.set_len(text.len() as u64)
         });
         if let Err(error) = written {
-            tracing::warn!(%error, path = %path.display(), "a hosts file was not written");
+            tracing::warn!(%error, path = %path.display(), "could not write a hosts file");
         }
     }
 
-    /// Whether the API server has been told that the pod is ready, or is about to be.
+    /// Whether the pod has been reported ready, or is about to be.
     fn is_ready(&self) -> bool {
         let address = self.address.map(|a| a.to_string());
         let situation = Situation { address: address.as_deref(), ..self.situation() };
@@ -123,7 +123,7 @@ impl PodWorker {
             && self.pod.metadata.deletion_timestamp.is_none()
     }
 
-    /// Tells others where this pod is, as long as it lives.
+    /// Publishes this pod's endpoint for as long as it lives.
     pub(super) fn name(&self, step: &Step) {
         let lives = self.prepared && !step.outcome.is_final();
         let address = self.address.filter(|_| lives).map(|a| a.to_string());

@@ -1,4 +1,4 @@
-//! Probes and hooks of the containers of a pod.
+//! Probes and hooks of a pod's containers.
 
 use std::net::Ipv4Addr;
 use std::time::Duration;
@@ -13,11 +13,11 @@ use crate::agent::probe::{self, ProbeState, ProbeTarget};
 use crate::lifecycle::{Health, containers};
 use crate::shim_protocol::ContainerState;
 
-/// A hook that takes longer has failed; a kubelet would wait for ever.
+/// A hook that takes longer has failed; a kubelet would wait forever.
 const POST_START_LIMIT: Duration = Duration::from_secs(600);
 
 impl PodWorker {
-    /// Keeps one task for each start of a container that has probes.
+    /// Runs one probe task per container start.
     pub(super) fn probe(&mut self) {
         let spec = self.pod.spec.clone().unwrap_or_default();
         let Some(address) = self.address else { return };
@@ -70,7 +70,7 @@ impl PodWorker {
         }
     }
 
-    /// The time the pod gives its containers to end.
+    /// The pod's termination grace period.
     fn grace(&self) -> Duration {
         let seconds = self.pod.spec.as_ref().and_then(|s| s.termination_grace_period_seconds);
         Duration::from_secs(seconds.and_then(|s| u64::try_from(s).ok()).unwrap_or(30))
@@ -86,7 +86,7 @@ impl PodWorker {
         }
     }
 
-    /// Starts the postStart hooks of containers that have just started; such a container counts as started when its hook is through.
+    /// Starts the postStart hooks of new containers. A container counts as started once its hook has finished.
     pub(super) fn run_post_start(&mut self) {
         let Some(address) = self.address else { return };
         let running: Vec<(String, u32)> = self
@@ -114,7 +114,7 @@ impl PodWorker {
         }
     }
 
-    /// A postStart hook is through.
+    /// A postStart hook has finished.
     pub(super) async fn started_up(&mut self, name: &str, attempt: u32, failed: Option<String>) {
         if self.starting_up.get(name).is_none_or(|(running, _)| *running != attempt) {
             return;
@@ -130,7 +130,7 @@ impl PodWorker {
         }
     }
 
-    /// Runs a preStop hook; the grace time goes on meanwhile.
+    /// Runs a preStop hook within the grace period.
     pub(super) fn run_pre_stop(&self, name: &str, hook: LifecycleHandler, grace: Duration) {
         let (Some(container), Some(address)) = (self.container(name), self.address) else { return };
         let (target, notes) = (self.target(&container, 0, address), self.notes.0.clone());

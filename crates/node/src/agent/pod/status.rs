@@ -1,4 +1,4 @@
-//! What the API server is told about a pod, and how a worker takes leave of it.
+//! Reports a pod's status to the API server, and cleans up after it.
 
 use std::fs;
 
@@ -15,7 +15,7 @@ use crate::lifecycle::{self, Situation, Step};
 use crate::shim_protocol::{Command, ContainerRecord, ContainerState, Exit, ExitCause, PodRecord};
 
 impl PodWorker {
-    /// Says to who waits for the end of all pods that this one has ended.
+    /// Signals that this pod has terminated to whoever waits for all of them.
     pub(super) fn tell_over(&self) {
         if let Some(entry) = lock(&self.shared.pods).get(&self.uid) {
             entry.over.send_replace(self.over);
@@ -40,10 +40,10 @@ impl PodWorker {
                 self.absorb(&pod);
             }
             Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
-                tracing::debug!(%status.message, "the pod is gone or another one");
+                tracing::debug!(%status.message, "the pod is gone or was replaced");
             }
             Err(error) => {
-                tracing::warn!(%error, pod = %self.pod.name_any(), "a pod's status was not written");
+                tracing::warn!(%error, pod = %self.pod.name_any(), "could not write a pod's status");
                 self.write_again = Some(Instant::now() + WRITE_RETRY);
             }
         }
@@ -53,14 +53,14 @@ impl PodWorker {
         Api::namespaced(self.shared.client.clone(), &self.pod.namespace().unwrap_or_default())
     }
 
-    /// A pod that has ended needs no shim; its logs and exit codes are in its directory.
+    /// A terminated pod needs no shim: its logs and exit codes are in its directory.
     pub(super) async fn dismiss_shim(&mut self) {
         if let Some(link) = &mut self.link {
             let _ = link.send(&Command::End { grace_ms: 0 }).await;
         }
     }
 
-    /// Removes what a pod that has ended no longer needs: its volumes and the changes it made to its image. Logs stay.
+    /// Removes what a terminated pod no longer needs: volumes and writable layers. Logs are kept.
     pub(super) async fn give_back(&mut self) {
         if self.given_back || self.link.is_some() {
             return;
@@ -73,14 +73,14 @@ impl PodWorker {
             let scratch = starts.filter(|s| s.file_type().is_ok_and(|t| t.is_dir())).map(|s| s.path());
             for path in scratch.chain([dir.volumes(), dir.memory()]) {
                 if let Err(error) = remove_tree(&path) {
-                    tracing::debug!(%error, path = %path.display(), "room of a pod that has ended was not given back");
+                    tracing::debug!(%error, path = %path.display(), "could not free the space of a terminated pod");
                 }
             }
         })
         .await;
     }
 
-    /// Tells the API server that nothing of the pod is left on this node.
+    /// Deletes the pod object: nothing of the pod is left on this node.
     pub(super) async fn release(&mut self) {
         if self.released {
             return;
@@ -95,13 +95,13 @@ impl PodWorker {
             Ok(_) => self.released = true,
             Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => self.released = true,
             Err(error) => {
-                tracing::warn!(%error, pod = %self.pod.name_any(), "a pod was not released");
+                tracing::warn!(%error, pod = %self.pod.name_any(), "could not delete a terminated pod");
                 self.write_again = Some(Instant::now() + WRITE_RETRY);
             }
         }
     }
 
-    /// The pod is gone from the API server: nothing of it stays here.
+    /// The pod is gone from the API server: removes everything of it.
     pub(super) async fn leave(mut self) {
         self.shared.names.set_endpoint(&self.uid, None);
         self.link = None;
@@ -113,7 +113,7 @@ impl PodWorker {
     }
 }
 
-/// The API server says that containers of this pod ran, but its directory is gone: they are lost.
+/// The API server knows of containers that ran, but their directory is gone: they are lost.
 pub(super) fn lost_with_directory(pod: &Pod) -> PodRecord {
     let status = pod.status.as_ref();
     let phase = status.and_then(|s| s.phase.as_deref());

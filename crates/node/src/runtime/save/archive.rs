@@ -1,6 +1,6 @@
-//! The file itself: an OCI image layout in a tar file, with the `manifest.json` that `docker load` reads beside it.
+//! The archive file: an OCI image layout in a tar file, with the `manifest.json` for `docker load`.
 //!
-//! A layer is written straight into the file; its name, which is its hash, is filled in afterwards.
+//! A layer is written directly into the file; its name, which is its hash, is filled in afterwards.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Seek as _, SeekFrom, Write};
@@ -14,21 +14,21 @@ use crate::runtime::RuntimeError;
 
 const BLOCK: u64 = 512;
 const BUFFER: usize = 1 << 20;
-/// 2024-01-01, like the files that have no time of their own: the same content is the same image.
+/// 2024-01-01, the default time of files: the same content gives the same image.
 const CREATED: &str = "2024-01-01T00:00:00Z";
 const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const CONFIG: &str = "application/vnd.oci.image.config.v1+json";
 const LAYER: &str = "application/vnd.oci.image.layer.v1.tar";
 
-/// How layers are packed.
+/// Layer compression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     Gzip,
-    /// Quicker to write and to load, about twice as large.
+    /// Faster to write and to load, about twice as large.
     None,
 }
 
-/// The name of an image, with the registry and the tag that Docker takes for granted.
+/// An image name, with Docker's default registry and tag filled in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Name {
     registry: String,
@@ -59,19 +59,19 @@ impl Name {
         (tag_is_legal && path_is_legal).then(|| Self { registry: registry.to_owned(), path, tag: tag.to_owned() })
     }
 
-    /// As containerd spells it.
+    /// In containerd's spelling.
     pub(super) fn full(&self) -> String {
         format!("{}/{}:{}", self.registry, self.path, self.tag)
     }
 
-    /// As Docker spells it: without its own registry.
+    /// In Docker's spelling: without the default registry.
     fn short(&self) -> String {
         let path = self.path.strip_prefix("library/").unwrap_or(&self.path);
         if self.registry == "docker.io" { format!("{path}:{}", self.tag) } else { self.full() }
     }
 }
 
-/// What an image says about how to run it.
+/// An image's run configuration.
 #[derive(Debug)]
 pub(super) struct Config {
     pub(super) architecture: &'static str,
@@ -83,17 +83,17 @@ pub(super) struct Config {
 }
 
 struct Packed {
-    /// Of the layer as it lies in the file.
+    /// The digest of the layer in the file.
     digest: String,
     bytes: u64,
-    /// Of the layer unpacked.
+    /// The digest of the unpacked layer.
     content: String,
     from: String,
 }
 
 pub(super) struct Archive {
     out: BufWriter<File>,
-    /// Where the next layer begins. All layers come before anything else.
+    /// Where the next layer starts. All layers come first.
     at: u64,
     compression: Compression,
     layers: Vec<Packed>,
@@ -104,7 +104,7 @@ impl Archive {
         Self { out: BufWriter::with_capacity(BUFFER, file), at: 0, compression, layers: Vec::new() }
     }
 
-    /// Writes a layer; `fill` puts things into it. `from` says in the image's history where they come from.
+    /// Writes a layer, which `fill` populates. `from` describes its origin in the image's history.
     pub(super) fn layer(
         &mut self,
         from: &str,
@@ -131,7 +131,7 @@ impl Archive {
         self.seal(start, (digest, bytes), content, from)
     }
 
-    /// Gives a layer its name, now that it is known.
+    /// Fills in a layer's name once it is known.
     fn seal(
         &mut self,
         start: u64,
@@ -150,7 +150,7 @@ impl Archive {
         Ok(())
     }
 
-    /// Writes what describes the layers. Gives the digest of the image and the size of the file.
+    /// Writes the metadata. Returns the image's digest and the file size.
     pub(super) fn finish(mut self, config: &Config, name: &Name) -> io::Result<(String, u64)> {
         let config = self.config(config);
         let (config_digest, config_size) = self.blob(&config)?;
@@ -183,7 +183,7 @@ impl Archive {
         self.member("oci-layout", br#"{"imageLayoutVersion":"1.0.0"}"#)?;
         self.out.write_all(&[0; 2 * BLOCK as usize])?;
         let file = self.out.into_inner().map_err(io::IntoInnerError::into_error)?;
-        // A disk that turns out to be full says so now, not after the file has its name.
+        // Sync, so that a full disk fails now and not after the rename.
         file.sync_all()?;
         Ok((format!("sha256:{digest}"), file.metadata()?.len()))
     }
@@ -260,7 +260,7 @@ fn header(name: &str, size: u64) -> io::Result<tar::Header> {
     Ok(header)
 }
 
-/// Hands bytes on, and knows their hash and number.
+/// Passes bytes on, and computes their hash and count.
 struct Hashed<W> {
     inner: W,
     digest: Context,

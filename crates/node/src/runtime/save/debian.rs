@@ -1,9 +1,9 @@
-//! A base system made of Debian (or Ubuntu) packages, for an image: shell, core programs, Python, Java, certificates.
+//! An image's base system from Debian or Ubuntu packages: shell, core programs, Python, Java, certificates.
 //!
-//! `apt-get` of this machine finds and fetches the packages, with the machine's own sources, proxies and keys but with
-//! state of our own, so that it neither needs root nor touches what is installed. The packages are unpacked straight
-//! into the layer. Their installation scripts do not run; what they would have made and Spark needs is made here: users,
-//! the bundle of certificates and Java's copy of it, and the list of packages, which scanners of images read.
+//! This machine's `apt-get` resolves and downloads the packages with the machine's sources, proxies and keys, but with separate
+//! state, so that it neither needs root nor touches installed packages. Packages are unpacked directly into the layer. Maintainer
+//! scripts do not run; what Spark needs of their results is created here: users, the certificate bundle and Java's copy of it,
+//! and the package list that image scanners read.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -18,7 +18,7 @@ use crate::names::{JAVA_HOME, SPARK_HOME, SPARK_UID};
 use crate::runtime::java::run;
 use crate::runtime::{OnProgress, Progress, RuntimeError};
 
-/// What an image needs besides Java; dependencies come by themselves.
+/// What an image needs besides Java; apt adds the dependencies.
 const PACKAGES: [&str; 19] = [
     "usr-is-merged",
     "base-files",
@@ -40,9 +40,9 @@ const PACKAGES: [&str; 19] = [
     "ca-certificates",
     "python3",
 ];
-/// The oldest that Spark takes comes first, as with a Java of this machine.
+/// The oldest version that Spark supports comes first, as for Java on this machine.
 const JAVA: [&str; 3] = ["openjdk-17-jre-headless", "openjdk-21-jre-headless", "openjdk-25-jre-headless"];
-/// Of no use in a container. Copyright notices stay.
+/// Useless in a container. Copyright notices are kept.
 const LEFT_OUT: [&str; 6] = [
     "usr/share/man/",
     "usr/share/info/",
@@ -52,17 +52,17 @@ const LEFT_OUT: [&str; 6] = [
     "usr/share/doc-base/",
 ];
 const CERTIFICATES: &str = "usr/share/ca-certificates/";
-/// How long the lists of packages are good.
+/// How long package lists are considered current.
 const LISTS_AGE: Duration = Duration::from_secs(24 * 3600);
 const ROOT: Owner = Owner::Of(0, 0);
 
-/// Packages that lie on this machine.
+/// Downloaded packages.
 #[derive(Debug)]
 pub(super) struct Packages {
     files: Vec<PathBuf>,
 }
 
-/// The name that images have for the architecture of this machine.
+/// The OCI name of this machine's architecture.
 pub(super) fn oci_architecture() -> &'static str {
     match std::env::consts::ARCH {
         "x86_64" => "amd64",
@@ -72,7 +72,7 @@ pub(super) fn oci_architecture() -> &'static str {
     }
 }
 
-/// Finds and fetches the packages; what was fetched before is not fetched again.
+/// Resolves and downloads the packages; earlier downloads are reused.
 pub(super) fn fetch(dir: &Path, progress: &OnProgress) -> Result<Packages, RuntimeError> {
     let tell = |what: &str| progress(&Progress { what: what.to_owned(), done: 0, total: None });
     let missing = |program: &str| {
@@ -115,15 +115,15 @@ pub(super) fn fetch(dir: &Path, progress: &OnProgress) -> Result<Packages, Runti
 
 struct Wanted {
     java: &'static str,
-    /// As apt names them in its directory.
+    /// apt's file name for a package.
     files: Vec<String>,
 }
 
-/// Asks apt which packages it would install, with the first Java there is.
+/// Asks apt which packages it would install, with the first Java available.
 fn install_lines(dir: &Path) -> Result<Wanted, RuntimeError> {
     let mut last = None;
     for java in JAVA {
-        // With an empty directory of archives, or it would leave out those that are there.
+        // With an empty archive directory, or apt would omit downloaded packages.
         let none = dir.join("none");
         fs::create_dir_all(none.join("partial")).map_err(|e| RuntimeError::file(&none, e))?;
         let mut command = apt(dir);
@@ -140,7 +140,7 @@ fn install_lines(dir: &Path) -> Result<Wanted, RuntimeError> {
     Err(last.unwrap_or_else(|| RuntimeError::Provision("there is no Java package".to_owned())))
 }
 
-/// `apt-get` with state of its own below `dir` and the sources of this machine.
+/// `apt-get` with separate state below `dir` and this machine's sources.
 fn apt(dir: &Path) -> Command {
     let mut command = Command::new("apt-get");
     command.args(["-q", "-y"]).env("LC_ALL", "C").env("DEBIAN_FRONTEND", "noninteractive").stdin(Stdio::null());
@@ -168,7 +168,7 @@ fn is_recent(stamp: &Path) -> bool {
     matches!(age, Ok(Ok(age)) if age < LISTS_AGE)
 }
 
-/// What is needed from the packages once all of them are unpacked.
+/// What is collected from the packages while unpacking.
 #[derive(Default)]
 struct Noted {
     /// By path.
@@ -180,7 +180,7 @@ struct Noted {
 }
 
 impl Packages {
-    /// Puts all packages into a layer, and what their installation would have made.
+    /// Adds all packages to a layer, and what their installation would have created.
     pub(super) fn pack(&self, out: &mut Layer<'_>, progress: &OnProgress) -> Result<(), RuntimeError> {
         let total: u64 = self.files.iter().filter_map(|f| fs::metadata(f).ok()).map(|m| m.len()).sum();
         let mut done = 0;
@@ -242,7 +242,7 @@ fn unpack(package: &Path, out: &mut Layer<'_>, noted: &mut Noted) -> Result<(), 
         }
         out.entry(&path, &header, link.as_deref(), &mut entry)?;
     }
-    // The end of the stream has to be read, or the program that writes it is told that nobody listens.
+    // Read the stream to its end, or the writer gets SIGPIPE.
     let mut rest = archive.into_inner();
     let _ = std::io::copy(&mut rest.by_ref(), &mut std::io::sink());
     drop(rest);
@@ -264,7 +264,7 @@ fn is_noted(path: &str) -> bool {
     path.starts_with("usr/share/base-passwd/") || (path.starts_with(CERTIFICATES) && path.ends_with(".crt"))
 }
 
-/// A package's own description as an entry in the list of installed packages.
+/// A package's control file as an entry in the list of installed packages.
 fn record(control: &str) -> String {
     let mut lines = control.trim_end().lines();
     let first = lines.next().unwrap_or_default();
@@ -280,7 +280,7 @@ fn finish(out: &mut Layer<'_>, noted: Noted) -> Result<(), RuntimeError> {
         "root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
         format!("spark:x:{SPARK_UID}:{SPARK_UID}:spark:{SPARK_HOME}:/bin/bash\n"),
     );
-    // The masters give no password field that means "none": in a container nobody logs in.
+    // The templates have `*` as the password; nobody logs in to a container.
     let users = users.replace(":*:", ":x:");
     let groups =
         with(noted.groups, "root:x:0:\nnogroup:x:65534:\n", format!("spark:x:{SPARK_UID}:\n")).replace(":*:", ":x:");
@@ -292,7 +292,7 @@ fn finish(out: &mut Layer<'_>, noted: Noted) -> Result<(), RuntimeError> {
     let bundle: String = certificates.iter().map(|(_, pem)| format!("{}\n", pem.trim_end())).collect();
     out.file("etc/ssl/certs/ca-certificates.crt", 0o644, ROOT, bundle.as_bytes())?;
     out.file("etc/ssl/certs/java/cacerts", 0o644, ROOT, &truststore::from_pem(&certificates))?;
-    // OpenSSL looks for the bundle here.
+    // Where OpenSSL looks for the bundle.
     out.link("usr/lib/ssl/cert.pem", "/etc/ssl/certs/ca-certificates.crt")?;
     for (name, program) in [("awk", "mawk"), ("which", "which.debianutils")] {
         if out.has(&format!("usr/bin/{program}")) {

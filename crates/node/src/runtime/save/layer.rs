@@ -1,7 +1,7 @@
-//! One layer of an image: a tar file whose bytes depend on nothing but what is put into it.
+//! An image layer: a tar file whose bytes depend only on its content.
 //!
-//! Every path is put in once; the first one wins. ServiceIndex are relative, without a leading slash. Directories that nobody
-//! gave are made on the way. The base is a merged `/usr`: `bin/x` becomes `usr/bin/x` (see [`Layer::merged_usr`]).
+//! Every path is added once; the first one wins. Paths are relative, without a leading slash. Missing parent directories are
+//! created. The base is a merged `/usr`: `bin/x` becomes `usr/bin/x` (see [`Layer::merged_usr`]).
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use tar::{EntryType, Header};
 
 use crate::runtime::RuntimeError;
 
-/// The time of everything that has none of its own (2024-01-01), unless `SOURCE_DATE_EPOCH` gives one.
+/// The default time of entries (2024-01-01), unless `SOURCE_DATE_EPOCH` is set.
 const TIME: u64 = 1_704_067_200;
 const MERGED: [&str; 6] = ["bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
@@ -36,7 +36,7 @@ impl<'a> Layer<'a> {
         Self { tar: tar::Builder::new(out), seen: BTreeSet::new(), time, merged: false }
     }
 
-    /// From now on `bin`, `lib` and so on are links into `usr`, as on every present Debian.
+    /// From now on `bin`, `lib` and so on are symlinks into `usr`, as on every current Debian.
     pub(super) fn merged_usr(&mut self) -> Result<(), RuntimeError> {
         for name in ["bin", "sbin", "lib", "lib64"] {
             self.directory(&format!("usr/{name}"), 0o755, Owner::Of(0, 0))?;
@@ -66,7 +66,7 @@ impl<'a> Layer<'a> {
         self.put(path, &mut header, Some(to), &mut io::empty())
     }
 
-    /// An entry of another archive, with its mode, owner and time.
+    /// Adds an entry of another archive, with its mode, owner and time.
     pub(super) fn entry(
         &mut self,
         path: &str,
@@ -79,12 +79,12 @@ impl<'a> Layer<'a> {
         let mut header = self.header(from.entry_type(), from.mode().unwrap_or(0o644), owner);
         header.set_size(from.size().unwrap_or(0));
         header.set_mtime(from.mtime().unwrap_or(self.time));
-        // Hard links name a path of the archive, which has to be moved like all others; symbolic links stay as they are.
+        // Hard links name a path of the archive, which moves like all others; symlinks stay as they are.
         let moved = link.map(|to| if from.entry_type().is_hard_link() { self.place(to) } else { to.to_owned() });
         self.put(path, &mut header, moved.as_deref(), content)
     }
 
-    /// All of a directory, below `place`, in the order of the names. `tell` hears how many bytes are done.
+    /// Adds a directory tree below `place`, sorted by name. `tell` gets the number of bytes added.
     pub(super) fn tree(
         &mut self,
         dir: &Path,
@@ -134,7 +134,7 @@ impl<'a> Layer<'a> {
                 let to = fs::read_link(&path).map_err(failed(&path))?;
                 self.link(&inside, &to.to_string_lossy())?;
             } else if kind.is_socket() || kind.is_fifo() || kind.is_block_device() || kind.is_char_device() {
-                // Nothing that an image could hold.
+                // Sockets and the like cannot be in an image.
             } else {
                 let mut file = File::open(&path).map_err(failed(&path))?;
                 let mut header = self.header(EntryType::Regular, about.permissions().mode() & 0o7777, of(&about));
@@ -201,7 +201,7 @@ impl<'a> Layer<'a> {
         Ok(())
     }
 
-    /// Where a path ends up: without `./` and slashes around it, and in `usr` if it belongs there.
+    /// A path's place in the layer: normalized, and below `usr` if it belongs there.
     fn place(&self, path: &str) -> String {
         let path = path.trim_start_matches("./").trim_matches('/');
         let path = if path == "." { "" } else { path };

@@ -1,4 +1,4 @@
-//! Archives of small root file systems: no Spark and no network needed.
+//! Archives of small root file systems, without Spark or network.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -160,7 +160,7 @@ fn a_failure_in_the_middle_leaves_neither_a_part_nor_harm_to_an_older_archive() 
     let bed = Bed::new();
     bed.save("team/app:1", "x.tar", Compression::None).expect("an archive");
     let before = (bed.files(), fs::read(bed.scratch.path().join("x.tar")).expect("bytes"));
-    // ServiceIndex that are not text cannot be packed; this one comes last.
+    // Names that are not UTF-8 cannot be packed; this one comes last.
     use std::os::unix::ffi::OsStrExt as _;
     fs::write(bed.scratch.path().join("root").join(std::ffi::OsStr::from_bytes(b"zz\xff")), "x").expect("a file");
     let error = bed.save("team/app:1", "x.tar", Compression::None).expect_err("a strange name").to_string();

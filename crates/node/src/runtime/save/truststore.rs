@@ -1,18 +1,18 @@
-//! The certificates that Java trusts, in Java's own format (JKS), made from PEM files.
+//! Java's trusted certificates as a JKS file, made from PEM files.
 //!
-//! Debian makes this file with Java when the package is installed; nothing is installed here, so it is written directly.
+//! Debian creates this file with Java during installation. Nothing is installed here, so we write it directly.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-/// What every Java expects; the file holds no secret.
+/// The password every Java expects; the file holds no secret.
 const PASSWORD: &str = "changeit";
 const WHITENING: &[u8] = b"Mighty Aphrodite";
 const MAGIC: u32 = 0xFEED_FEED;
 const VERSION: u32 = 2;
 const TRUSTED_CERTIFICATE: u32 = 2;
 
-/// A key store of trusted certificates: (name, PEM) each. What is not a certificate is left out.
+/// A trust store from (name, PEM) pairs. Entries that are not certificates are skipped.
 pub(super) fn from_pem(certificates: &[(String, String)]) -> Vec<u8> {
     let entries: Vec<(String, Vec<u8>)> =
         certificates.iter().filter_map(|(name, pem)| Some((alias(name), decode(pem)?))).collect();
@@ -23,7 +23,7 @@ pub(super) fn from_pem(certificates: &[(String, String)]) -> Vec<u8> {
     for (alias, certificate) in &entries {
         out.extend(TRUSTED_CERTIFICATE.to_be_bytes());
         text(&mut out, alias);
-        // When it was added: no time, so that the same certificates give the same file.
+        // The creation time is zero, so that the same certificates give the same file.
         out.extend(0_u64.to_be_bytes());
         text(&mut out, "X.509");
         out.extend((certificate.len() as u32).to_be_bytes());
@@ -38,7 +38,7 @@ pub(super) fn from_pem(certificates: &[(String, String)]) -> Vec<u8> {
     out
 }
 
-/// Aliases are ASCII and lower case, as `keytool` makes them.
+/// Aliases are lower-case ASCII, as with `keytool`.
 fn alias(name: &str) -> String {
     let name = name.rsplit('/').next().unwrap_or(name).trim_end_matches(".crt");
     name.chars().map(|c| if c.is_ascii() { c.to_ascii_lowercase() } else { '_' }).collect()
