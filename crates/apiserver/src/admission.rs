@@ -1,5 +1,5 @@
-//! Admission: what the server adds to or refuses about an object because of other objects. Built-in plugins first, then
-//! policies and webhooks, quotas last.
+//! Admission: changes or rejects objects depending on other objects. Built-in plugins come first, then policies and webhooks, quotas
+//! last.
 
 pub(crate) mod cel_expression;
 mod certificate;
@@ -23,10 +23,10 @@ use crate::request::ApiRequest;
 use crate::state::State;
 use crate::status::{ApiResult, StatusError};
 
-/// Namespaces nobody may delete.
+/// Namespaces that cannot be deleted.
 const IMMORTAL: [&str; 3] = ["default", "kube-system", "kube-public"];
 
-/// Objects are only created in namespaces that exist and are not going away.
+/// Objects can be created only in namespaces that exist and are not terminating.
 pub(crate) fn check_namespace(state: &State, kind: &Kind, namespace: &str, name: &str) -> ApiResult<()> {
     if !kind.namespaced {
         return Ok(());
@@ -81,7 +81,7 @@ pub(crate) fn mutate_create(state: &State, asked: &ApiRequest, object: &mut Valu
     Ok(())
 }
 
-/// Refuses a change that needs more than the right to make one.
+/// Rejects a change that needs additional permissions.
 pub(crate) fn check_update(state: &State, asked: &ApiRequest, old: &Value, next: &Value) -> ApiResult<()> {
     if asked.kind.is("certificates.k8s.io", "certificatesigningrequests") {
         certificate::check_update(state, asked, old, next)?;
@@ -89,7 +89,7 @@ pub(crate) fn check_update(state: &State, asked: &ApiRequest, old: &Value, next:
     Ok(())
 }
 
-/// The turn a pod waits for where quotas count; nobody waits elsewhere.
+/// Serializes pod creation in namespaces with quotas.
 pub(crate) async fn quota_turn<'a>(
     state: &'a State,
     kind: &Kind,
@@ -121,7 +121,7 @@ impl Operation {
     }
 }
 
-/// One change (or one stream to a pod) as policies and webhooks see it.
+/// A change (or a stream to a pod) as policies and webhooks see it.
 pub(crate) struct Attributes<'a> {
     pub(crate) asked: &'a ApiRequest,
     pub(crate) operation: Operation,
@@ -133,7 +133,7 @@ pub(crate) struct Attributes<'a> {
 }
 
 impl<'a> Attributes<'a> {
-    /// A change of the object a request is about.
+    /// The attributes of a request's own change.
     pub(crate) fn on(
         asked: &'a ApiRequest,
         operation: Operation,
@@ -143,7 +143,7 @@ impl<'a> Attributes<'a> {
     ) -> Self {
         let object = new.or(old);
         let name = match asked.target.name.as_str() {
-            // Of a collection that is deleted no single name is told.
+            // Deleting a collection has no single name.
             "" => new.map(meta::name).unwrap_or_default(),
             given => given,
         };
@@ -154,7 +154,7 @@ impl<'a> Attributes<'a> {
         Self { asked, operation, namespace, name, old, new, dry_run }
     }
 
-    /// `request` of an admission review and of expressions, for a webhook or policy that knows the resource as `version`.
+    /// `request` in admission reviews and expressions, for a webhook or policy that matches the resource as `version`.
     fn request(&self, version: &str) -> Value {
         let kind = &self.asked.kind;
         let subresource = self.asked.target.subresource.as_str();
@@ -199,7 +199,7 @@ impl<'a> Attributes<'a> {
     }
 }
 
-/// The kind a subresource speaks, where that is not the kind of its parent.
+/// The kind of a subresource, if it differs from its parent's.
 fn spoken<'a>(kind: &'a Kind, subresource: &str) -> Option<(&'a str, &'a str, &'a str)> {
     if subresource == "scale" {
         return Some(("autoscaling", "v1", "Scale"));
@@ -209,10 +209,10 @@ fn spoken<'a>(kind: &'a Kind, subresource: &str) -> Option<(&'a str, &'a str, &'
     Some((group, version, sub.kind))
 }
 
-/// What may still refuse the final object: policies, webhooks, quotas.
+/// The final checks: policies, webhooks and quotas.
 pub(crate) async fn validate(state: &Arc<State>, act: &Attributes<'_>, warnings: &mut Vec<String>) -> ApiResult<()> {
     let kind = &act.asked.kind;
-    // Those who decide are not judged by one another, so that a bad one can always be removed.
+    // Admission configuration is exempt, so that a broken one can always be removed.
     if &*kind.group != "admissionregistration.k8s.io" {
         policy::validate(state, act, warnings)?;
         webhook::validate(state, act, warnings).await?;
@@ -230,7 +230,7 @@ pub(crate) async fn validate(state: &Arc<State>, act: &Attributes<'_>, warnings:
     }
 }
 
-/// Pods stay five minutes on a node that is not ready or cannot be reached, unless they say otherwise.
+/// By default pods tolerate a not-ready or unreachable node for five minutes.
 fn tolerations(pod: &mut Value) {
     const SECONDS: i64 = 300;
     let spec = meta::child(pod, "spec");
@@ -248,7 +248,7 @@ fn tolerations(pod: &mut Value) {
     }
 }
 
-/// Keeps storage that is in use until a controller has seen that it no longer is.
+/// Adds the finalizer that protects storage in use.
 fn protect(object: &mut Value, finalizer: &str) {
     let held = meta::of(object).entry("finalizers").or_insert_with(|| json!([]));
     if let Some(held) = held.as_array_mut()
@@ -258,7 +258,7 @@ fn protect(object: &mut Value, finalizer: &str) {
     }
 }
 
-/// A claim that names no class gets the default one.
+/// A claim without a class gets the default one.
 fn storage_class(state: &State, claim: &mut Value) {
     if claim.pointer("/spec/storageClassName").is_some() {
         return;

@@ -1,5 +1,4 @@
-//! What the server itself does after a write: custom resources come and go with their definitions, namespaces get what
-//! every namespace has.
+//! What the server does after a write: serves custom resources as their definitions come and go, and populates new namespaces.
 
 use std::sync::Arc;
 
@@ -10,7 +9,7 @@ use crate::meta;
 use crate::state::State;
 use crate::store::Stored;
 
-/// Called once per stored change; `after` is `None` when the object is gone.
+/// Called once per stored change; `after` is `None` if the object was removed.
 pub(crate) async fn after_write(
     state: &Arc<State>,
     kind: &Kind,
@@ -39,7 +38,7 @@ pub(crate) async fn after_write(
     }
 }
 
-/// Tells in the status of a policy that it is in force; expressions have been checked before it was stored.
+/// Sets the status of a policy; its expressions were checked before it was stored.
 async fn policy_seen(state: &State, kind: &Kind, policy: &Arc<Stored>) {
     let mut current = policy.clone();
     loop {
@@ -56,8 +55,8 @@ async fn policy_seen(state: &State, kind: &Kind, policy: &Arc<Stored>) {
     }
 }
 
-/// The service account and the CA bundle that pods of every namespace rely on. The controllers of a full cluster keep
-/// them; here they exist from the first moment, so that a server alone can take pods.
+/// Creates the service account and CA bundle that pods need. In a full cluster controllers maintain them; here they exist from the
+/// start, so that the server alone can accept pods.
 pub(crate) async fn furnish_namespace(state: &State, namespace: &str) {
     let objects = [
         (
@@ -106,7 +105,7 @@ async fn definition_changed(
         return;
     }
     if spec_changed {
-        // The status is written by the server, not by the client that created the definition.
+        // The server writes the status, not the client that created the definition.
         let mut current = definition.clone();
         loop {
             let next = crate::crd::established(&current.value());
@@ -132,7 +131,7 @@ fn serve(state: &State, change: impl Fn(&mut crate::kinds::Kinds)) {
     });
 }
 
-/// Deletes the instances of a definition that is going, then lets it go. Instances held by finalizers are waited for.
+/// Deletes the instances of a terminating definition, then the definition. Waits for instances with finalizers.
 async fn clean_up(state: Arc<State>, definition: Arc<Stored>) {
     let group = meta::text(&definition.value(), "/spec/group").to_owned();
     let plural = meta::text(&definition.value(), "/spec/names/plural").to_owned();

@@ -1,4 +1,4 @@
-//! Who asks: client certificates, bearer tokens, impersonation.
+//! Authentication: client certificates and bearer tokens.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,7 +12,7 @@ use crate::status::{ApiResult, StatusError};
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
 pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 pub(crate) const ANONYMOUS: &str = "system:anonymous";
-/// Names the credential a user came with, so that it can be found again in logs.
+/// Identifies the credential of a user, for logs.
 pub(crate) const CREDENTIAL: &str = "authentication.kubernetes.io/credential-id";
 pub(crate) const MASTERS: &str = "system:masters";
 
@@ -57,8 +57,8 @@ impl User {
     }
 }
 
-/// Fixed bearer tokens: the administrator's, and those given when the server was built. Kept as digests, so that neither a
-/// log nor the time a comparison takes tells one.
+/// Static bearer tokens: the administrator's, and those configured at build time. Stored as digests, so that neither logs nor
+/// comparison times reveal them.
 #[derive(Debug, Default)]
 pub(crate) struct Tokens(HashMap<[u8; 32], User>);
 
@@ -73,7 +73,7 @@ impl Tokens {
     }
 }
 
-/// The user of a client certificate: common name and organisations.
+/// The user of a client certificate: common name and organizations.
 pub(crate) fn certificate_user(certificate: &[u8]) -> Option<User> {
     let (_, parsed) = x509_parser::parse_x509_certificate(certificate).ok()?;
     let name = parsed.subject().iter_common_name().next()?.as_str().ok()?.to_owned();
@@ -83,7 +83,7 @@ pub(crate) fn certificate_user(certificate: &[u8]) -> Option<User> {
     Some(User { name, groups, extra, ..User::default() })
 }
 
-/// The user a request comes from. A certificate counts before a bearer token; a bad token is refused.
+/// Authenticates a request. A certificate takes precedence over a bearer token; an invalid token is rejected.
 pub(crate) fn authenticate(state: &State, headers: &HeaderMap, certificate: Option<&User>) -> ApiResult<User> {
     let bearer = headers
         .get(http::header::AUTHORIZATION)
@@ -102,7 +102,7 @@ pub(crate) fn authenticate(state: &State, headers: &HeaderMap, certificate: Opti
     }
 }
 
-/// The user of a bearer token meant for one of `audiences`.
+/// The user of a bearer token for one of `audiences`.
 pub(crate) fn token_user(state: &State, token: &str, audiences: &[String]) -> Option<User> {
     let known = state.tokens.user(token);
     let now = jiff::Timestamp::now().as_second();

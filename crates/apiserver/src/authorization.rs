@@ -1,4 +1,4 @@
-//! What a user may do: RBAC over the Roles and bindings in the store, and the refusals.
+//! Authorization: RBAC over the Roles and bindings in the store.
 
 mod escalation;
 mod impersonation;
@@ -22,7 +22,7 @@ const CLUSTER_ROLES: &str = "clusterroles.rbac.authorization.k8s.io";
 const ROLE_BINDINGS: &str = "rolebindings.rbac.authorization.k8s.io";
 const CLUSTER_ROLE_BINDINGS: &str = "clusterrolebindings.rbac.authorization.k8s.io";
 
-/// A question to RBAC.
+/// An authorization query.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Access {
     pub(crate) verb: String,
@@ -31,7 +31,7 @@ pub(crate) struct Access {
     pub(crate) subresource: String,
     pub(crate) name: String,
     pub(crate) namespace: String,
-    /// A path instead of a resource.
+    /// A non-resource path.
     pub(crate) path: Option<String>,
 }
 
@@ -45,9 +45,9 @@ impl Access {
     }
 }
 
-/// Refuses a request on a resource.
+/// Authorizes a request for a resource.
 pub(crate) fn check(state: &State, user: &User, verb: &str, target: &RequestInfo, query: &Query) -> ApiResult<()> {
-    // Who lists or watches one object by its name needs rights on that one only.
+    // Listing or watching a single object by name needs permission for that object only.
     let chosen = match verb {
         "list" | "watch" | "deletecollection" if target.name.is_empty() => {
             let fields = crate::selector::Fields::parse(query.get("fieldSelector")).ok();
@@ -61,7 +61,7 @@ pub(crate) fn check(state: &State, user: &User, verb: &str, target: &RequestInfo
         resource: target.resource.clone(),
         subresource: target.subresource.clone(),
         name: chosen.clone(),
-        // A namespace itself is asked for within itself.
+        // A namespace itself is checked within itself.
         namespace: if target.group.is_empty() && target.resource == "namespaces" {
             target.name.clone()
         } else {
@@ -105,7 +105,7 @@ pub(crate) fn allowed(state: &State, user: &User, access: &Access) -> bool {
     decide(state, user, access).is_some()
 }
 
-/// Why something is allowed, in the words of an access review; `None`: it is not.
+/// Why access is allowed, in the words of an access review; `None` if it is denied.
 pub(crate) fn decide(state: &State, user: &User, access: &Access) -> Option<String> {
     if !state.enforce || user.is_master() {
         return Some(String::new());
@@ -126,7 +126,7 @@ pub(crate) fn decide(state: &State, user: &User, access: &Access) -> Option<Stri
     })
 }
 
-/// Every rule that applies to a user: cluster-wide ones, and those of a namespace if one is given.
+/// All rules that apply to a user: cluster-wide ones, and those of a namespace if given.
 pub(crate) fn rules_for(state: &State, user: &User, namespace: &str) -> Vec<Value> {
     grants(state, user, namespace)
         .into_iter()
@@ -134,7 +134,7 @@ pub(crate) fn rules_for(state: &State, user: &User, namespace: &str) -> Vec<Valu
         .collect()
 }
 
-/// Bindings that name the user, with their namespace and the subject that fits.
+/// Bindings for the user, with their namespace and the matching subject.
 fn grants(state: &State, user: &User, namespace: &str) -> Vec<(std::sync::Arc<crate::store::Stored>, String, String)> {
     let everywhere = bindings(state, CLUSTER_ROLE_BINDINGS, None);
     let here = if namespace.is_empty() { Vec::new() } else { bindings(state, ROLE_BINDINGS, Some(namespace)) };
@@ -154,7 +154,7 @@ fn bindings(state: &State, table: &str, namespace: Option<&str>) -> Vec<std::syn
         .unwrap_or_default()
 }
 
-/// The subject of a binding that is the user.
+/// The subject of a binding that matches the user.
 fn concerned(binding: &Value, user: &User, home: &str) -> Option<String> {
     binding.get("subjects").and_then(Value::as_array).into_iter().flatten().find_map(|subject| {
         let name = crate::meta::text(subject, "/name");

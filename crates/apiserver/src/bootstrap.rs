@@ -1,4 +1,4 @@
-//! The objects every cluster starts with, and the custom resources a data directory brings back.
+//! The initial objects of a cluster, and custom resources restored from a data directory.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -59,7 +59,7 @@ pub(crate) async fn run(state: &Arc<State>, address: SocketAddr) -> ApiResult<()
     Ok(())
 }
 
-/// Serves the custom resources whose definitions are stored.
+/// Serves the custom resources of stored definitions.
 fn restore_definitions(state: &State) {
     let stored =
         state.store.list("customresourcedefinitions.apiextensions.k8s.io", None, None, usize::MAX, None, |_| true);
@@ -71,7 +71,7 @@ fn restore_definitions(state: &State) {
     state.kinds.store(Arc::new(kinds));
 }
 
-/// Creates an object unless one of that name is there.
+/// Creates an object unless it exists.
 pub(crate) async fn ensure(state: &State, group: &str, version: &str, resource: &str, object: Value) -> ApiResult<()> {
     let Some(kind) = state.kinds.load().find(group, version, resource) else { return Ok(()) };
     if state.get(&kind, meta::namespace(&object), meta::name(&object)).is_some() {

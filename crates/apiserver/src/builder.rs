@@ -1,4 +1,4 @@
-//! Starting and stopping the server from Rust.
+//! Starts and stops the server from Rust.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::pki::{Credentials, Pki, PkiError};
 use crate::state::State;
 use crate::store::Store;
 
-/// Who holds the administrator's kubeconfig.
+/// The user of the administrator's kubeconfig.
 const ADMINISTRATOR: &str = "kubernetes-admin";
 
 /// Names the server's certificate always covers.
@@ -35,17 +35,17 @@ const OWN_NAMES: [&str; 8] = [
 /// Why the server did not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The address cannot be listened on.
+    /// The address cannot be bound.
     #[error("listen on {address}: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
     /// The data directory cannot be used.
     #[error(transparent)]
     Data(#[from] JournalError),
-    /// Certificates cannot be made or read.
+    /// Certificates cannot be created or read.
     #[error(transparent)]
     Certificates(#[from] PkiError),
-    /// The objects every cluster starts with could not be stored.
-    #[error("create the first objects: {0}")]
+    /// The initial objects could not be stored.
+    #[error("create the initial objects: {0}")]
     Bootstrap(String),
 }
 
@@ -54,7 +54,7 @@ pub enum StartError {
 pub struct ApiServer;
 
 impl ApiServer {
-    /// Settings of a server: in memory, on a free port of 127.0.0.1, unless told otherwise.
+    /// A builder with defaults: in memory, on a free port of 127.0.0.1.
     pub fn builder() -> Builder {
         Builder {
             bind: SocketAddr::from(([127, 0, 0, 1], 0)),
@@ -67,7 +67,7 @@ impl ApiServer {
     }
 }
 
-/// Settings of a server to be started.
+/// The configuration of a server.
 #[derive(Debug)]
 pub struct Builder {
     bind: SocketAddr,
@@ -86,35 +86,35 @@ impl Builder {
         self
     }
 
-    /// Keeps objects, certificates and keys here, so that they survive a restart. `None`: in memory.
+    /// Persists objects, certificates and keys here. `None` keeps everything in memory.
     #[must_use]
     pub fn data_dir(mut self, directory: Option<PathBuf>) -> Self {
         self.data_dir = directory;
         self
     }
 
-    /// One more name or address the server's certificate shall cover.
+    /// An additional name or address for the server's certificate.
     #[must_use]
     pub fn name(mut self, name: impl Into<String>) -> Self {
         self.names.push(name.into());
         self
     }
 
-    /// A fixed bearer token for a user in some groups.
+    /// A static bearer token for a user with groups.
     #[must_use]
     pub fn token(mut self, token: impl Into<String>, user: &str, groups: &[&str]) -> Self {
         self.tokens.insert(&token.into(), User::new(user, groups));
         self
     }
 
-    /// Whether RBAC is enforced (it is unless switched off here; everybody may then do everything).
+    /// Whether RBAC is enforced (the default). Otherwise everyone may do everything.
     #[must_use]
     pub fn authorization(mut self, enforce: bool) -> Self {
         self.enforce = enforce;
         self
     }
 
-    /// How many changes of each resource are remembered. Watches and pages of lists that ask for older ones are told 410.
+    /// How many changes to keep per resource. Older watches and list pages get 410.
     #[must_use]
     pub fn history(mut self, changes: usize) -> Self {
         self.history = changes;
@@ -124,7 +124,7 @@ impl Builder {
     /// Starts serving.
     ///
     /// # Errors
-    /// When the address is taken, or the data directory is in use, unreadable or from a newer version.
+    /// If the address is taken, or the data directory is in use, unreadable or from a newer version.
     pub async fn start(self) -> Result<RunningServer, StartError> {
         let store = match &self.data_dir {
             Some(directory) => Store::journaled(Journal::open(directory)?, self.history)?,
@@ -167,7 +167,7 @@ impl Builder {
     }
 }
 
-/// A server that answers. Dropping it stops it; [`RunningServer::shutdown`] also waits.
+/// A running server. Dropping it stops it; [`RunningServer::shutdown`] also waits.
 pub struct RunningServer {
     address: SocketAddr,
     state: Arc<State>,
@@ -198,53 +198,52 @@ impl RunningServer {
         }
     }
 
-    /// The certificate of the cluster's authority, PEM.
+    /// The cluster's CA certificate (PEM).
     pub fn ca_pem(&self) -> &str {
         self.state.pki.ca_pem()
     }
 
-    /// A kubeconfig of the cluster's administrator, complete in itself. It holds a token, which all clients read; with a
-    /// data directory the token stays the same.
+    /// A self-contained kubeconfig for the administrator. It uses a token, which all clients support; with a data directory the token is
+    /// stable.
     pub fn admin_kubeconfig(&self) -> String {
         let token = serde_json::Value::from(&*self.state.pki.admin_token);
         self.kubeconfig_with(ADMINISTRATOR, &format!("token: {token}"))
     }
 
-    /// A kubeconfig for any user, by a client certificate: the name and groups RBAC shall know. The Java client of Spark
-    /// does not read its key (ECDSA in PKCS #8).
+    /// A kubeconfig with a client certificate for a user and groups. Spark's Java client cannot read its key (ECDSA in PKCS #8).
     ///
     /// # Errors
-    /// When the certificate cannot be made.
+    /// If the certificate cannot be created.
     pub fn kubeconfig_for(&self, user: &str, groups: &[&str]) -> Result<String, PkiError> {
         let made = self.state.pki.client(user, groups)?;
         let (certificate, key) = (STANDARD.encode(&made.certificate), STANDARD.encode(&made.key));
         Ok(self.kubeconfig_with(user, &format!("client-certificate-data: {certificate}\n    client-key-data: {key}")))
     }
 
-    /// A client certificate for a user in some groups.
+    /// A client certificate for a user and groups.
     ///
     /// # Errors
-    /// When the certificate cannot be made.
+    /// If the certificate cannot be created.
     pub fn client_certificate(&self, user: &str, groups: &[&str]) -> Result<Credentials, PkiError> {
         self.state.pki.client(user, groups)
     }
 
-    /// A certificate of the cluster's authority to serve with (and to connect with), such as a kubelet's.
+    /// A certificate signed by the cluster's CA for serving (and connecting), such as a kubelet's.
     ///
     /// # Errors
-    /// When the certificate cannot be made.
+    /// If the certificate cannot be created.
     pub fn serving_certificate(&self, user: &str, groups: &[&str], names: &[String]) -> Result<Credentials, PkiError> {
         self.state.pki.serving(user, groups, names)
     }
 
-    /// Signs requests for client certificates as the cluster's authority: takes a request (PEM) and for how many seconds it
-    /// shall be good (a year at most, and if nothing is said), gives the certificate (PEM).
+    /// Signs client certificate requests with the cluster's CA: takes a PEM request and its lifetime in seconds (at most a year, which
+    /// is also the default), returns the PEM certificate.
     pub fn client_signer(&self) -> impl Fn(&str, Option<i64>) -> Result<String, PkiError> + Send + Sync + use<> {
         let state = self.state.clone();
         move |request, seconds| state.pki.sign_request(request, seconds)
     }
 
-    /// Answers a request of a user without a connection, as it would be answered over one.
+    /// Handles a user's request in process, exactly as over a connection.
     pub async fn answer(&self, user: &str, groups: &[&str], request: http::Request<Body>) -> http::Response<Body> {
         crate::handler::serve(self.state.clone(), Some(Arc::new(User::new(user, groups))), request).await
     }
@@ -260,12 +259,12 @@ impl RunningServer {
         )
     }
 
-    /// Stops listening and ends watches, without waiting for it.
+    /// Stops listening and ends watches, without waiting.
     pub fn stop(&self) {
         self.stop.cancel();
     }
 
-    /// Stops listening, ends watches, lets open requests finish, and gives the data directory free; waits for all of it.
+    /// Stops listening, ends watches, lets open requests finish and releases the data directory; waits for all of it.
     pub async fn shutdown(mut self) {
         self.stop.cancel();
         let _ = (&mut self.serving).await;

@@ -1,7 +1,7 @@
-//! Objects are stored in one form; here they become the version (or view) a request asked for, and back.
+//! Converts objects between the stored form and the version a request asked for.
 //!
-//! Two cases exist: custom resources with several versions and no conversion, where only `apiVersion` differs, and
-//! events, which `events.k8s.io` shows under other field names than the core group.
+//! There are two cases: custom resources with several versions and no conversion, where only `apiVersion` differs, and events, whose
+//! fields have other names in `events.k8s.io`.
 
 use std::borrow::Cow;
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::kinds::Kind;
 
-/// Field names of a core event and of an `events.k8s.io` event.
+/// Field names of core events and of `events.k8s.io` events.
 const EVENT_FIELDS: [(&str, &str); 7] = [
     ("involvedObject", "regarding"),
     ("message", "note"),
@@ -24,7 +24,7 @@ fn is_event_view(kind: &Kind) -> bool {
     kind.is("events.k8s.io", "events")
 }
 
-/// Objects stored with this `apiVersion` are not as this kind shows them.
+/// Whether objects stored with this `apiVersion` must be converted for this kind.
 pub(crate) fn differs(kind: &Kind, stored: &str) -> bool {
     match stored.split_once('/') {
         Some((group, version)) => group != &*kind.group || version != &*kind.version,
@@ -32,7 +32,7 @@ pub(crate) fn differs(kind: &Kind, stored: &str) -> bool {
     }
 }
 
-/// The stored object as this kind shows it.
+/// A stored object as this kind.
 pub(crate) fn read<'a>(kind: &Kind, stored: &'a Value) -> Cow<'a, Value> {
     if !differs(kind, stored.get("apiVersion").and_then(Value::as_str).unwrap_or_default()) {
         return Cow::Borrowed(stored);
@@ -41,7 +41,7 @@ pub(crate) fn read<'a>(kind: &Kind, stored: &'a Value) -> Cow<'a, Value> {
     if is_event_view(kind) {
         rename(&mut object, |(core, view)| (core, view));
         if let Some(map) = object.as_object_mut() {
-            // Always printed in the core group, left out when empty in this one.
+            // Always printed in the core group, omitted when empty in this one.
             map.retain(|key, value| {
                 !(matches!(key.as_str(), "reportingController" | "reportingInstance" | "note") && value == "")
             });
@@ -52,7 +52,7 @@ pub(crate) fn read<'a>(kind: &Kind, stored: &'a Value) -> Cow<'a, Value> {
     Cow::Owned(object)
 }
 
-/// An object of this kind in the form it is stored in.
+/// An object of this kind in its stored form.
 pub(crate) fn write(kind: &Kind, mut object: Value) -> Value {
     if is_event_view(kind) {
         rename(&mut object, |(core, view)| (view, core));

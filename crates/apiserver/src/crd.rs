@@ -1,4 +1,4 @@
-//! Custom resources: from a CustomResourceDefinition to served kinds, and what their schemas do to objects.
+//! Custom resources: turns a CustomResourceDefinition into served kinds, and applies its schemas to objects.
 
 mod cel_rules;
 mod structural;
@@ -25,7 +25,7 @@ pub(crate) struct CustomKind {
     pub(crate) columns: Vec<PrinterColumn>,
     pub(crate) scale: Option<ScalePaths>,
     pub(crate) schema: Schema,
-    /// The schema with the parts every object has, for field ownership.
+    /// The schema including standard metadata, for field ownership.
     pub(crate) managed: Schema,
     /// The schema as written, for OpenAPI and CEL.
     pub(crate) raw: Value,
@@ -106,7 +106,7 @@ impl CustomKind {
         }
     }
 
-    /// Removes fields the schema does not know, naming them.
+    /// Removes fields that are not in the schema, and reports them.
     pub(crate) fn prune(&self, object: &mut Value, complaints: &mut Complaints) {
         structural::prune_root(&self.schema, object, complaints);
     }
@@ -115,7 +115,7 @@ impl CustomKind {
         structural::fill_defaults(&self.schema, object);
     }
 
-    /// What is wrong with an object: schema first, then CEL rules on what passed.
+    /// Validates an object: first the schema, then the CEL rules.
     pub(crate) fn causes(&self, object: &Value, old: Option<&Value>) -> Vec<Cause> {
         let mut causes = validation::check_root(&self.schema, object);
         if causes.is_empty() && self.has_rules {
@@ -139,7 +139,7 @@ fn versions(definition: &Value) -> impl Iterator<Item = &Value> {
     definition.pointer("/spec/versions").and_then(Value::as_array).into_iter().flatten()
 }
 
-/// The kinds a definition serves.
+/// The kinds of a definition.
 fn kinds_of(definition: &Value) -> Vec<Kind> {
     let text = |pointer: &str| meta::text(definition, pointer);
     let list = |pointer: &str| -> Vec<Arc<str>> {
@@ -181,7 +181,7 @@ fn kinds_of(definition: &Value) -> Vec<Kind> {
         .collect()
 }
 
-/// Serves what the definition says from now on.
+/// Serves the kinds of a definition.
 pub(crate) fn register(kinds: &mut Kinds, definition: &Value) {
     unregister(kinds, definition);
     for kind in kinds_of(definition) {
@@ -234,7 +234,7 @@ pub(crate) fn prepare_update(_old: &Value, next: &mut Value) {
     }
 }
 
-/// The status of a definition that is being served.
+/// The status of an established definition.
 pub(crate) fn established(definition: &Value) -> Value {
     let mut next = definition.clone();
     let names = definition.pointer("/spec/names").cloned().unwrap_or_default();

@@ -1,5 +1,5 @@
-//! From request bytes to an object: JSON or YAML, duplicate and unknown fields noticed, and for built-in kinds the type
-//! checks and clean-up that decoding into Go structs would have done.
+//! Decodes request bodies: JSON or YAML, with duplicate and unknown fields reported, and for built-in kinds the type checks and
+//! normalization of decoding into Go structs.
 
 use std::fmt;
 
@@ -9,10 +9,10 @@ use serde_json::{Map, Number, Value};
 use crate::quantity;
 use crate::schema::{Schema, Type};
 
-/// Fields that strict validation complains about, in the order found.
+/// Strict validation errors, in order.
 pub(crate) type Complaints = Vec<String>;
 
-/// Parses JSON; fields given twice are reported, the last one wins.
+/// Parses JSON; duplicate fields are reported, the last one wins.
 pub(crate) fn json(bytes: &[u8], complaints: &mut Complaints) -> Result<Value, String> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = Node { path: FieldPath::Root, complaints }
@@ -32,7 +32,7 @@ pub(crate) fn yaml(bytes: &[u8], complaints: &mut Complaints) -> Result<Value, S
     Ok(value)
 }
 
-/// Go's words for broken JSON, as far as they can be told from serde's position.
+/// Go's message for invalid JSON, as far as serde's position allows.
 fn json_complaint(bytes: &[u8], error: &serde_json::Error) -> String {
     if error.is_eof() || bytes.is_empty() {
         return "unexpected end of JSON input".into();
@@ -46,7 +46,7 @@ fn json_complaint(bytes: &[u8], error: &serde_json::Error) -> String {
     }
 }
 
-/// Where something stands. Only complaints need it as text, so it is a chain on the stack until then.
+/// A field path. It is a linked list on the stack, because only errors need it as text.
 #[derive(Clone, Copy)]
 enum FieldPath<'a> {
     Root,
@@ -145,10 +145,10 @@ impl<'de> Visitor<'de> for Node<'_> {
     }
 }
 
-/// Makes `value` what Go's decoding into the type would have left: unknown fields gone (and complained about), nulls and
-/// empty optional lists and maps gone, quantities canonical. A value of the wrong type is an error in Go's words.
+/// Normalizes `value` as Go's decoding would: drops unknown fields (and reports them), nulls and empty optional lists and maps, and
+/// canonicalizes quantities. A wrong type is an error in Go's words.
 ///
-/// Without `tidy` empty and null fields stay: who applies an empty map means it.
+/// Without `tidy`, empty and null fields are kept: in server-side apply an empty map is intended.
 pub(crate) fn conform(
     schema: &Schema,
     kind: &str,
@@ -160,8 +160,7 @@ pub(crate) fn conform(
     Conform { complaints, tidy }.object(schema.target(), value, &place)
 }
 
-/// Fills in what Go prints although nobody set it: fields that are structs or plain values, and the few defaults that
-/// are part of the schema.
+/// Fills in what Go prints even if unset: structs and plain values, and the few defaults in the schema.
 pub(crate) fn fill(schema: &Schema, value: &mut Value) {
     let schema = schema.target();
     match value {
@@ -188,7 +187,7 @@ pub(crate) fn fill(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// The object Go starts from: structs are there, lists and pointers that are always printed are null.
+/// Go's zero object: structs are present, lists and pointers that are always printed are null.
 pub(crate) fn zero(schema: &Schema) -> Value {
     let mut map = Map::new();
     for (name, field) in &schema.target().fields {
@@ -196,7 +195,7 @@ pub(crate) fn zero(schema: &Schema) -> Value {
             Some(Value::Object(_)) => {
                 map.insert(name.clone(), zero(field));
             }
-            // Defaults that are not zero are the API's, not Go's.
+            // Non-zero defaults belong to the API, not to Go.
             Some(default) if default.is_null() || *default == "" || *default == 0 || *default == false => {
                 map.insert(name.clone(), default.clone());
             }
@@ -209,14 +208,14 @@ pub(crate) fn zero(schema: &Schema) -> Value {
     Value::Object(map)
 }
 
-/// Where a value stands.
+/// The location of a value.
 #[derive(Clone, Copy)]
 struct Location<'a> {
-    /// Every step.
+    /// The full path.
     path: FieldPath<'a>,
-    /// The steps Go's decoder shows: no indices, no keys of maps.
+    /// The path in Go's errors: without indices and map keys.
     shown: FieldPath<'a>,
-    /// The type whose field it is.
+    /// The type that the field belongs to.
     owner: &'a str,
 }
 
@@ -308,7 +307,7 @@ impl Conform<'_> {
             },
             Type::Integer => {
                 if value.is_f64() {
-                    // 1.0 and 1e3 are integers to Go's decoder only when written without fraction.
+                    // Go's decoder rejects 1.0 and 1e3 for an integer field.
                     return Err(wrong(&format!("number {value}")));
                 }
                 if !value.is_number() {
@@ -362,7 +361,7 @@ fn found(value: &Value) -> &'static str {
     }
 }
 
-/// Go's complaint about text that is not base64.
+/// Go's error for invalid base64.
 fn check_base64(text: &str) -> Result<(), String> {
     let body: Vec<u8> = text.bytes().filter(|b| *b != b'\n' && *b != b'\r').collect();
     let data = body.iter().position(|b| *b == b'=').unwrap_or(body.len());
@@ -380,7 +379,7 @@ fn short_type(name: &str) -> &str {
     name.rsplit('.').next().unwrap_or(name)
 }
 
-/// The Go name of a field's type, as decoding errors show it.
+/// The Go type name of a field, as in decoding errors.
 fn go_type(schema: &Schema) -> String {
     if let Some(name) = schema.type_name() {
         let mut parts = name.rsplit('.');

@@ -1,4 +1,4 @@
-//! Defaults of built-in kinds, as the real server writes them into what it stores.
+//! Defaults of built-in kinds, as the real server stores them.
 
 mod pod;
 mod workload;
@@ -10,14 +10,14 @@ use crate::meta;
 
 pub(crate) use workload::job_labels;
 
-/// Sets a field that is missing or null.
+/// Sets a missing or null field.
 fn set(map: &mut Map<String, Value>, field: &str, value: impl Into<Value>) {
     if map.get(field).is_none_or(Value::is_null) {
         map.insert(field.to_owned(), value.into());
     }
 }
 
-/// As [`set`], and an empty text counts as missing.
+/// As [`set`]; an empty string counts as missing.
 fn set_text(map: &mut Map<String, Value>, field: &str, value: &str) {
     if map.get(field).is_none_or(|v| v.is_null() || v == "") {
         map.insert(field.to_owned(), value.into());
@@ -77,7 +77,7 @@ pub(crate) fn apply(kind: &Kind, object: &mut Value) {
                 }
             }
         }
-        // Always printed, even if there are none.
+        // Always printed, even if empty.
         ("rbac.authorization.k8s.io", "roles" | "clusterroles") => {
             if let Some(map) = object.as_object_mut()
                 && map.get("rules").is_none_or(|r| r.as_array().is_some_and(Vec::is_empty))
@@ -151,7 +151,7 @@ fn service(object: &mut Value) {
     }
 }
 
-/// `stringData` is write-only: it becomes base64 in `data`.
+/// `stringData` is write-only: it is stored as base64 in `data`.
 fn secret(object: &mut Value) {
     use base64::Engine as _;
     let Some(map) = object.as_object_mut() else { return };
@@ -221,7 +221,7 @@ fn limit_range(object: &mut Value) {
         if item.get("type").is_none_or(|t| t != "Container") {
             continue;
         }
-        // Defaults follow from each other: max -> default -> defaultRequest, min -> defaultRequest.
+        // Defaults derive from each other: max -> default -> defaultRequest, min -> defaultRequest.
         for (to, from) in [("default", "max"), ("defaultRequest", "default"), ("defaultRequest", "min")] {
             let Some(source) = item.get(from).and_then(Value::as_object).cloned() else { continue };
             let target = item.entry(to).or_insert_with(|| json!({}));

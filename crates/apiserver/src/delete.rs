@@ -1,4 +1,4 @@
-//! DELETE of one object and of collections: preconditions, grace, finalizers and what becomes of dependents.
+//! DELETE of objects and collections: preconditions, grace periods, finalizers and propagation.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ enum Propagation {
 pub(crate) struct DeleteOptions {
     grace: Option<i64>,
     propagation: Option<Propagation>,
-    /// The deprecated `orphanDependents: false` was sent.
+    /// The deprecated `orphanDependents: false` was set.
     cascade_asked: bool,
     uid: Option<String>,
     resource_version: Option<String>,
@@ -88,7 +88,7 @@ impl DeleteOptions {
         Ok(options)
     }
 
-    /// Deletion without conditions, in the background.
+    /// Unconditional background deletion.
     fn plain() -> Self {
         Self::default()
     }
@@ -109,11 +109,11 @@ impl DeleteOptions {
     }
 }
 
-/// What a deletion led to.
+/// The result of a deletion.
 pub(crate) enum Deletion {
-    /// The object is gone; its last state.
+    /// The object is gone; this was its last state.
     Removed(Arc<Stored>),
-    /// It stays for now, marked for deletion.
+    /// The object is marked for deletion.
     Marked(Arc<Stored>),
 }
 
@@ -136,7 +136,7 @@ pub(crate) async fn delete(state: &Arc<State>, asked: &ApiRequest, body: &Bytes)
     })
 }
 
-/// Kinds whose DELETE answers with the object instead of a Status.
+/// Kinds whose DELETE returns the object instead of a Status.
 fn returns_object(kind: &Kind) -> bool {
     matches!(
         (&*kind.group, &*kind.resource),
@@ -173,7 +173,7 @@ pub(crate) async fn delete_collection(state: &Arc<State>, asked: &ApiRequest, bo
     response::list(&asked.kind, asked.accepted, crate::table::Include::Metadata, &page)
 }
 
-/// Deletes one object. `admit` is the request policies and webhooks are asked about; `None`: they have been.
+/// Deletes one object. `admit` is the request to run admission for; `None` if that has been done.
 pub(crate) async fn delete_object(
     state: &Arc<State>,
     admit: Option<&ApiRequest>,
@@ -183,7 +183,7 @@ pub(crate) async fn delete_object(
     options: &DeleteOptions,
 ) -> ApiResult<Deletion> {
     let absent = || StatusError::not_found(&kind.group, &kind.resource, name);
-    // Only losing a race brings us round again, and every loss means somebody else made progress.
+    // Retries only after losing a race, and then somebody else made progress.
     loop {
         let current = state.get(kind, namespace, name).ok_or_else(absent)?;
         check_preconditions(kind, name, &current.value(), options)?;
@@ -251,7 +251,7 @@ fn check_preconditions(kind: &Kind, name: &str, current: &Value, options: &Delet
     Ok(())
 }
 
-/// The object as it waits for its end; `None` when nothing holds it.
+/// The terminating object; `None` if it can be removed at once.
 fn mark(kind: &Kind, current: &Value, options: &DeleteOptions) -> Option<Value> {
     let finalizers = deletion_finalizers(kind, current, options);
     let grace = grace_period(kind, current, options.grace);
@@ -287,7 +287,7 @@ fn mark(kind: &Kind, current: &Value, options: &DeleteOptions) -> Option<Value> 
     Some(next)
 }
 
-/// What is told of an object that goes at once: a pod shows that its time is up.
+/// The last state of an object that is removed at once: a pod's grace period is zero.
 fn last_state(kind: &Kind, current: &Value) -> Value {
     let mut last = current.clone();
     if kind.is("", "pods") {
@@ -302,7 +302,7 @@ fn last_state(kind: &Kind, current: &Value) -> Value {
     last
 }
 
-/// How long a pod that runs somewhere is given; everything else ends at once.
+/// The grace period of an assigned pod; everything else is deleted immediately.
 fn grace_period(kind: &Kind, current: &Value, asked: Option<i64>) -> i64 {
     if !kind.is("", "pods") {
         return 0;
@@ -339,7 +339,7 @@ fn deletion_finalizers(kind: &Kind, current: &Value, options: &DeleteOptions) ->
     finalizers
 }
 
-/// Deletes an object on the server's own account: no admission, background propagation.
+/// Deletes an object on the server's behalf: no admission, background propagation.
 pub(crate) async fn delete_plainly(state: &Arc<State>, kind: &Kind, stored: &Arc<Stored>) {
     let options = DeleteOptions::plain();
     let result = match mark(kind, &stored.value(), &options) {

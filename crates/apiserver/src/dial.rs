@@ -1,4 +1,4 @@
-//! Outgoing connections: TLS to kubelets (by the server's own client certificate) and to webhooks.
+//! Outgoing TLS connections to kubelets (with the server's client certificate) and to webhooks.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,17 +19,17 @@ use crate::pki::Credentials;
 
 const CONNECT_LIMIT: Duration = Duration::from_secs(5);
 
-/// TLS towards kubelets: their certificates are self-signed and not checked, as the real server does by default.
+/// TLS to kubelets: their certificates are self-signed and not verified, the real server's default.
 pub(crate) fn kubelet_tls(own: &Credentials) -> Result<ClientConfig, rustls::Error> {
     let (chain, key) = crate::pki::parsed(own);
     firesteel_tls::unchecked()?.with_client_auth_cert(chain, key)
 }
 
-/// Where systems keep the authorities they trust.
+/// The system's CA bundles.
 const SYSTEM_BUNDLES: [&str; 3] =
     ["/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"];
 
-/// TLS towards a webhook whose authority is given as PEM; when it is empty, whom the system trusts is trusted.
+/// TLS to a webhook with this CA bundle (PEM); if it is empty, the system's CAs are trusted.
 pub(crate) fn webhook_tls(authority: &str) -> Result<ClientConfig, rustls::Error> {
     let given = crate::pki::certificates(authority);
     let mut roots = RootCertStore::empty();
@@ -47,8 +47,8 @@ pub(crate) fn webhook_tls(authority: &str) -> Result<ClientConfig, rustls::Error
     Ok(firesteel_tls::checked_by(move |shown| check(shown, &usual, &given))?.with_no_client_auth())
 }
 
-/// Checks a webhook against its bundle. A server may show a certificate of the bundle itself (self-signed, as people make
-/// them with one line of openssl); then only its name and its time are left to check.
+/// Verifies a webhook's certificate. The bundle may contain the server's own certificate (self-signed, as made with one openssl
+/// command); then only its name and validity are checked.
 fn check(
     shown: &Presented<'_>,
     usual: &WebPkiServerVerifier,
@@ -57,7 +57,7 @@ fn check(
     let &Presented { certificate, intermediates, server_name, ocsp_response, now } = shown;
     if !given.iter().any(|c| c.as_ref() == certificate.as_ref()) {
         let verified = usual.verify_server_cert(certificate, intermediates, server_name, ocsp_response, now);
-        // Such as an authority that serves with its own certificate: known to nobody all the same.
+        // For example a CA that serves with its own certificate: still unknown.
         return verified.map(|_| ()).map_err(|error| match error {
             rustls::Error::InvalidCertificate(rustls::CertificateError::Other(_)) => {
                 rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer)
@@ -76,7 +76,7 @@ fn check(
     rustls::client::verify_server_name(&certificate, server_name)
 }
 
-/// Sends one request over a connection of its own; upgrades are possible.
+/// Sends one request over a new connection; supports upgrades.
 pub(crate) async fn send(
     tls: Arc<ClientConfig>,
     host: &str,
@@ -98,7 +98,7 @@ pub(crate) async fn send(
     sender.send_request(request).await.map_err(|e| e.to_string())
 }
 
-/// Why a handshake failed, as Go says it.
+/// Go's message for a failed handshake.
 fn tls_words(error: &std::io::Error) -> String {
     match error.get_ref().and_then(|e| e.downcast_ref::<rustls::Error>()) {
         Some(why) => certificate_words(why),

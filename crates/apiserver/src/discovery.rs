@@ -1,4 +1,4 @@
-//! Paths that are not objects: discovery in both forms, version, health, OpenAPI.
+//! Non-resource paths: discovery in both forms, version, health, OpenAPI.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use crate::response::{self, ApiResponse};
 use crate::state::State;
 use crate::status::{ApiResult, StatusError};
 
-/// The Kubernetes release whose behaviour this server follows.
+/// The Kubernetes release whose behaviour this server implements.
 const VERSION: (&str, &str, &str) = ("1", "35", "v1.35.8");
 
 const STORED_VERBS: [&str; 8] = ["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"];
@@ -121,7 +121,7 @@ fn api_group(group: &str, versions: &[Arc<str>]) -> Value {
     json!({"name": group, "versions": list, "preferredVersion": list.first()})
 }
 
-/// What can be done with a subresource.
+/// The verbs of a subresource.
 fn subresource_verbs(kind: &Kind) -> Vec<(String, String, String, Vec<&'static str>)> {
     let mut out = Vec::new();
     let own = kind.api_version();
@@ -196,7 +196,7 @@ fn resource_list(kinds: &Kinds, group: &str, version: &str) -> ApiResult<ApiResp
     Ok(response::value(None, 200, &list))
 }
 
-/// Eight bytes that change with the storage version.
+/// Eight bytes that identify the storage version.
 fn storage_hash(kind: &Kind) -> String {
     use base64::Engine as _;
     use sha2::Digest as _;

@@ -1,4 +1,4 @@
-//! GET of one object and of lists: selectors, paging and resource version rules.
+//! GET of objects and lists: selectors, paging and resource version rules.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::status::{ApiResult, Cause, StatusError};
 use crate::store::{Key, Stored};
 use crate::table::Include;
 
-/// Which objects of a resource are meant.
+/// The selected objects of a resource.
 #[derive(Debug, Clone)]
 pub(crate) struct SelectionPredicate {
     pub(crate) namespace: Option<String>,
@@ -57,7 +57,7 @@ impl SelectionPredicate {
         self.namespace.as_deref().is_none_or(|n| n == &*key.0) && self.name.as_deref().is_none_or(|n| n == &*key.1)
     }
 
-    /// Labels and fields only; the scope is checked by key.
+    /// Checks labels and fields only; the scope is checked by key.
     pub(crate) fn matches(&self, object: &Stored) -> bool {
         (self.labels.is_empty() || self.labels.matches(object.labels()))
             && (self.fields.is_empty() || self.fields.matches(&object.value()))
@@ -68,7 +68,7 @@ impl SelectionPredicate {
     }
 }
 
-/// Kinds that have selectable fields of their own complain in other words.
+/// Kinds with selectable fields have another error message.
 fn has_own_fields(kind: &Kind) -> bool {
     selectable(kind, "spec.nodeName")
         || selectable(kind, "type")
@@ -81,7 +81,7 @@ fn has_own_fields(kind: &Kind) -> bool {
         || selectable(kind, "reason")
 }
 
-/// Fields a selector may name, besides name and namespace.
+/// Selectable fields besides name and namespace.
 fn selectable(kind: &Kind, field: &str) -> bool {
     if field == "metadata.name" || (field == "metadata.namespace" && kind.namespaced) {
         return true;
@@ -137,7 +137,7 @@ pub(crate) fn get(state: &State, asked: &ApiRequest) -> ApiResult<ApiResponse> {
     Ok(response::object(&asked.kind, asked.accepted, 200, &stored))
 }
 
-/// Field names of `events.k8s.io` lead to those events are kept under.
+/// Maps field names of `events.k8s.io` to the stored ones.
 fn stored_fields(kind: &Kind, mut fields: Fields) -> Fields {
     if &*kind.group == "events.k8s.io" {
         fields.rename("regarding.", "involvedObject.");
@@ -156,7 +156,7 @@ pub(crate) fn revision_parameter(asked: &ApiRequest) -> ApiResult<Option<u64>> {
     }
 }
 
-/// The rules about `resourceVersion`, `resourceVersionMatch`, `continue` and `sendInitialEvents` together.
+/// Validates `resourceVersion`, `resourceVersionMatch`, `continue` and `sendInitialEvents` together.
 fn check_options(asked: &ApiRequest, watch: bool) -> ApiResult<()> {
     let matching = asked.query.get("resourceVersionMatch");
     let revision = asked.query.get("resourceVersion");
@@ -228,7 +228,7 @@ pub(crate) fn list(state: &State, asked: &ApiRequest) -> ApiResult<ApiResponse> 
         return Err(StatusError::bad_request(format!("invalid limit: {limit}")));
     }
     if wanted == Some(0) && token.is_empty() {
-        // As served from the real server's watch cache: whole.
+        // Like the real server's watch cache: the whole list.
         limit = 0;
     }
     let current = state.store.revision();

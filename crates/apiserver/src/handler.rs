@@ -1,4 +1,4 @@
-//! One handler for everything: finds out what a request wants and hands it on by verb, never by kind.
+//! The handler for all requests: determines what a request wants and dispatches by verb, never by kind.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use crate::state::State;
 use crate::status::{ApiResult, StatusError};
 use crate::write::Writer;
 
-/// Bodies above this are refused.
+/// The maximum body size.
 pub(crate) const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
-/// Answers any request; nothing that goes wrong inside gets further than a 500.
+/// Handles any request; a panic becomes a 500.
 pub(crate) async fn serve(state: Arc<State>, certificate: Option<Arc<User>>, request: Request<Body>) -> ApiResponse {
     let method = request.method().clone();
     let path = request.uri().path().to_owned();
@@ -112,7 +112,7 @@ async fn serve_objects(
     }
 }
 
-/// The verb RBAC and admission know a request by.
+/// The verb for RBAC and admission.
 fn verb(method: &Method, target: &RequestInfo, query: &Query) -> ApiResult<&'static str> {
     let named = !target.name.is_empty();
     Ok(match *method {
@@ -128,7 +128,7 @@ fn verb(method: &Method, target: &RequestInfo, query: &Query) -> ApiResult<&'sta
     })
 }
 
-/// The whole body, within the limit.
+/// Reads the body, up to the limit.
 pub(crate) async fn read(body: Body) -> ApiResult<Bytes> {
     match Limited::new(body, BODY_LIMIT).collect().await {
         Ok(collected) => Ok(collected.to_bytes()),

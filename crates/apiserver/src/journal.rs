@@ -1,11 +1,10 @@
-//! The store on disk: one redb file holding the current state of every object and the revision.
+//! The store on disk: one redb file with the current state of every object and the revision.
 //!
-//! A write is acknowledged only after its transaction is synced. Writers that arrive while a sync is under way share the
-//! next one. The recent past (the watch log) is not kept: after a restart watches continue from the last revision, older
-//! ones get 410.
+//! A write is acknowledged only after its transaction is synced. Writes that arrive during a sync share the next one. The watch log is
+//! not persisted: after a restart, watches continue from the last revision, and older ones get 410.
 //!
-//! A write that fails (a full disk) is refused and leaves no trace: redb does nothing more after an error, so the file is
-//! opened anew for the next write, and what the failed one may have left in it is put back first.
+//! A failed write (full disk) is rejected without a trace: redb is unusable after an error, so the file is reopened for the next
+//! write, which first restores what the failed one may have changed.
 
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
@@ -19,9 +18,9 @@ use tokio::sync::oneshot;
 
 use crate::store::{Key, StagedChange, Store, StoreError, Stored, Write};
 
-/// The layout of the file. A higher number than ours is refused.
+/// The file format. A higher version is refused.
 const FORMAT: u64 = 1;
-/// A file of at least this size of which less than half is in use is compacted when it is opened.
+/// A file of at least this size with less than half in use is compacted when opened.
 const WORTH_COMPACTING: u64 = 8 << 20;
 
 const OBJECTS: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("objects");
@@ -45,7 +44,7 @@ pub(crate) struct Journal {
     path: PathBuf,
     disk: Mutex<Disk>,
     queue: Mutex<Vec<Waiting>>,
-    /// A flush is on its way that has not taken the queue yet.
+    /// A flush is scheduled and has not taken the queue yet.
     scheduled: AtomicBool,
     flushing: Mutex<()>,
 }
@@ -53,9 +52,9 @@ pub(crate) struct Journal {
 struct Disk {
     /// `None` after an error, until the next write.
     database: Option<Database>,
-    /// What objects were before writes that failed; `None`: not there.
+    /// The previous state of objects in failed writes; `None` if they did not exist.
     undo: BTreeMap<String, Option<Bytes>>,
-    /// Held until the journal is closed: the directory is ours.
+    /// Locks the directory until the journal is closed.
     lock: Option<File>,
 }
 
@@ -65,7 +64,7 @@ impl Journal {
         let shown = || directory.display().to_string();
         let failed = |source: Box<dyn std::error::Error + Send + Sync>| JournalError::Open { path: shown(), source };
         std::fs::create_dir_all(directory).map_err(|e| failed(e.into()))?;
-        // Objects are secret in part.
+        // Some objects are secret.
         crate::pki::restrict(directory, 0o700).map_err(|e| failed(e.into()))?;
         let lock = File::create(directory.join("lock")).map_err(|e| failed(e.into()))?;
         match lock.try_lock() {
@@ -96,7 +95,7 @@ impl Journal {
         })
     }
 
-    /// Hands over every object; the answer is the revision.
+    /// Loads every object; returns the revision.
     pub(crate) fn load(&self, take: impl FnMut(Arc<str>, Key, Stored)) -> Result<u64, JournalError> {
         let failed = |source| JournalError::Load { path: self.path.display().to_string(), source };
         match &self.disk.lock().unwrap_or_else(PoisonError::into_inner).database {
@@ -105,7 +104,7 @@ impl Journal {
         }
     }
 
-    /// Queues a write and waits until it is on disk (or refused).
+    /// Queues a write and waits until it is on disk or rejected.
     pub(crate) async fn submit(&self, store: &Arc<Store>, write: Write) -> Result<Arc<Stored>, StoreError> {
         let (reply, answer) = oneshot::channel();
         self.queue.lock().unwrap_or_else(PoisonError::into_inner).push((write, reply));
@@ -116,7 +115,7 @@ impl Journal {
         answer.await.unwrap_or_else(|_| Err(StoreError::Disk("the writer ended early".into())))
     }
 
-    /// Writes what is queued and gives the directory free; later writes are refused.
+    /// Flushes the queue and releases the directory; later writes are rejected.
     pub(crate) fn close(&self, store: &Store) {
         self.flush(store);
         let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
@@ -164,7 +163,7 @@ impl Journal {
     }
 }
 
-/// Makes an empty file. It gets its name when it is complete, so that no half-made one is ever found.
+/// Creates an empty file. It is renamed into place when complete, so that no partial file is ever found.
 fn make(directory: &Path, path: &Path) -> Result<(), redb::Error> {
     let unfinished = path.with_extension("new");
     match std::fs::remove_file(&unfinished) {

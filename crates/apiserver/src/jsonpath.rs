@@ -1,4 +1,4 @@
-//! The part of JSONPath that printer columns use: `.a.b`, `[0]`, `['a.b']`, `[*]`, `[?(@.type=="Ready")]`, `..` is not.
+//! The subset of JSONPath in printer columns: `.a.b`, `[0]`, `['a.b']`, `[*]`, `[?(@.type=="Ready")]`, but not `..`.
 
 use serde_json::Value;
 
@@ -14,7 +14,7 @@ enum Step {
 pub(crate) struct JsonPath(Vec<Step>);
 
 impl JsonPath {
-    /// What cannot be read selects nothing.
+    /// An invalid path selects nothing.
     pub(crate) fn parse(text: &str) -> Self {
         parse(text.trim().trim_start_matches('{').trim_end_matches('}').trim_start_matches('$'))
             .map(Self)
@@ -101,7 +101,7 @@ fn parse(text: &str) -> Option<Vec<Step>> {
     Some(steps)
 }
 
-/// The place of the `]` that ends a bracket, quotes skipped.
+/// The position of the closing `]`, skipping quotes.
 fn closing(text: &str) -> Option<usize> {
     let mut quote = None;
     for (at, c) in text.char_indices() {

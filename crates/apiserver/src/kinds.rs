@@ -1,5 +1,4 @@
-//! The table of kinds. Everything the generic handlers need to know about a kind stands here; custom resources add
-//! entries of the same type at run time.
+//! The table of kinds: everything the generic handlers need to know about a kind. Custom resources add entries at run time.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -22,16 +21,16 @@ pub(crate) struct Kind {
     pub(crate) categories: Vec<Arc<str>>,
     pub(crate) status: bool,
     pub(crate) scale: bool,
-    /// Subresources besides `status` and `scale`: name and the kind they speak.
+    /// Subresources besides `status` and `scale`: name and kind.
     pub(crate) others: &'static [Subresource],
-    /// Only POST, nothing stored: access reviews and the like.
+    /// Create only, nothing stored: access reviews and the like.
     pub(crate) virtual_: bool,
-    /// Where objects live; kinds that are views of one another share it.
+    /// Where objects are stored; kinds that are views of each other share it.
     pub(crate) table: Arc<str>,
-    /// Name of the schema for built-in kinds.
+    /// The schema's name, for built-in kinds.
     pub(crate) schema: Option<&'static str>,
     pub(crate) custom: Option<Arc<CustomKind>>,
-    /// `metadata.generation` is kept.
+    /// Whether `metadata.generation` is maintained.
     pub(crate) generation: bool,
 }
 
@@ -229,18 +228,18 @@ fn built_in(row: &'static KindRow) -> Kind {
     }
 }
 
-/// The name a resource has in the store.
+/// A resource's name in the store.
 pub(crate) fn table_name(group: &str, resource: &str) -> Arc<str> {
     if group.is_empty() { resource.into() } else { format!("{resource}.{group}").into() }
 }
 
 type Id = (Arc<str>, Arc<str>, Arc<str>);
 
-/// Every kind served now. Replaced as a whole when a custom resource definition comes, changes or goes.
+/// All served kinds. Replaced as a whole when a custom resource definition changes.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Kinds {
     by_path: BTreeMap<Id, Arc<Kind>>,
-    /// Raised with every change, so that cached documents know they are stale.
+    /// Incremented with every change, to invalidate cached documents.
     pub(crate) edition: u64,
 }
 
@@ -280,7 +279,7 @@ impl Kinds {
         self.by_path.values().any(|k| *k.group == *group && *k.version == *version)
     }
 
-    /// Groups in the order of the real server: its own first, then custom ones by name; versions newest first.
+    /// Groups in the real server's order: built-in first, then custom ones by name; newest versions first.
     pub(crate) fn groups(&self) -> Vec<(Arc<str>, Vec<Arc<str>>)> {
         let mut groups: BTreeMap<Arc<str>, Vec<Arc<str>>> = BTreeMap::new();
         for kind in self.by_path.values() {
@@ -299,7 +298,7 @@ impl Kinds {
     }
 }
 
-/// Orders versions as Kubernetes does: v2 before v1 before v1beta2 before v1beta1 before v1alpha1 before anything else.
+/// Kubernetes' version order: v2, v1, v1beta2, v1beta1, v1alpha1, then anything else.
 pub(crate) fn version_rank(version: &str) -> (u8, u64, u64) {
     let parse = || {
         let rest = version.strip_prefix('v')?;

@@ -1,15 +1,14 @@
-//! A Kubernetes-compatible API server in a process.
+//! An in-process, Kubernetes-compatible API server.
 //!
-//! Real clients (kubectl, kube-rs, client-go, fabric8) talk to it over TLS as to any cluster: objects of the usual kinds
-//! and custom resources, watches, patches, server-side apply, RBAC. It runs no pods and no controllers by itself; those
-//! are clients like any other.
+//! Real clients (kubectl, kube-rs, client-go, fabric8) connect over TLS as to any cluster: built-in kinds and custom resources,
+//! watches, patches, server-side apply, RBAC. It runs no pods or controllers itself; those are ordinary clients.
 //!
 //! ```
 //! # async fn example() -> Result<(), firesteel_apiserver::StartError> {
 //! use firesteel_apiserver::ApiServer;
 //!
 //! let server = ApiServer::builder().start().await?;
-//! let kubeconfig = server.admin_kubeconfig(); // a file kubectl and every client library take as it is
+//! let kubeconfig = server.admin_kubeconfig(); // for kubectl and every client library
 //! println!("{} answers at {}", kubeconfig.len(), server.url());
 //! server.shutdown().await;
 //! # Ok(())

@@ -1,4 +1,4 @@
-//! The server as a program of its own: an empty cluster for kubectl and other clients, without controllers and pods.
+//! The standalone server: an empty cluster for kubectl and other clients, without controllers and pods.
 
 use std::io::Write as _;
 use std::net::SocketAddr;
@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use firesteel_apiserver::ApiServer;
 
-/// Requests are many small allocations, which this allocator makes in a third of the time that the system's takes.
+/// Requests make many small allocations; this allocator takes a third of the system allocator's time.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -50,7 +50,7 @@ async fn serve(settings: Settings) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Writes a file that only its owner may read, whoever may read it now.
+/// Writes a file that only its owner can read, even if others could before.
 fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
     let mut options = std::fs::File::options();
     options.create(true).truncate(true).write(true);
@@ -85,7 +85,7 @@ struct Settings {
 }
 
 impl Settings {
-    /// `None`: help was asked for.
+    /// `None` if help was requested.
     fn parse(mut arguments: impl Iterator<Item = String>) -> Result<Option<Self>, String> {
         let (mut kubeconfig, mut data_dir, mut port) = (None, None, 0);
         while let Some(word) = arguments.next() {
@@ -103,7 +103,7 @@ impl Settings {
                 other => return Err(format!("unknown argument {other}")),
             }
         }
-        let kubeconfig = kubeconfig.ok_or("--kubeconfig is needed: the file to write")?;
+        let kubeconfig = kubeconfig.ok_or("--kubeconfig FILE is required: the kubeconfig to write")?;
         Ok(Some(Self { kubeconfig, data_dir, port }))
     }
 }

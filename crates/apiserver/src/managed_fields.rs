@@ -1,7 +1,7 @@
 //! Field ownership: `metadata.managedFields`, and server-side apply built on it.
 //!
-//! Who changes a field owns it. Apply merges what it is given, takes away what its manager applied before and nobody else
-//! owns, and is refused when it would change what others own, unless forced.
+//! Changing a field takes ownership of it. Apply merges the given configuration, removes what its manager applied before and nobody
+//! else owns, and conflicts with changes to fields of other managers, unless forced.
 
 mod set;
 mod walk;
@@ -22,12 +22,12 @@ pub(crate) enum ManagedFieldsOperation {
     Apply,
 }
 
-/// More managers that only updated than this are folded into one.
+/// The maximum number of update-only managers; older ones are merged into one.
 const MOST_UPDATERS: usize = 10;
 const BEFORE_FIRST_APPLY: &str = "before-first-apply";
 const ANCIENT: &str = "ancient-changes";
 
-/// What nobody owns: the identity of the object.
+/// Fields nobody owns: the object's identity.
 const UNOWNED: [&[&str]; 12] = [
     &["apiVersion"],
     &["kind"],
@@ -54,7 +54,7 @@ struct Entry {
 }
 
 impl Entry {
-    /// Appliers are the same manager whatever version they apply.
+    /// An applier is the same manager in every version.
     fn same_manager(&self, other: &Self) -> bool {
         self.manager == other.manager
             && self.operation == other.operation
@@ -142,7 +142,7 @@ fn write(object: &mut Value, mut entries: Vec<Entry>) {
     }
 }
 
-/// The object without its own bookkeeping.
+/// The object without managed fields.
 fn bare(object: &Value) -> Value {
     let mut copy = object.clone();
     meta::of(&mut copy).remove("managedFields");
@@ -157,20 +157,20 @@ fn stripped(mut set: FieldSet) -> FieldSet {
     set
 }
 
-/// Notes who changed what in a create or update.
+/// Records who changed what in a create or update.
 pub(crate) fn record(kind: &Kind, old: Option<&Value>, new: &mut Value, manager: &str, subresource: &str) {
-    // Sending an empty list is how a client clears ownership.
+    // A client clears ownership by sending an empty list.
     let reset = new.pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty);
     let mut entries = match old {
         Some(_) if !reset => read(new),
         _ => Vec::new(),
     };
     if entries.is_empty() && old.is_some() {
-        // Nobody ever applied to or created it here under a name: ownership starts with the first apply.
+        // Ownership starts with the first apply or named create.
         meta::of(new).remove("managedFields");
         return;
     }
-    // Not set by a create, whatever was sent.
+    // A create does not set the status, whatever was sent.
     let status = match new.as_object_mut() {
         Some(map) if old.is_none() && kind.status => map.remove("status"),
         _ => None,
@@ -194,7 +194,7 @@ pub(crate) fn record(kind: &Kind, old: Option<&Value>, new: &mut Value, manager:
         operation: ManagedFieldsOperation::Update,
         version: kind.api_version(),
         subresource: subresource.to_owned(),
-        // The real server's scale handler writes none.
+        // The real server's scale handler records none.
         time: (subresource != "scale").then(meta::now),
         set: FieldSet::default(),
     };
@@ -215,7 +215,7 @@ pub(crate) fn record(kind: &Kind, old: Option<&Value>, new: &mut Value, manager:
     write(new, entries);
 }
 
-/// Keeps the number of updating managers small: the oldest become one.
+/// Limits the number of update managers: the oldest are merged.
 fn fold_ancient(entries: &mut Vec<Entry>) {
     let mut updaters: Vec<usize> =
         (0..entries.len()).filter(|i| entries[*i].operation == ManagedFieldsOperation::Update).collect();
@@ -243,7 +243,7 @@ fn fold_ancient(entries: &mut Vec<Entry>) {
     entries.extend(ancient);
 }
 
-/// Ownership of an object that apply creates.
+/// The ownership of an object created by apply.
 pub(crate) fn apply_new(kind: &Kind, object: &mut Value, manager: &str) {
     let mut applied = bare(object);
     if kind.status
@@ -318,7 +318,7 @@ pub(crate) fn apply(
     }
     own.set = stripped(own.set);
     if difference.added.is_empty() && difference.modified.is_empty() && difference.removed.is_empty() {
-        // Nothing changed: the time of the last change stays, and a new manager has none.
+        // Nothing changed: keep the time, and do not add a manager.
         own.time = last.and_then(|l| l.time);
     }
     entries.push(own);
@@ -330,7 +330,7 @@ pub(crate) fn apply(
     Ok(next)
 }
 
-/// What a subresource may not set is not owned through it either.
+/// A subresource does not own what it cannot set.
 fn restrict(kind: &Kind, subresource: &str, config: &mut Value) {
     let Some(map) = config.as_object_mut() else { return };
     match subresource {
@@ -342,7 +342,7 @@ fn restrict(kind: &Kind, subresource: &str, config: &mut Value) {
     }
 }
 
-/// Removes what the manager applied last time, does not apply now, and nobody else owns.
+/// Removes what the manager applied before, does not apply now, and nobody else owns.
 fn prune(schema: &Schema, next: &mut Value, last: &Entry, own: &Entry, others: &[Entry]) {
     let mut gone: Vec<Vec<PathElement>> = Vec::new();
     for place in last.set.places() {
@@ -386,7 +386,7 @@ fn refused(conflicts: &[(String, Vec<PathElement>)]) -> Box<StatusError> {
 }
 
 fn same_but_for_ownership(old: &Value, new: &Value) -> bool {
-    /// Equal maps, if what is under one key counts as equal when `alike` says so.
+    /// Whether two maps are equal, comparing the values of one key with `alike`.
     fn same_but_for(
         old: &Value,
         new: &Value,
@@ -403,7 +403,7 @@ fn same_but_for_ownership(old: &Value, new: &Value) -> bool {
     })
 }
 
-/// The objects differ in nothing but the times of ownership entries.
+/// Whether objects differ only in the times of managed fields.
 pub(crate) fn same_but_for_times(old: &Value, new: &Value) -> bool {
     if !same_but_for_ownership(old, new) {
         return false;

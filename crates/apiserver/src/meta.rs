@@ -1,4 +1,4 @@
-//! Reading and writing `metadata` of objects that are plain JSON.
+//! Accessors for `metadata` of JSON objects.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
@@ -43,12 +43,12 @@ pub(crate) fn generation(object: &Value) -> i64 {
     object.pointer("/metadata/generation").and_then(Value::as_i64).unwrap_or_default()
 }
 
-/// `metadata`, made if it is missing or not an object.
+/// `metadata`, created if it is missing or not an object.
 pub(crate) fn of(object: &mut Value) -> &mut Map<String, Value> {
     child(object, "metadata")
 }
 
-/// The object under `key`, made if it is missing or not an object.
+/// The object under `key`, created if it is missing or not an object.
 pub(crate) fn child<'a>(object: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
     if !object.is_object() {
         *object = json!({});
@@ -84,7 +84,7 @@ pub(crate) fn now() -> String {
     seconds(Timestamp::now())
 }
 
-/// Characters of generated names: no vowels, so that no words appear, and none that look alike.
+/// Characters of generated names: no vowels, so that no words appear, and no look-alikes.
 const NAME_ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 pub(crate) fn random_suffix() -> String {
@@ -93,7 +93,7 @@ pub(crate) fn random_suffix() -> String {
     (0..5).map(|_| char::from(NAME_ALPHABET[rng.random_range(0..NAME_ALPHABET.len())])).collect()
 }
 
-/// The name `generateName` leads to: the base cut so that the whole is at most 63 characters.
+/// The generated name for `generateName`: the base is truncated to 63 characters in total.
 pub(crate) fn generated_name(base: &str) -> String {
     const LONGEST_BASE: usize = 63 - 5;
     let mut end = base.len().min(LONGEST_BASE);

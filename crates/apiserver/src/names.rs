@@ -1,5 +1,5 @@
-//! Name rules of the API: DNS labels, subdomains, qualified names, label values. Each `*_complaint` answers with the real
-//! server's words, or nothing when the text is fine.
+//! Name validation: DNS labels, subdomains, qualified names, label values. Each `*_complaint` returns the real server's message, or
+//! `None` if the name is valid.
 
 const LABEL_FORM: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const SUBDOMAIN_FORM: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
@@ -49,7 +49,7 @@ pub(crate) fn label_complaint(text: &str) -> Option<String> {
     })
 }
 
-/// RFC 1035: as a label, but starting with a letter. Services use it.
+/// RFC 1035: a label that starts with a letter. Services use it.
 pub(crate) fn dns1035_complaint(text: &str) -> Option<String> {
     if text.len() > 63 {
         return Some("must be no more than 63 bytes".into());
@@ -60,7 +60,7 @@ pub(crate) fn dns1035_complaint(text: &str) -> Option<String> {
     })
 }
 
-/// Names that only need to be one path segment (RBAC objects).
+/// Names that only need to be a path segment (RBAC objects).
 pub(crate) fn path_segment_complaint(text: &str) -> Option<String> {
     if text == "." || text == ".." {
         return Some(format!("may not be '{text}'"));
@@ -114,7 +114,7 @@ pub(crate) fn label_value_complaint(text: &str) -> Option<String> {
     })
 }
 
-/// Names of ports (RFC 6335).
+/// Port names (RFC 6335).
 pub(crate) fn port_name_complaint(text: &str) -> Option<String> {
     if text.len() > 15 {
         return Some("must be no more than 15 characters".into());

@@ -1,5 +1,5 @@
-//! OpenAPI v3 documents: paths generated from the table of kinds, schemas as published upstream or as custom resource
-//! definitions say. What kubectl needs for apply, create and explain.
+//! OpenAPI v3 documents: paths from the table of kinds, schemas from upstream or custom resource definitions. kubectl needs them for
+//! apply, create and explain.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, PoisonError};
@@ -10,7 +10,7 @@ use sha2::Digest as _;
 
 use crate::kinds::{Kind, Kinds};
 
-/// Documents made so far, for one edition of the table of kinds.
+/// Cached documents, for one version of the table of kinds.
 #[derive(Default)]
 pub(crate) struct Documents(Mutex<(u64, HashMap<String, Bytes>)>);
 
@@ -47,7 +47,7 @@ impl Documents {
     }
 }
 
-/// Changes when the document would.
+/// Changes with the document.
 fn hash(kinds: &Kinds, group: &str, version: &str) -> String {
     let mut digest = sha2::Sha256::new();
     for kind in members(kinds, group, version) {
@@ -130,7 +130,7 @@ fn references(value: &Value, out: &mut Vec<String>) {
     }
 }
 
-/// A definition's schema with what every object has, marked with its kind.
+/// A definition's schema with standard metadata, marked with its kind.
 fn custom_schema(kind: &Kind, raw: &Value) -> Value {
     let mut schema = raw.clone();
     if !schema.get("properties").is_some_and(Value::is_object) {

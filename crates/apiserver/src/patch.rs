@@ -1,4 +1,4 @@
-//! PATCH bodies: JSON patch, merge patch, strategic merge patch; server-side apply is only recognised here.
+//! PATCH bodies: JSON patch, merge patch, strategic merge patch; server-side apply is only detected here.
 
 mod strategic;
 
@@ -14,7 +14,7 @@ const MERGE: &str = "application/merge-patch+json";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const APPLY: &str = "application/apply-patch+yaml";
 
-/// More operations than this are refused, as upstream does.
+/// The maximum number of operations, as upstream.
 const MOST_OPERATIONS: usize = 10_000;
 
 #[derive(Debug)]
@@ -73,13 +73,13 @@ impl Patch {
         Ok(patch)
     }
 
-    /// The object after the patch.
+    /// Applies the patch.
     pub(crate) fn onto(&self, kind: &Kind, current: &Value) -> ApiResult<Value> {
         let mut next = current.clone();
         match self {
             Self::Json(operations) => {
                 for operation in &operations.0 {
-                    // As with the real server, what is not there passes a test for null; kube-rs adds the first finalizer so.
+                    // As in the real server, a missing value passes a test for null; kube-rs adds the first finalizer this way.
                     let absent = matches!(operation, json_patch::PatchOperation::Test(test)
                         if test.value.is_null() && next.pointer(test.path.as_str()).is_none());
                     if !absent {
@@ -106,7 +106,7 @@ fn object(value: Value) -> ApiResult<Value> {
     }
 }
 
-/// A JSON patch that does not fit the object; the real server does not say why either.
+/// A JSON patch that does not apply; the real server does not say why either.
 fn rejected() -> Box<StatusError> {
     let mut failure =
         StatusError::custom(422, "Invalid", "the server rejected our request due to an error in our request");

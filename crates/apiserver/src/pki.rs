@@ -1,11 +1,10 @@
-//! The cluster's certificates and secrets: one CA per cluster, the server's own certificate, client certificates for users
-//! and for the server itself when it talks to kubelets, the administrator's token, and the key that signs service account
-//! tokens.
+//! The cluster's certificates and secrets: one CA, the server's certificate, client certificates for users and for the server itself
+//! when it connects to kubelets, the administrator's token, and the key that signs service account tokens.
 //!
-//! The administrator has a token and no certificate: not every client reads the keys we can make (ECDSA in PKCS #8, which
-//! the Java client inside Spark refuses), but every client reads a token.
+//! The administrator has a token instead of a certificate: not every client can read our keys (ECDSA in PKCS #8, which Spark's Java
+//! client rejects), but every client supports tokens.
 //!
-//! With a data directory everything is kept there, so that kubeconfigs and tokens survive a restart.
+//! With a data directory everything is persisted, so that kubeconfigs and tokens survive a restart.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -21,15 +20,15 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
 
 #[derive(Debug, thiserror::Error)]
 pub enum PkiError {
-    #[error("make certificates: {0}")]
+    #[error("create certificates: {0}")]
     Make(#[from] rcgen::Error),
     #[error("set up TLS: {0}")]
     Tls(#[from] rustls::Error),
-    #[error("keep certificates in {path}: {source}")]
+    #[error("store certificates in {path}: {source}")]
     File { path: String, source: std::io::Error },
-    #[error("make the token key")]
+    #[error("create the token key")]
     TokenKey,
-    #[error("make the administrator's token")]
+    #[error("create the administrator's token")]
     AdminToken,
     #[error("a subject with more than one organization cannot be signed here")]
     Subject,
@@ -37,7 +36,7 @@ pub enum PkiError {
     Clients(#[from] rustls::server::VerifierBuilderError),
 }
 
-/// A certificate with its key, both as PEM.
+/// A certificate with its key, both in PEM.
 #[derive(Debug, Clone)]
 pub struct Credentials {
     /// The certificate.
@@ -56,7 +55,7 @@ pub(crate) struct Pki {
 const YEARS: i64 = 10;
 
 impl Pki {
-    /// The CA and keys of `directory`, or new ones.
+    /// Loads the CA and keys from `directory`, or creates them.
     pub(crate) fn load_or_make(directory: Option<&Path>) -> Result<Self, PkiError> {
         let Some(directory) = directory else {
             let (ca_pem, key) = make_ca()?;
@@ -73,14 +72,14 @@ impl Pki {
             let (ca_pem, key) = make_ca()?;
             write_private(&ca_file, ca_pem.as_bytes()).map_err(failed)?;
             write_private(&key_file, key.serialize_pem().as_bytes()).map_err(failed)?;
-            // Written last: its presence says the others are complete.
+            // Written last: its presence marks the others as complete.
             write_private(&token_file, &make_token_key()?).map_err(failed)?;
         }
         let ca_pem = std::fs::read_to_string(&ca_file).map_err(failed)?;
         let key = KeyPair::from_pem(&std::fs::read_to_string(&key_file).map_err(failed)?)?;
         let token_key = std::fs::read(&token_file).map_err(failed)?;
         let issuer = Issuer::from_ca_cert_pem(&ca_pem, key)?;
-        // Apart from the rest: directories of earlier versions have none.
+        // Separate from the rest: directories of earlier versions do not have it.
         let kept = std::fs::read_to_string(&admin_file).unwrap_or_default().trim().to_owned();
         let admin_token = if kept.is_empty() {
             let made = make_token()?;
@@ -96,7 +95,7 @@ impl Pki {
         &self.ca_pem
     }
 
-    /// A client certificate: the common name is the user, organisations are groups.
+    /// A client certificate: the common name is the user, organizations are groups.
     pub(crate) fn client(&self, user: &str, groups: &[&str]) -> Result<Credentials, PkiError> {
         let mut params = CertificateParams::default();
         params.distinguished_name = subject(user, groups);
@@ -112,11 +111,11 @@ impl Pki {
         Ok(Credentials { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
-    /// Signs what a client asks for: subject and key are the request's, what they are good for is ours.
+    /// Signs a client's request: subject and key are the request's, the usages are ours.
     pub(crate) fn sign_request(&self, pem: &str, seconds: Option<i64>) -> Result<String, PkiError> {
         const YEAR: i64 = 365 * 86_400;
         let mut asked = rcgen::CertificateSigningRequestParams::from_pem(pem)?;
-        // The library keeps one organization of a subject and would drop the others.
+        // The library keeps only one organization and would drop the others.
         if organisations(pem).len() > 1 {
             return Err(PkiError::Subject);
         }
@@ -129,7 +128,7 @@ impl Pki {
         Ok(asked.signed_by(&self.issuer)?.pem())
     }
 
-    /// A serving certificate for other parts of the cluster.
+    /// A serving certificate for other components.
     pub(crate) fn serving(&self, user: &str, groups: &[&str], names: &[String]) -> Result<Credentials, PkiError> {
         let mut params = CertificateParams::default();
         params.distinguished_name = subject(user, groups);
@@ -140,7 +139,7 @@ impl Pki {
         self.sign(&params)
     }
 
-    /// TLS for the server: its certificate covers `names`; clients may present certificates of the CA.
+    /// The server's TLS configuration: its certificate covers `names`; clients may present certificates of the CA.
     pub(crate) fn server_config(&self, names: &[String]) -> Result<rustls::ServerConfig, PkiError> {
         let credentials = self.serving("kube-apiserver", &[], names)?;
         let (chain, key) = parsed(&credentials);
@@ -178,7 +177,7 @@ fn alternative(name: &str) -> Result<SanType, rcgen::Error> {
 }
 
 fn lifetime(params: &mut CertificateParams) {
-    // Half a day back, for clocks that disagree.
+    // Backdated by half a day, for clock skew.
     let now = std::time::SystemTime::now();
     let day = std::time::Duration::from_secs(86_400);
     params.not_before = (now - day / 2).into();
@@ -210,7 +209,7 @@ fn make_token() -> Result<String, PkiError> {
     Ok(URL_SAFE_NO_PAD.encode(bits))
 }
 
-/// The organizations in the subject of a certificate signing request; none if it cannot be read.
+/// The organizations in a signing request's subject; none if it is invalid.
 pub(crate) fn organisations(pem: &str) -> Vec<String> {
     use x509_parser::certification_request::X509CertificationRequest;
     use x509_parser::prelude::FromDer as _;
@@ -220,7 +219,7 @@ pub(crate) fn organisations(pem: &str) -> Vec<String> {
     subject.iter_organization().filter_map(|o| o.as_str().ok().map(str::to_owned)).collect()
 }
 
-/// The certificates in a PEM text.
+/// The certificates in a PEM file.
 pub(crate) fn certificates(pem: &str) -> Vec<CertificateDer<'static>> {
     use rustls::pki_types::pem::PemObject as _;
     CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok).collect()
@@ -244,10 +243,10 @@ pub(crate) fn restrict(_path: &Path, _mode: u32) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Writes a file that only its owner may read; readers see the old one or the new one.
+/// Atomically writes a file that only its owner can read.
 fn write_private(path: &Path, content: &[u8]) -> std::io::Result<()> {
     let temporary = path.with_extension("new");
-    // Closed before anything is in it.
+    // Restricted before anything is written.
     std::fs::write(&temporary, b"")?;
     restrict(&temporary, 0o600)?;
     std::fs::write(&temporary, content)?;

@@ -1,11 +1,11 @@
-//! What the server itself works out about pods: quality of service, scheduling gates, binding.
+//! What the server computes for pods: QoS class, scheduling gates, binding.
 
 use serde_json::{Value, json};
 
 use crate::meta;
 use crate::quantity::{self, Quantity};
 
-/// The names of a pod's containers, without those that come before or beside them for a while.
+/// The names of a pod's regular containers.
 pub(crate) fn container_names(pod: &Value) -> Vec<&str> {
     let containers = pod.pointer("/spec/containers").and_then(Value::as_array);
     containers.into_iter().flatten().map(|c| meta::text(c, "/name")).collect()
@@ -43,7 +43,7 @@ fn gated(pod: &Value) -> bool {
     pod.pointer("/spec/schedulingGates").and_then(Value::as_array).is_some_and(|g| !g.is_empty())
 }
 
-/// A pod with scheduling gates says so from the start.
+/// Sets the condition of a pod with scheduling gates.
 pub(crate) fn mark_gated(pod: &mut Value) {
     if gated(pod) {
         pod["status"]["conditions"] = json!([{
@@ -57,7 +57,7 @@ pub(crate) fn mark_gated(pod: &mut Value) {
     }
 }
 
-/// Puts a pod on a node, as a Binding asks; the error is why it cannot be.
+/// Assigns a pod to a node for a Binding; the error says why it cannot.
 pub(crate) fn bind(pod: &mut Value, node: &str, annotations: Option<&Value>) -> Result<(), String> {
     let name = meta::name(pod).to_owned();
     if meta::deleting(pod) {

@@ -1,5 +1,5 @@
-//! Protobuf request bodies, as kubectl's `create` commands and Go controllers send them: decoded into the JSON they stand
-//! for. Answers are always JSON, which those clients accept.
+//! Protobuf request bodies, as sent by kubectl's `create` commands and Go controllers: decoded into JSON. Responses are always JSON,
+//! which those clients accept.
 
 use std::collections::HashMap;
 use std::io::Read as _;
@@ -8,7 +8,7 @@ use std::sync::LazyLock;
 use base64::Engine as _;
 use serde_json::{Map, Value, json};
 
-/// What every message starts with.
+/// The prefix of every message.
 const MAGIC: &[u8] = b"k8s\0";
 const DEEPEST: usize = 100;
 
@@ -52,7 +52,7 @@ pub(crate) fn decode(body: &[u8]) -> Result<Value, String> {
     Ok(object)
 }
 
-/// The message of a kind: the one whose package ends with the group's first word and the version.
+/// The message of a kind: its package ends with the group's first segment and the version.
 fn message_name(version: &str, kind: &str) -> Option<&'static str> {
     let (group, version) = version.split_once('/').unwrap_or(("", version));
     let package = match group.split('.').next().unwrap_or_default() {
@@ -127,7 +127,7 @@ fn utf8(bytes: &[u8]) -> Result<String, String> {
     String::from_utf8(bytes.to_vec()).map_err(|_| "proto: invalid UTF-8 in a string".to_owned())
 }
 
-/// A message as JSON. Types with a JSON form of their own come first.
+/// A message as JSON. Types with a custom JSON form come first.
 fn value(message: &str, data: &[u8], depth: usize) -> Result<Value, String> {
     if depth > DEEPEST {
         return Err("exceeded max depth".into());
@@ -179,7 +179,7 @@ fn object(message: &str, data: &[u8], depth: usize) -> Result<Map<String, Value>
     Ok(out)
 }
 
-/// What Go leaves out of JSON when the field is not a pointer.
+/// What Go omits from JSON for non-pointer fields.
 fn is_zero(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -195,7 +195,7 @@ fn scalar_or_message(ty: &str, wire: &Wire<'_>, depth: usize) -> Result<Value, S
         ("string", Wire::Bytes(bytes)) => utf8(bytes)?.into(),
         ("bytes", Wire::Bytes(bytes)) => base64::engine::general_purpose::STANDARD.encode(bytes).into(),
         ("bool", Wire::Number(n)) => (*n != 0).into(),
-        // Negative numbers travel as their 64-bit two's complement.
+        // Negative numbers are encoded as 64-bit two's complement.
         ("int32" | "int64", Wire::Number(n)) => n.cast_signed().into(),
         ("uint32" | "uint64", Wire::Number(n)) => (*n).into(),
         ("double", Wire::Fixed64(bits)) => json!(f64::from_bits(*bits)),

@@ -1,4 +1,4 @@
-//! Resource quantities (`500m`, `1Gi`, `2e3`), with the complaints of a real API server.
+//! Resource quantities (`500m`, `1Gi`, `2e3`), with the real API server's error messages.
 
 use firesteel_quantity::Fault;
 pub(crate) use firesteel_quantity::Quantity;
@@ -8,7 +8,7 @@ pub(crate) const SYNTAX_COMPLAINT: &str =
 const SUFFIX_COMPLAINT: &str = "unable to parse quantity's suffix";
 const NUMBER_COMPLAINT: &str = "unable to parse numeric part of quantity";
 
-/// Blanks around a quantity are nothing, as in a real API server's JSON.
+/// Whitespace around a quantity is ignored, as in the real API server's JSON.
 pub(crate) fn parse(text: &str) -> Result<Quantity, &'static str> {
     text.trim().parse::<Quantity>().map_err(|error| match error.fault {
         Fault::Syntax => SYNTAX_COMPLAINT,

@@ -1,4 +1,4 @@
-//! What a request asks for: the path taken apart, the query, and the form of answer it accepts.
+//! Parses requests: path, query and accepted media types.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::status::{ApiResult, StatusError};
 pub(crate) struct RequestInfo {
     pub(crate) group: String,
     pub(crate) version: String,
-    /// Empty for all namespaces and for cluster-wide kinds.
+    /// Empty for all namespaces and for cluster-scoped kinds.
     pub(crate) namespace: String,
     pub(crate) resource: String,
     pub(crate) name: String,
@@ -25,7 +25,7 @@ pub(crate) struct RequestInfo {
 }
 
 impl RequestInfo {
-    /// `None`: not a resource path.
+    /// `None` if it is not a resource path.
     pub(crate) fn parse(path: &str) -> Option<Self> {
         let mut parts: Vec<String> = path
             .strip_prefix('/')?
@@ -100,7 +100,7 @@ impl Query {
         match self.get(name) {
             "" => Ok(self.0.iter().any(|(key, _)| key == name)),
             "1" | "true" | "True" | "TRUE" | "t" | "T" => Ok(true),
-            // Go reads booleans in queries leniently: anything that is not clearly false is true.
+            // Go parses query booleans leniently: anything not clearly false is true.
             "0" | "false" | "False" | "FALSE" | "f" | "F" => Ok(false),
             _ => Ok(true),
         }
@@ -117,7 +117,7 @@ impl Query {
     }
 }
 
-/// What `fieldValidation` asks for.
+/// The `fieldValidation` parameter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FieldValidation {
     Ignore,
@@ -125,7 +125,7 @@ pub(crate) enum FieldValidation {
     Strict,
 }
 
-/// How the answer shall look.
+/// The form of the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Form {
     Plain,
@@ -178,7 +178,7 @@ impl MediaTypeOptions {
     }
 }
 
-/// The media type of the body, without parameters.
+/// The body's media type, without parameters.
 pub(crate) fn media_type(headers: &HeaderMap) -> String {
     headers
         .get(header::CONTENT_TYPE)
@@ -187,7 +187,7 @@ pub(crate) fn media_type(headers: &HeaderMap) -> String {
         .unwrap_or_default()
 }
 
-/// Everything the handlers need to know about a request besides its body.
+/// Everything about a request except its body.
 #[derive(Debug)]
 pub(crate) struct ApiRequest {
     pub(crate) method: Method,
@@ -239,7 +239,7 @@ impl ApiRequest {
         }
     }
 
-    /// Who owns the fields this request sets.
+    /// The field manager of this request.
     pub(crate) fn field_manager(&self) -> String {
         match self.query.get("fieldManager") {
             "" => {
@@ -264,7 +264,7 @@ fn options_kind(method: &Method) -> &'static str {
     }
 }
 
-/// Finds the kind of a target.
+/// The kind that a path refers to.
 pub(crate) fn kind_of(kinds: &Kinds, target: &RequestInfo) -> ApiResult<Arc<crate::kinds::Kind>> {
     let own = kinds.iter().any(|k| k.custom.is_none() && *k.group == *target.group && *k.version == *target.version);
     let absent = || if own { StatusError::no_such_resource() } else { StatusError::no_such_path() };

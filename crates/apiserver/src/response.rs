@@ -1,4 +1,4 @@
-//! Answers: objects and lists in the form the client asked for (plain, Table, metadata only; JSON or YAML).
+//! Responses: objects and lists in the requested form (plain, Table, metadata only; JSON or YAML).
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ pub(crate) fn plain_text(code: u16, text: impl Into<Bytes>) -> ApiResponse {
     typed(code, "text/plain; charset=utf-8", text)
 }
 
-/// Writes a value that has no other forms (Status, discovery, reviews).
+/// Serializes a value without other forms (Status, discovery, reviews).
 pub(crate) fn value(accepted: Option<MediaTypeOptions>, code: u16, value: &Value) -> ApiResponse {
     if accepted.is_some_and(|a| a.yaml)
         && let Ok(text) = serde_saphyr::to_string(value)
@@ -60,7 +60,7 @@ pub(crate) fn object(kind: &Kind, accepted: MediaTypeOptions, code: u16, object:
     fresh(kind, accepted, code, &object.value())
 }
 
-/// One object that is not (or not like this) in the store.
+/// One object that is not in the store in this form.
 pub(crate) fn fresh(kind: &Kind, accepted: MediaTypeOptions, code: u16, object: &Value) -> ApiResponse {
     let shown = crate::conversion::read(kind, object);
     match accepted.form {
@@ -99,7 +99,7 @@ pub(crate) struct Page<'a> {
     pub(crate) remaining: usize,
 }
 
-/// An object inside a list: built-in kinds do not repeat what the list says.
+/// A list item: built-in kinds omit what the list already says.
 fn in_list(kind: &Kind, object: &Value) -> Value {
     let mut shown = crate::conversion::read(kind, object).into_owned();
     if kind.custom.is_none()
@@ -166,7 +166,7 @@ pub(crate) fn list(
     }
 }
 
-/// Puts warnings into the headers, as clients print them.
+/// Adds warning headers, which clients print.
 pub(crate) fn warn(reply: &mut ApiResponse, warnings: &[String]) {
     for warning in warnings {
         let text: String = warning.chars().filter(|c| !c.is_control()).collect();

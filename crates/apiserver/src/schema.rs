@@ -1,7 +1,7 @@
-//! Schemas of objects, one form for built-in and custom kinds: they drive strict decoding, pruning, defaults, strategic
-//! merge and server-side apply.
+//! Schemas of built-in and custom kinds, in one form: they drive strict decoding, pruning, defaulting, strategic merge and
+//! server-side apply.
 //!
-//! The built-in ones are the component schemas upstream publishes (see `assets/`), unpacked when first needed.
+//! The built-in ones are upstream's published schemas (see `assets/`), unpacked on first use.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::Read as _;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Type {
-    /// Anything goes.
+    /// Any value.
     #[default]
     Any,
     Object,
@@ -34,7 +34,7 @@ pub(crate) enum List {
     Map(Vec<String>),
 }
 
-/// What strategic merge patch does with a field.
+/// The strategic merge patch strategy of a field.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Strategy {
     pub(crate) merge: bool,
@@ -46,14 +46,14 @@ pub(crate) struct Strategy {
 pub(crate) struct Schema {
     pub(crate) ty: Type,
     reference: Option<String>,
-    /// What the reference leads to, once somebody went there.
+    /// The referenced schema, once resolved.
     resolved: OnceLock<&'static Schema>,
     pub(crate) fields: BTreeMap<String, Schema>,
     /// `additionalProperties`.
     pub(crate) values: Option<Box<Schema>>,
     pub(crate) items: Option<Box<Schema>>,
     pub(crate) required: Vec<String>,
-    /// Unknown fields stay.
+    /// Unknown fields are preserved.
     pub(crate) preserve: bool,
     pub(crate) embedded: bool,
     pub(crate) nullable: bool,
@@ -66,7 +66,7 @@ pub(crate) struct Schema {
     pub(crate) rules: Option<Box<Rules>>,
 }
 
-/// Value validations of a custom resource's schema.
+/// Value validations of a custom resource.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Rules {
     pub(crate) options: Option<Vec<Value>>,
@@ -91,7 +91,7 @@ pub(crate) struct Rules {
 
 static PACKED: &[u8] = include_bytes!("../assets/schemas.json.gz");
 
-/// The upstream documents as they are, for OpenAPI.
+/// The upstream documents, for OpenAPI.
 pub(crate) fn published() -> serde_json::Map<String, Value> {
     let mut text = Vec::new();
     let unpacked = flate2::read::GzDecoder::new(PACKED).read_to_end(&mut text);
@@ -131,7 +131,7 @@ impl Schema {
             "io.k8s.apimachinery.pkg.apis.meta.v1.FieldsV1" | "io.k8s.apimachinery.pkg.runtime.RawExtension" => {
                 parsed.preserve = true;
                 parsed.ty = Type::Any;
-                // What it holds is owned as a whole.
+                // Its content is owned as a whole.
                 parsed.atomic = name.ends_with("RawExtension");
             }
             _ => {}
@@ -208,7 +208,7 @@ impl Schema {
         }
     }
 
-    /// The schema behind a reference.
+    /// The referenced schema.
     pub(crate) fn target(&self) -> &Self {
         match &self.reference {
             Some(name) => self.resolved.get_or_init(|| TYPES.get(name).unwrap_or(&ANYTHING)),
@@ -216,7 +216,7 @@ impl Schema {
         }
     }
 
-    /// The upstream name of the type, if this refers to one.
+    /// The upstream type name, if this is a reference.
     pub(crate) fn type_name(&self) -> Option<&str> {
         self.reference.as_deref()
     }
@@ -225,7 +225,7 @@ impl Schema {
         self.fields.get(name).or(self.values.as_deref())
     }
 
-    /// The place of an atomic map, whether the field or its type says so.
+    /// Whether the map is atomic, by the field or its type.
     pub(crate) fn is_atomic_map(&self) -> bool {
         self.atomic || self.target().atomic
     }

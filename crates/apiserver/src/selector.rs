@@ -1,4 +1,4 @@
-//! Label and field selectors: parsing with the real server's complaints, and matching.
+//! Label and field selectors: parsing with the real server's error messages, and matching.
 
 use serde_json::{Map, Value};
 
@@ -230,7 +230,7 @@ fn check_value(value: &str) -> Result<(), String> {
     }
 }
 
-/// Field selector: `path=value` terms, all must hold.
+/// A field selector: `path=value` terms that must all hold.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(crate) struct Fields(Vec<FieldTerm>);
 
@@ -264,7 +264,7 @@ impl Fields {
         self.0.iter().map(|t| t.field.as_str())
     }
 
-    /// Names fields that start so differently.
+    /// Renames fields with this prefix.
     pub(crate) fn rename(&mut self, from: &str, to: &str) {
         for term in &mut self.0 {
             if let Some(rest) = term.field.strip_prefix(from) {
@@ -273,7 +273,7 @@ impl Fields {
         }
     }
 
-    /// The one object name this selector pins, if it does.
+    /// The single object name that this selector requires, if any.
     pub(crate) fn exact_name(&self) -> Option<&str> {
         self.0.iter().find(|t| t.equal && t.field == "metadata.name").map(|t| t.value.as_str())
     }
@@ -327,7 +327,7 @@ fn unescape(value: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// The text of a selectable field; objects that lack it count as empty text, booleans as `true`/`false`.
+/// The text of a selectable field; missing fields are empty, booleans are `true`/`false`.
 fn field_text(object: &Value, field: &str) -> String {
     if let Some(text) = special_field(object, field) {
         return text;
@@ -360,7 +360,7 @@ fn special_field(object: &Value, field: &str) -> Option<String> {
     }
 }
 
-/// What a missing field reads as: Go's zero value of its type.
+/// The value of a missing field: Go's zero value of its type.
 fn default_field(field: &str) -> String {
     match field {
         "spec.hostNetwork" | "spec.unschedulable" => "false".into(),

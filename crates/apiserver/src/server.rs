@@ -1,4 +1,4 @@
-//! The listening side: TCP, TLS, HTTP/1.1 and HTTP/2, until told to stop.
+//! The listener: TCP, TLS, HTTP/1.1 and HTTP/2, until shutdown.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::state::State;
 
 const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
 const HEADER_LIMIT: Duration = Duration::from_secs(30);
-/// How long open requests may go on after the server was told to stop.
+/// How long open requests may continue after shutdown.
 const DRAIN: Duration = Duration::from_secs(2);
 
 pub(crate) async fn accept(
@@ -36,7 +36,7 @@ pub(crate) async fn accept(
                     tracker.spawn(connection(stream, acceptor.clone(), state.clone(), stopping.clone()));
                 }
                 Err(error) => {
-                    // Out of file descriptors and the like: give others time to finish.
+                    // Out of file descriptors or the like: give others time to finish.
                     tracing::warn!(%error, "a connection could not be accepted");
                     tokio::time::sleep(Duration::from_millis(50)).await;
                 }

@@ -1,4 +1,4 @@
-//! Cluster IPs and node ports of Services: handed out once, kept over updates.
+//! Allocates cluster IPs and node ports of Services; updates keep them.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -9,12 +9,12 @@ use crate::meta;
 use crate::state::State;
 use crate::status::{ApiResult, Cause, StatusError};
 
-/// The range `10.96.0.0/16`; the first address is the API's own Service.
+/// The range `10.96.0.0/16`; the first address is the API server's Service.
 const BASE: u32 = u32::from_be_bytes([10, 96, 0, 0]);
 const SIZE: u32 = 1 << 16;
 const NODE_PORTS: std::ops::RangeInclusive<u16> = 30_000..=32_767;
 
-/// Where the search for a free address goes on. What is taken is read from the Services themselves.
+/// Where to continue searching for a free address. Addresses in use are read from the Services.
 #[derive(Debug, Default)]
 pub(crate) struct ServiceAllocators {
     next: u32,
@@ -32,7 +32,7 @@ fn addresses_of(service: &Value) -> impl Iterator<Item = &str> {
     service.pointer("/spec/clusterIPs").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// What an update leaves out stays as it was.
+/// Fields omitted in an update keep their values.
 pub(crate) fn keep_addresses(old: &Value, next: &mut Value) {
     let headless_or_own = meta::text(next, "/spec/clusterIP").to_owned();
     let kind = meta::text(next, "/spec/type").to_owned();
@@ -58,7 +58,7 @@ pub(crate) fn keep_addresses(old: &Value, next: &mut Value) {
             }
         }
     }
-    // Who no longer has node ports loses those it did not ask to keep.
+    // A Service that no longer uses node ports loses those it did not ask to keep.
     if matches!(kind.as_str(), "ClusterIP" | "ExternalName") && matches!(old_kind, "NodePort" | "LoadBalancer") {
         let before = old.pointer("/spec/ports").cloned().unwrap_or_default();
         let spec = meta::child(next, "spec");
@@ -87,7 +87,7 @@ pub(crate) fn keep_addresses(old: &Value, next: &mut Value) {
     }
 }
 
-/// Gives a Service the addresses and ports its type needs.
+/// Allocates the addresses and ports that a Service's type requires.
 pub(crate) fn allocate(state: &State, service: &mut Value, dry_run: bool) -> ApiResult<()> {
     let _ = dry_run;
     let mut addresses = state.addresses.lock().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! What all requests share.
+//! The state shared by all requests.
 
 use std::sync::Arc;
 
@@ -15,13 +15,13 @@ pub(crate) struct State {
     pub(crate) tokens: crate::authentication::Tokens,
     pub(crate) addresses: std::sync::Mutex<crate::service_allocators::ServiceAllocators>,
     pub(crate) documents: crate::openapi::Documents,
-    /// How the server connects to kubelets.
+    /// TLS configuration for kubelets.
     pub(crate) kubelet_tls: Arc<rustls::ClientConfig>,
-    /// Held while a pod is created in a namespace with quotas, so that two cannot share the last place.
+    /// Held while a pod is created in a namespace with quotas, so that two pods cannot take the last slot.
     pub(crate) quota_turn: tokio::sync::Mutex<()>,
-    /// RBAC is checked; off only when the caller of the library asks for it.
+    /// Whether RBAC is enforced; off only at the library caller's request.
     pub(crate) enforce: bool,
-    /// Cancelled when the server is told to stop: watches end.
+    /// Cancelled on shutdown: watches end.
     pub(crate) stopping: tokio_util::sync::CancellationToken,
 }
 
@@ -49,7 +49,7 @@ impl State {
         })
     }
 
-    /// Replaces an object that is still at `seen`; `Ok(None)`: it is not.
+    /// Replaces an object that is still at `seen`; `Ok(None)` if it is not.
     pub(crate) async fn replace(&self, kind: &Kind, seen: &Stored, object: Value) -> ApiResult<Option<Arc<Stored>>> {
         let write = Write {
             table: kind.table.clone(),
@@ -65,7 +65,7 @@ impl State {
         self.remove_as(kind, seen, Value::clone(&seen.value())).await
     }
 
-    /// As [`State::remove`], told to watchers with the given last state.
+    /// As [`State::remove`], with the last state that watchers get.
     pub(crate) async fn remove_as(&self, kind: &Kind, seen: &Stored, last: Value) -> ApiResult<Option<Arc<Stored>>> {
         let write = Write {
             table: kind.table.clone(),

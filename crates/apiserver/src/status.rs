@@ -1,24 +1,24 @@
-//! Errors as the API tells them: every failure is a `Status` object with the code, reason and words of kube-apiserver.
+//! API errors: every failure is a `Status` with kube-apiserver's code, reason and message.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-/// A failed request. Turned into the `Status` body by [`StatusError::body`].
+/// A failed request. [`StatusError::body`] turns it into a `Status`.
 #[derive(Debug, Clone)]
 pub(crate) struct StatusError {
     pub(crate) code: u16,
     pub(crate) reason: Cow<'static, str>,
     pub(crate) message: String,
     pub(crate) details: Option<Value>,
-    /// Answered as plain text instead of a `Status`, as the real server does for paths it has no route for.
+    /// Returned as plain text instead of a `Status`, as by the real server for unknown paths.
     pub(crate) plain: bool,
 }
 
 pub(crate) type ApiResult<T> = Result<T, Box<StatusError>>;
 
-/// One wrong field: what `details.causes` holds.
+/// An invalid field, as in `details.causes`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Cause {
     pub(crate) reason: &'static str,
@@ -85,7 +85,7 @@ impl Cause {
         }
     }
 
-    /// As [`Cause::too_long`], in the words of schema validation.
+    /// As [`Cause::too_long`], with the message of schema validation.
     pub(crate) fn too_long_chars(field: impl Into<String>, limit: u64) -> Self {
         Self {
             reason: "FieldValueTooLong",
@@ -111,7 +111,7 @@ fn with_detail(detail: &str) -> String {
     if detail.is_empty() { String::new() } else { format!(": {detail}") }
 }
 
-/// A value inside an error message: strings quoted, numbers bare, the rest as JSON.
+/// A value in an error message: strings quoted, numbers bare, the rest as JSON.
 pub(crate) fn shown(value: &Value) -> String {
     match value {
         Value::String(s) => go_quote(s),
@@ -304,7 +304,7 @@ impl StatusError {
         failure
     }
 
-    /// A failure with words and code of someone else, such as an admission webhook.
+    /// An error with another component's message and code, such as an admission webhook's.
     pub(crate) fn custom(code: u16, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Box<Self> {
         Self::new(code, reason, message)
     }
@@ -332,7 +332,7 @@ fn qualified(resource: &str, group: &str) -> String {
     if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
 }
 
-/// The `Status` a successful DELETE answers with once the object is gone.
+/// The `Status` of a successful DELETE whose object is gone.
 pub(crate) fn deleted(group: &str, resource: &str, name: &str, uid: &str) -> Value {
     let mut details = json!({"name": name, "kind": resource, "uid": uid});
     if !group.is_empty() {

@@ -1,9 +1,7 @@
-//! Everything the server remembers: objects of all kinds under one revision counter, and the recent past as a log that
-//! watches read.
+//! The store: objects of all kinds under one revision counter, and a log of recent changes for watches.
 //!
-//! A write is a [`Write`]: put this value there if the object is still at that revision. Watches own no queue: each one
-//! keeps the revision it has read up to and takes what follows from the log of its resource, so a slow reader costs
-//! nothing and falls off the end (410) instead of growing.
+//! A write is a [`Write`]: put this value if the object is still at that revision. Watches have no queues: each tracks the revision it
+//! has read and continues in its resource's log, so a slow reader costs nothing and falls off the end (410) instead of growing.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Bound;
@@ -15,20 +13,19 @@ use tokio::sync::watch;
 
 pub(crate) use crate::stored::Stored;
 
-/// Changes kept per resource at most, and how long the ones beyond the newest few are kept. What is older is answered with
-/// 410.
+/// The number of changes kept per resource, and how long those beyond the newest few are kept. Older revisions get 410.
 pub(crate) const HISTORY: usize = 16_384;
 const ALWAYS_KEPT: usize = 1024;
 const KEPT_FOR: Duration = Duration::from_secs(300);
-/// Bytes that the past of one resource may take, whatever its number of changes.
+/// The maximum size of a resource's log in bytes, whatever its number of changes.
 const HISTORY_BYTES: usize = 64 << 20;
-/// Objects of each resource, the ones written last, that are kept as trees beside their text.
+/// How many of a resource's latest objects are kept parsed in addition to their text.
 const KEPT_AS_TREES: usize = 256;
 
-/// `namespace`, `name`; the namespace is empty for cluster-wide kinds.
+/// `namespace`, `name`; the namespace is empty for cluster-scoped kinds.
 pub(crate) type Key = (Arc<str>, Arc<str>);
 
-/// One change: what was there before and what is there now; on removal `now` is the last state with the removal's revision.
+/// A change: the state before and after. After a removal, `now` is the last state at the removal's revision.
 #[derive(Debug)]
 pub(crate) struct Change {
     pub(crate) revision: u64,
@@ -40,7 +37,7 @@ pub(crate) struct Change {
 }
 
 impl Change {
-    /// Bytes that are kept only because the change is: what is there now is kept anyway.
+    /// Bytes kept only for this change: the current state is kept anyway.
     fn weight(&self) -> usize {
         let removed = if self.removed { self.now.text().len() } else { 0 };
         removed + self.before.as_ref().map_or(0, |before| before.text().len())
@@ -50,11 +47,11 @@ impl Change {
 struct Table {
     objects: BTreeMap<Key, Arc<Stored>>,
     log: VecDeque<Arc<Change>>,
-    /// The weight of all changes in the log.
+    /// The size of all changes in the log.
     log_bytes: usize,
-    /// The objects that are kept as trees.
+    /// The objects that are kept parsed.
     trees: VecDeque<Arc<Stored>>,
-    /// Changes at or below this revision are no longer in the log.
+    /// Changes up to this revision are no longer in the log.
     floor: u64,
     wake: watch::Sender<u64>,
 }
@@ -82,10 +79,10 @@ impl Table {
 }
 
 struct Inner {
-    /// Changes kept per resource.
+    /// The number of changes kept per resource.
     history: usize,
     revision: u64,
-    /// Nothing before this revision can be known: the process started here.
+    /// The revision at startup: nothing before it is known.
     start: u64,
     tables: HashMap<Arc<str>, Table>,
 }
@@ -95,12 +92,12 @@ pub(crate) struct Store {
     journal: Option<crate::journal::Journal>,
 }
 
-/// What a writer wants.
+/// A write.
 #[derive(Debug)]
 pub(crate) struct Write {
     pub(crate) table: Arc<str>,
     pub(crate) key: Key,
-    /// The revision the object must have now; `None`: it must not exist.
+    /// The revision the object must have; `None` if it must not exist.
     pub(crate) expected: Option<u64>,
     pub(crate) action: Action,
 }
@@ -108,16 +105,16 @@ pub(crate) struct Write {
 #[derive(Debug)]
 pub(crate) enum Action {
     Put(Value),
-    /// With the state the removal is told with; `None`: the one stored.
+    /// With the last state for watchers; `None` for the stored one.
     Remove(Option<Value>),
 }
 
-/// Why a write was not carried out.
+/// Why a write failed.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum StoreError {
-    /// There is an object already.
+    /// The object already exists.
     Exists,
-    /// It changed or vanished meanwhile.
+    /// It was changed or removed in the meantime.
     Changed,
     /// The journal could not be written, and why.
     Disk(Arc<str>),
@@ -142,7 +139,7 @@ impl Store {
         Self { inner: RwLock::new(Inner { history, revision: 1, start: 1, tables: HashMap::new() }), journal: None }
     }
 
-    /// A store that keeps every write in `journal` and starts with what is already in it.
+    /// A store that persists every write in `journal` and starts with its contents.
     pub(crate) fn journaled(
         journal: crate::journal::Journal,
         history: usize,
@@ -177,7 +174,7 @@ impl Store {
         self.read().tables.get(table)?.objects.get(&key).cloned()
     }
 
-    /// Carries out one write; the answer is the object as stored (or as it last was).
+    /// Performs one write; returns the object as stored, or its last state.
     pub(crate) async fn commit(self: &Arc<Self>, write: Write) -> Result<Arc<Stored>, StoreError> {
         let Some(journal) = &self.journal else {
             let mut inner = self.write();
@@ -187,21 +184,21 @@ impl Store {
         journal.submit(self, write).await
     }
 
-    /// Writes what is queued for the journal; a store in memory has nothing queued.
+    /// Flushes the journal's queue; a no-op for a store in memory.
     pub(crate) fn flush(&self) {
         if let Some(journal) = &self.journal {
             journal.flush(self);
         }
     }
 
-    /// Gives the data directory free.
+    /// Releases the data directory.
     pub(crate) fn close(&self) {
         if let Some(journal) = &self.journal {
             journal.close(self);
         }
     }
 
-    /// Carries out many writes with one disk sync. Only the journal calls this, one batch at a time.
+    /// Performs many writes with one sync. Called only by the journal, one batch at a time.
     pub(crate) fn commit_batch(
         &self,
         writes: Vec<Write>,
@@ -210,7 +207,7 @@ impl Store {
         let mut results: Vec<Option<Result<Arc<Stored>, StoreError>>> = Vec::with_capacity(writes.len());
         let mut staged = Staged::default();
         {
-            // Nobody else writes: a journaled store is only written here, and the journal does one batch at a time.
+            // Nobody else writes: a journaled store is written only here, and the journal runs one batch at a time.
             let inner = self.read();
             let mut revision = inner.revision;
             for write in writes {
@@ -242,7 +239,7 @@ impl Store {
             .collect()
     }
 
-    /// A page of one resource. `at` asks for the state at an older revision, rebuilt from the log.
+    /// A page of a resource. `at` asks for an older revision, reconstructed from the log.
     pub(crate) fn list(
         &self,
         table: &str,
@@ -294,7 +291,7 @@ impl Store {
         inner.tables.entry(table.clone()).or_insert_with(|| Table::new(floor)).wake.subscribe()
     }
 
-    /// Changes after `revision`, at most `limit`, and the revision the reader is then at.
+    /// At most `limit` changes after `revision`, and the revision the reader has then reached.
     pub(crate) fn changes_after(
         &self,
         table: &str,
@@ -319,7 +316,7 @@ impl Store {
         Ok((changes, reached))
     }
 
-    /// Forgets a resource entirely (its CRD is gone).
+    /// Removes a resource entirely (its CRD is gone).
     pub(crate) fn names_of(&self, table: &str) -> Vec<Key> {
         self.read().tables.get(table).map(|t| t.objects.keys().cloned().collect()).unwrap_or_default()
     }

@@ -1,7 +1,7 @@
-//! An object at one revision, kept small: its JSON text, and what selectors and versions ask for.
+//! An object at one revision, stored compactly: its JSON text, and what selectors and versions need.
 //!
-//! As a tree of maps an object takes more than ten times the memory of its text. So the tree is kept only for objects written lately
-//! (the store says when to forget it) and made again from the text when somebody needs it; most readers want the text.
+//! A parsed object takes more than ten times the memory of its text. So only recently written objects are kept parsed (the store
+//! decides when to drop that) and others are parsed on demand; most readers want the text.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
@@ -14,14 +14,14 @@ pub(crate) struct Stored {
     api_version: Box<str>,
     labels: Option<Map<String, Value>>,
     text: OnceLock<Text>,
-    /// Empty only when there is a text.
+    /// Empty only if there is a text.
     value: Mutex<Option<Arc<Value>>>,
 }
 
 #[derive(Debug)]
 struct Text {
     whole: Bytes,
-    /// Where `apiVersion` and `kind` stand, each with the comma behind it.
+    /// The positions of `apiVersion` and `kind`, each with its trailing comma.
     types: [(usize, usize); 2],
 }
 
@@ -36,7 +36,7 @@ impl Stored {
         }
     }
 
-    /// The object as a tree.
+    /// The parsed object.
     pub(crate) fn value(&self) -> Arc<Value> {
         if let Some(value) = &*self.value.lock().unwrap_or_else(PoisonError::into_inner) {
             return value.clone();
@@ -45,18 +45,18 @@ impl Stored {
         Arc::new(serde_json::from_slice(text).unwrap_or_default())
     }
 
-    /// Gives the tree's memory back.
+    /// Drops the parsed object.
     pub(crate) fn forget_value(&self) {
         self.formatted();
         *self.value.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The JSON text, made once and shared by every reader.
+    /// The JSON text, serialized once and shared by all readers.
     pub(crate) fn text(&self) -> Bytes {
         self.formatted().whole.clone()
     }
 
-    /// Writes the JSON text without `apiVersion` and `kind`, which items of lists do not repeat.
+    /// Writes the JSON text without `apiVersion` and `kind`, which list items omit.
     pub(crate) fn write_untyped(&self, out: &mut BytesMut) {
         let text = self.formatted();
         let mut from = 0;
@@ -90,7 +90,7 @@ impl Text {
                 out.get_mut().put_u8(b',');
             }
             let start = out.get_ref().len();
-            // Writing JSON into memory cannot fail: keys are strings.
+            // Serializing JSON to memory cannot fail: keys are strings.
             let _ = serde_json::to_writer(&mut out, key);
             out.get_mut().put_u8(b':');
             let _ = serde_json::to_writer(&mut out, value);
@@ -100,7 +100,7 @@ impl Text {
         }
         out.get_mut().put_u8(b'}');
         let whole = out.into_inner().freeze();
-        // `metadata` follows both in every object, so there is a comma behind each; if not, nothing is left out.
+        // `metadata` follows both in every object, so each has a trailing comma; otherwise nothing is omitted.
         let types = match <[(usize, usize); 2]>::try_from(types) {
             Ok(both) if both.iter().all(|(_, end)| whole.get(end - 1) == Some(&b',')) => both,
             _ => [(0, 0); 2],

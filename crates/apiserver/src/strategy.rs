@@ -1,5 +1,4 @@
-//! What single kinds do with an object before it is stored: which parts a create or an update may set, and what the server
-//! fills in that is not a plain default.
+//! Per-kind strategies before storing: which fields a create or update may set, and what the server fills in beyond plain defaults.
 
 use serde_json::{Value, json};
 
@@ -8,7 +7,7 @@ use crate::meta;
 use crate::state::State;
 use crate::status::ApiResult;
 
-/// PUT of something that does not exist creates it.
+/// Kinds for which PUT creates missing objects.
 pub(crate) fn creates_on_update(kind: &Kind) -> bool {
     matches!(
         (&*kind.group, &*kind.resource),
@@ -26,7 +25,7 @@ pub(crate) fn creates_on_update(kind: &Kind) -> bool {
         && !kind.is("discovery.k8s.io", "endpointslices")
 }
 
-/// PUT without `resourceVersion` overwrites.
+/// Kinds for which PUT without `resourceVersion` overwrites.
 pub(crate) fn unconditional_update(kind: &Kind) -> bool {
     if kind.custom.is_some() {
         return false;
@@ -92,7 +91,7 @@ pub(crate) fn prepare_create(state: &State, kind: &Kind, object: &mut Value) -> 
     Ok(())
 }
 
-/// The status Go prints for a fresh object.
+/// The status of a new object, as Go prints it.
 fn empty_status(kind: &Kind) -> Value {
     let mut status = json!({"status": {}});
     if let Some(schema) = kind.schema.and_then(crate::schema::built_in) {
@@ -113,12 +112,12 @@ pub(crate) fn label(object: &mut Value, key: &str, value: &str) {
     labels[key] = value.into();
 }
 
-/// Takes from `old` what this kind of update may not set.
+/// Keeps from `old` what this kind of update may not set.
 pub(crate) fn prepare_update(kind: &Kind, subresource: &str, old: &Value, next: &mut Value) {
     let status_apart = kind.status;
     match subresource {
         "" if kind.is("certificates.k8s.io", "certificatesigningrequests") => {
-            // What is asked for stays as it was asked.
+            // The requested state stays as requested.
             copy(old, next, "spec");
             copy(old, next, "status");
         }
@@ -204,7 +203,7 @@ pub(crate) fn prepare_update(kind: &Kind, subresource: &str, old: &Value, next: 
     }
 }
 
-/// When a condition was written, and since when it is as it is, where the client does not say.
+/// Fills in the times of conditions that the client left out.
 fn date_conditions(old: &Value, next: &mut Value) {
     let before = old.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     let conditions = next.pointer_mut("/status/conditions").and_then(Value::as_array_mut);
@@ -228,7 +227,7 @@ fn copy(old: &Value, next: &mut Value, field: &str) {
     };
 }
 
-/// What must be unique across objects is handed out last, when nothing else can refuse the object.
+/// Allocates unique values last, when nothing else can reject the object.
 pub(crate) fn allocate(state: &State, kind: &Kind, object: &mut Value, dry_run: bool) -> ApiResult<()> {
     if kind.is("", "services") {
         crate::service_allocators::allocate(state, object, dry_run)?;
@@ -243,7 +242,7 @@ pub(crate) fn reallocate(state: &State, kind: &Kind, old: &Value, next: &mut Val
     Ok(())
 }
 
-/// An object whose finalizers are gone but which something else still holds.
+/// An object without finalizers that something else still holds.
 pub(crate) fn waits_for_more(kind: &Kind, object: &Value) -> bool {
     if kind.is("", "namespaces") {
         return object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|f| !f.is_empty());

@@ -1,4 +1,4 @@
-//! Subresources and requests that store nothing: scale, binding, eviction, tokens, reviews, and what is handed on to kubelets.
+//! Subresources and requests that store nothing: scale, binding, eviction, tokens, reviews, and what is proxied to kubelets.
 
 mod kubelet;
 mod review;
@@ -45,12 +45,12 @@ pub(crate) async fn serve(
     }
 }
 
-/// The body of a request that is not of the path's kind.
+/// A body whose kind is not the path's.
 fn parse(asked: &ApiRequest, body: &bytes::Bytes) -> ApiResult<Value> {
     crate::write::parse_body(asked, body, &mut Vec::new())
 }
 
-/// A TokenRequest as it arrived, with its author.
+/// A TokenRequest and its author.
 fn token_request(asked: &ApiRequest, mut request: Value) -> Value {
     let spec = crate::meta::child(&mut request, "spec");
     spec.entry("expirationSeconds").or_insert_with(|| crate::tokens::USUAL.into());
@@ -131,7 +131,7 @@ async fn evict(state: &Arc<State>, asked: &ApiRequest, body: &bytes::Bytes) -> A
     }
 }
 
-/// Says on the pod why it goes.
+/// Records on the pod why it is evicted.
 async fn mark_disrupted(
     state: &Arc<State>,
     kind: &crate::kinds::Kind,
@@ -155,7 +155,7 @@ async fn mark_disrupted(
     }
 }
 
-/// Takes one disruption from the budget that covers the pod, or refuses.
+/// Takes one disruption from the pod's budget, or rejects the eviction.
 async fn spend_budget(state: &Arc<State>, namespace: &str, pod: &Value) -> ApiResult<()> {
     let Some(kind) = state.kinds.load().find("policy", "v1", "poddisruptionbudgets") else { return Ok(()) };
     loop {

@@ -1,4 +1,4 @@
-//! Tables: what `kubectl get` prints. Columns of built-in kinds are upstream's; custom kinds bring their own.
+//! Tables for `kubectl get`. The columns of built-in kinds are upstream's; custom kinds define their own.
 
 mod cells;
 mod columns;
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::kinds::Kind;
 use crate::meta;
 
-/// How much of each object goes along with its row.
+/// How much of each object is included with its row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Include {
     Nothing,
@@ -51,7 +51,7 @@ pub(crate) fn of<'a>(
             row
         })
         .collect();
-    // Kinds that use the plain two columns print no rows as null.
+    // Kinds with only the two default columns print no rows as null.
     let rows = if rows.is_empty() && columns::is_plain(kind) { Value::Null } else { rows.into() };
     let columns = if with_columns { definitions(kind) } else { Value::Null };
     json!({"kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "columnDefinitions": columns, "rows": rows})
@@ -105,7 +105,7 @@ fn cells(kind: &Kind, object: &Value, now: Timestamp) -> Cells {
     cells
 }
 
-/// How long ago, in kubectl's short form.
+/// An age in kubectl's short form.
 pub(super) fn age_of(time: &str, now: Timestamp) -> String {
     match time.parse::<Timestamp>() {
         Ok(then) => short_duration(now.duration_since(then).as_secs()),
@@ -120,7 +120,7 @@ pub(super) fn age(object: &Value, now: Timestamp) -> Value {
     }
 }
 
-/// Two significant units at most, as kubectl prints durations.
+/// At most two significant units, as kubectl prints durations.
 pub(super) fn short_duration(seconds: i64) -> String {
     if seconds < -1 {
         return "<invalid>".into();

@@ -1,4 +1,4 @@
-//! Service account tokens: JWTs signed by the cluster's key that expire and name the pod they are bound to.
+//! Service account tokens: expiring JWTs signed with the cluster's key, optionally bound to a pod.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -32,7 +32,7 @@ pub(crate) fn sign(state: &State, claims: &Value) -> ApiResult<String> {
     Ok(format!("{body}.{}", URL_SAFE_NO_PAD.encode(signature)))
 }
 
-/// The claims of a token this cluster signed; time is not looked at.
+/// The claims of a token signed by this cluster; expiry is not checked.
 pub(crate) fn verify(state: &State, token: &str) -> Option<Value> {
     let (body, signature) = token.rsplit_once('.')?;
     let (_, claims) = body.split_once('.')?;
@@ -42,13 +42,13 @@ pub(crate) fn verify(state: &State, token: &str) -> Option<Value> {
     serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
 }
 
-/// Whom a token this cluster signed is meant for.
+/// The audiences of a token signed by this cluster.
 pub(crate) fn audiences(state: &State, token: &str) -> Option<Vec<String>> {
     let claims = verify(state, token)?;
     Some(claims.get("aud")?.as_array()?.iter().filter_map(|a| a.as_str().map(str::to_owned)).collect())
 }
 
-/// OpenID discovery, for those who verify tokens themselves.
+/// OpenID discovery, for external token verifiers.
 pub(crate) fn configuration() -> Value {
     json!({
         "issuer": ISSUER, "jwks_uri": format!("{ISSUER}/openid/v1/jwks"), "response_types_supported": ["id_token"],
@@ -59,7 +59,7 @@ pub(crate) fn configuration() -> Value {
 pub(crate) fn keys(state: &State) -> Value {
     let Some(pair) = key(state) else { return json!({"keys": []}) };
     let public = pair.public_key().as_ref();
-    // An uncompressed point: one byte of form, then x and y.
+    // An uncompressed point: a prefix byte, then x and y.
     let (x, y) = (public.get(1..33).unwrap_or_default(), public.get(33..65).unwrap_or_default());
     json!({"keys": [{
         "use": "sig", "kty": "EC", "crv": "P-256", "alg": "ES256", "kid": key_id(public),
@@ -67,7 +67,7 @@ pub(crate) fn keys(state: &State) -> Value {
     }]})
 }
 
-/// A token lives at least ten minutes and, unless it says otherwise, an hour.
+/// A token lives at least ten minutes, by default one hour.
 const SHORTEST: i64 = 600;
 pub(crate) const USUAL: i64 = 3600;
 const LONGEST: i64 = 1 << 32;
@@ -178,7 +178,7 @@ pub(crate) fn issue(state: &State, namespace: &str, account_name: &str, request:
     }))
 }
 
-/// The user behind a service account token, if it is still good: not expired, and account and pod still those it names.
+/// The user of a valid service account token: not expired, and bound to an account and pod that still exist.
 pub(crate) fn account_user(
     state: &State,
     token: &str,
@@ -216,7 +216,7 @@ pub(crate) fn account_user(
         }
     }
     if let Some(node) = private.get("node") {
-        // A token bound to a node alone ends with it; a pod's node is only told.
+        // A token bound to a node expires with it; a pod's node is informational.
         let alone = private.get("pod").is_none();
         if alone
             && state.store.get("nodes", "", text(node, "/name")).is_none_or(|n| uid(&n.value()) != text(node, "/uid"))

@@ -1,4 +1,4 @@
-//! Validation of objects, in the real server's words.
+//! Validates objects, in the real server's words.
 
 mod admission;
 mod certificate;
@@ -81,7 +81,7 @@ fn check(kind: &Kind, object: &Value, old: Option<&Value>, causes: &mut Vec<Caus
         ("autoscaling", "horizontalpodautoscalers") => cluster::autoscaler(object, causes),
         ("networking.k8s.io", "ingresses") => network::ingress(object, causes),
         ("networking.k8s.io", "networkpolicies") => network::policy(object, causes),
-        // ServiceAllocators of a slice whose type changes are not looked at; that it changes is wrong enough.
+        // If a slice's address type changes its addresses are not checked; the change itself is the error.
         ("discovery.k8s.io", "endpointslices")
             if old.is_none_or(|old| old.get("addressType") == object.get("addressType")) =>
         {

@@ -1,7 +1,7 @@
-//! Watches: the change log of a resource as a stream of events, over chunked HTTP or a WebSocket.
+//! Watches: a resource's change log as a stream of events, over chunked HTTP or a WebSocket.
 //!
-//! Each event is one JSON line (or one text message). A watcher keeps only its place in the log; one that has fallen
-//! behind the log is told 410 and ends.
+//! Each event is one line of JSON (or one text message). A watcher keeps only its position in the log; if it falls behind the log it
+//! gets 410 and ends.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,11 +25,11 @@ use crate::status::{ApiResult, StatusError};
 use crate::store::{Change, Stored};
 use crate::table::Include;
 
-/// Changes looked at in one go, and the size beyond which what they tell is sent before more is read: the memory of a slow client.
+/// The number of changes per batch, and the size above which a batch is sent: it bounds the memory of a slow client.
 const BATCH: usize = 256;
 const CHUNK: usize = 64 << 10;
 const BOOKMARK_EVERY: Duration = Duration::from_secs(60);
-/// A bookmark this long before the end lets the client continue from there.
+/// A bookmark this long before the end lets the client resume from there.
 const LAST_BOOKMARK: Duration = Duration::from_secs(2);
 
 struct Watcher {
@@ -40,9 +40,9 @@ struct Watcher {
     include: Include,
     columns_sent: bool,
     at: u64,
-    /// Objects that existed when the watch began, still to be told.
+    /// Initial objects still to be sent.
     initial: VecDeque<Arc<Stored>>,
-    /// After the initial objects, say so with a bookmark.
+    /// Send a bookmark after the initial objects.
     mark_initial_end: bool,
     bookmarks: bool,
     next_bookmark: Instant,
@@ -57,7 +57,7 @@ impl Watcher {
         crate::get::check_watch_options(asked)?;
         let filter = SelectionPredicate::parse(asked)?;
         let wanted = crate::get::revision_parameter(asked).map_err(|mut failure| {
-            // The same mistake is told differently by a watch.
+            // A watch reports the same error differently.
             failure.code = 500;
             failure.reason = "".into();
             failure.message = failure.message.trim_start_matches("invalid resource version: ").to_owned();
@@ -108,7 +108,7 @@ impl Watcher {
         })
     }
 
-    /// The next events; `None` when the watch is over.
+    /// The next events; `None` when the watch has ended.
     async fn next(&mut self) -> Option<Vec<Bytes>> {
         loop {
             if self.ended {
@@ -179,7 +179,7 @@ impl Watcher {
         }
     }
 
-    /// What this watcher is told about a change, if anything.
+    /// The event for a change, if it concerns this watcher.
     fn told(&mut self, change: &Change) -> Option<Bytes> {
         if !self.filter.in_scope(&change.key) {
             return None;
@@ -192,7 +192,7 @@ impl Watcher {
             (false, true) => Some(self.event("ADDED", &change.now)),
             (true, true) => Some(self.event("MODIFIED", &change.now)),
             (true, false) => {
-                // It left the selection: the last state inside it, at the revision of leaving.
+                // It no longer matches: send the last matching state at the new revision.
                 let mut last = Value::clone(&change.before.as_ref()?.value());
                 crate::meta::set_resource_version(&mut last, change.revision);
                 Some(self.event("DELETED", &Stored::new(change.revision, last)))
@@ -251,7 +251,7 @@ fn envelope(kind: &str, object: &[u8]) -> Bytes {
     out.freeze()
 }
 
-/// Starts a watch; a WebSocket if the client asked for one.
+/// Starts a watch, over a WebSocket if the client requested one.
 pub(crate) async fn watch(state: &Arc<State>, asked: &ApiRequest, parts: &mut Parts) -> ApiResult<ApiResponse> {
     let watcher = Watcher::new(state, asked)?;
     if wants_websocket(parts) {

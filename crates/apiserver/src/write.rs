@@ -1,4 +1,4 @@
-//! POST, PUT and PATCH: the road every write takes, whatever the kind: decode, default, admit, validate, store.
+//! POST, PUT and PATCH: the path of every write, whatever the kind: decode, default, admit, validate, store.
 
 mod body;
 
@@ -25,18 +25,18 @@ use body::{
 
 pub(crate) use body::{check_type, parse_body};
 
-/// How often a write that lost a race is tried again before the client hears of it.
+/// How often a write that lost a race is retried before it fails.
 const ATTEMPTS: usize = 32;
 const NAME_ATTEMPTS: usize = 8;
 
-/// A request that writes, with the warnings gathered on its way.
+/// A write request, with its warnings.
 pub(crate) struct Writer<'a> {
     pub(crate) state: &'a Arc<State>,
     pub(crate) asked: &'a ApiRequest,
     pub(crate) warnings: Vec<String>,
     dry_run: bool,
     strictness: FieldValidation,
-    /// Policies and webhooks have been asked already, about the subresource the change came through.
+    /// Policies and webhooks have already run, for the subresource the change came through.
     admitted: bool,
 }
 
@@ -61,7 +61,7 @@ impl<'a> Writer<'a> {
         })
     }
 
-    /// As [`Writer::new`], for a change that admission has agreed to.
+    /// As [`Writer::new`], for a change that has passed admission.
     pub(crate) fn admitted(state: &'a Arc<State>, asked: &'a ApiRequest) -> ApiResult<Self> {
         Ok(Self { admitted: true, ..Self::new(state, asked)? })
     }
@@ -99,13 +99,13 @@ impl<'a> Writer<'a> {
         Ok(object)
     }
 
-    /// Unknown fields go, types are checked, strictness is honoured, defaults are filled in.
+    /// Drops unknown fields, checks types, enforces `fieldValidation` and fills in defaults.
     fn conform(&mut self, object: Value, complaints: Complaints) -> ApiResult<Value> {
         let kind = self.kind();
         self.shape(object, complaints).map_err(|why| unreadable(kind, &why))
     }
 
-    /// As [`Writer::conform`]; the error is only why.
+    /// As [`Writer::conform`], with only the reason as error.
     fn shape(&mut self, mut object: Value, mut complaints: Complaints) -> Result<Value, String> {
         let kind = self.kind();
         decoded(kind, &mut object, &mut complaints)?;
@@ -142,7 +142,7 @@ impl<'a> Writer<'a> {
         let base = meta::text(&object, "/metadata/generateName").to_owned();
         let _turn = crate::admission::quota_turn(self.state, kind, namespace).await;
         for attempt in 1.. {
-            // Only a generated name is tried more than once.
+            // Only a generated name is retried.
             let candidate = if generated {
                 let mut named = object.clone();
                 meta::of(&mut named).insert("name".into(), meta::generated_name(&base).into());
@@ -213,7 +213,7 @@ impl<'a> Writer<'a> {
         if causes.is_empty() {
             return Ok(());
         }
-        // Events are complained about in the words of the group they are kept in.
+        // Events are validated in the group they are stored in.
         let group = if self.kind().is("events.k8s.io", "events") { "" } else { &self.kind().group };
         Err(StatusError::invalid(group, &self.kind().kind, name, causes))
     }
@@ -288,7 +288,7 @@ impl<'a> Writer<'a> {
                     writer.warnings.clear();
                     let shaped = writer.shape(patched, complaints.clone());
                     shaped.map_err(|why| {
-                        // Made again, because nearly every patch is fine and needs no text of the whole.
+                        // Recomputed, because nearly every patch is valid and needs no text.
                         let whole = patch.onto(kind, &shown).map(|mut whole| {
                             inherit_managed_fields(current, &mut whole);
                             whole.to_string()
@@ -386,7 +386,7 @@ impl<'a> Writer<'a> {
             let fresh = self.conform(fresh, Complaints::new())?;
             match self.create_object(fresh, managed_fields::ManagedFieldsOperation::Apply).await {
                 Ok(stored) => return Ok(self.finish(response::object(kind, self.asked.accepted, 201, &stored))),
-                // Somebody was quicker: apply onto theirs.
+                // Somebody was faster: apply on top of theirs.
                 Err(failure) if failure.reason == "AlreadyExists" => {}
                 Err(failure) => return Err(failure),
             }
@@ -404,7 +404,7 @@ impl<'a> Writer<'a> {
         Ok(self.finish(response::object(kind, self.asked.accepted, 200, &stored)))
     }
 
-    /// Reads, changes and stores an object, again if someone else was quicker and the client did not name a revision.
+    /// Reads, changes and stores an object. Retries conflicts unless the client set a revision.
     pub(crate) async fn change(
         &mut self,
         mut make: impl FnMut(&mut Self, &Value) -> ApiResult<Value>,

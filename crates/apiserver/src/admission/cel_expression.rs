@@ -1,7 +1,7 @@
-//! CEL expressions of admission: match conditions of webhooks and validating admission policies.
+//! CEL expressions in admission: match conditions of webhooks, and validating admission policies.
 //!
-//! Objects are bound as plain maps, so fields are read by their own names. What is too long or nested too deeply to be
-//! followed safely is refused before anything follows it.
+//! Objects are bound as plain maps, so fields keep their JSON names. Expressions that are too long or too deeply nested are rejected
+//! before anything recurses into them.
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -13,18 +13,17 @@ use kube_cel::cel::parser::Parser;
 use kube_cel::cel::{Context, ExecutionError, Value};
 use serde_json::Value as Json;
 
-/// Parsed expressions that are kept; policies are few, so this is only a bound.
+/// The number of parsed expressions to cache. Policies are few, so this is only a bound.
 const KEPT: usize = 1024;
 
-/// Longer ones are refused.
+/// The maximum length.
 const LONGEST: usize = 8 * 1024;
-/// Trees deeper than this are refused; shallower ones fit on any stack.
+/// The maximum depth of a tree; shallower ones fit on any stack.
 const DEEPEST: usize = 128;
-/// Only what is used of it is ever taken.
+/// Only the part in use is ever committed.
 const DEEP_STACK: usize = 512 * 1024 * 1024;
 
-/// Names an expression may use without anything being bound to them: types, and libraries whose functions are called
-/// through them.
+/// Names an expression may use without a binding: types, and libraries whose functions are called through them.
 const BUILT_IN: [&str; 22] = [
     "bool",
     "bytes",
@@ -54,13 +53,13 @@ type Parsed = Result<Arc<IdedExpr>, String>;
 
 static PARSED: LazyLock<Mutex<HashMap<String, Parsed>>> = LazyLock::new(Mutex::default);
 
-/// The tree of an expression, or why there is none.
+/// Parses an expression.
 pub(crate) fn parse(source: &str) -> Parsed {
     let mut kept = PARSED.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(known) = kept.get(source) {
         return known.clone();
     }
-    // The parser panics on some input that is no expression.
+    // The parser panics on some invalid input.
     let parsed = on_deep_stack(|| tree_of(source))
         .unwrap_or_else(|| Err("ERROR: <input>:1:1: the expression cannot be read".into()))
         .map(Arc::new);
@@ -78,7 +77,7 @@ fn tree_of(source: &str) -> Result<IdedExpr, String> {
     if brackets(source) > DEEPEST {
         return Err(format!("ERROR: <input>:1:1: the expression is nested more than {DEEPEST} levels deep"));
     }
-    // Without optional selection (`.?`): the interpreter takes a missing field for one that is there.
+    // Optional selection (`.?`) is disabled: the interpreter treats a missing field as present.
     let tree = Parser::new().parse(source).map_err(|errors| errors.to_string())?;
     if depth(&tree) > DEEPEST {
         return Err(format!("ERROR: <input>:1:1: the expression is nested more than {DEEPEST} levels deep"));
@@ -86,7 +85,7 @@ fn tree_of(source: &str) -> Result<IdedExpr, String> {
     Ok(tree)
 }
 
-/// How deep brackets are nested, quotes not looked at; the parser takes its time with what is deep.
+/// The nesting depth of brackets, ignoring quotes; the parser is slow on deep input.
 fn brackets(source: &str) -> usize {
     let (mut open, mut most) = (0usize, 0);
     for letter in source.chars() {
@@ -123,7 +122,7 @@ fn depth(tree: &IdedExpr) -> usize {
     below + 1
 }
 
-/// Does something that recurses as deep as its input is nested, which an ordinary stack may not hold. `None`: it panicked.
+/// Runs something that recurses as deep as its input on a large stack. `None` if it panicked.
 pub(crate) fn on_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Option<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().stack_size(DEEP_STACK).spawn_scoped(scope, work);
@@ -131,7 +130,7 @@ pub(crate) fn on_deep_stack<T: Send>(work: impl FnOnce() -> T + Send) -> Option<
     })
 }
 
-/// Why an expression that may use these variables cannot be taken: it does not parse, or it uses others.
+/// Why an expression with these variables is rejected: it does not parse, or it uses other variables.
 pub(crate) fn complaint(source: &str, variables: &[&str]) -> Option<String> {
     let tree = match parse(source) {
         Ok(tree) => tree,
@@ -148,7 +147,7 @@ pub(crate) fn complaint(source: &str, variables: &[&str]) -> Option<String> {
     ))
 }
 
-/// The first name that nothing is bound to.
+/// The first unbound name.
 fn undeclared<'a>(tree: &'a IdedExpr, scope: &mut Vec<&'a str>) -> Option<&'a str> {
     match &tree.expr {
         Expr::Unspecified | Expr::Literal(_) => None,
@@ -181,7 +180,7 @@ fn entry_undeclared<'a>(entry: &'a EntryExpr, scope: &mut Vec<&'a str>) -> Optio
     }
 }
 
-/// What an expression can see.
+/// The variables of an expression.
 pub(crate) struct Scope(Context<'static>);
 
 impl Scope {
@@ -197,7 +196,7 @@ impl Scope {
         self.0.add_variable_from_value(name, value);
     }
 
-    /// The value of an expression, or why it has none, in the words of the real server.
+    /// Evaluates an expression; errors are in the real server's words.
     pub(crate) fn evaluate(&self, source: &str) -> Result<Value, String> {
         let tree = parse(source).map_err(|why| format!("compilation error: compilation failed: {why}"))?;
         Value::resolve(&tree, &self.0)

@@ -1,5 +1,4 @@
-//! Certificate signing requests: who asks stands in the request, and only who may decide about a signer's certificates
-//! approves or signs them.
+//! Certificate signing requests: records the requester, and allows approving and signing only with permission for the signer.
 
 use base64::Engine as _;
 use serde_json::{Value, json};
@@ -13,10 +12,10 @@ use crate::status::{ApiResult, StatusError};
 
 const GROUP: &str = "certificates.k8s.io";
 const RESOURCE: &str = "certificatesigningrequests";
-/// Whose certificates the API server itself accepts.
+/// The signer of client certificates that the API server accepts.
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-/// Notes who asks, and refuses a certificate that would be above all rights.
+/// Records the requester, and rejects a certificate that would bypass authorization.
 pub(super) fn admit_create(asked: &ApiRequest, object: &mut Value) -> ApiResult<()> {
     let User { name, uid, groups, extra } = &asked.user;
     let spec = meta::child(object, "spec");
@@ -42,7 +41,7 @@ pub(super) fn admit_create(asked: &ApiRequest, object: &mut Value) -> ApiResult<
     Ok(())
 }
 
-/// Refuses a decision, or a certificate, of somebody who may not make it for this signer.
+/// Rejects an approval or certificate by a user without permission for this signer.
 pub(super) fn check_update(state: &State, asked: &ApiRequest, old: &Value, next: &Value) -> ApiResult<()> {
     let changed = |field: &str| old.pointer(field) != next.pointer(field);
     let verb = match asked.target.subresource.as_str() {
@@ -52,7 +51,7 @@ pub(super) fn check_update(state: &State, asked: &ApiRequest, old: &Value, next:
     };
     let signer = meta::text(old, "/spec/signerName");
     let domain = signer.split('/').next().unwrap_or_default();
-    // A right on all signers of a domain is one on `domain/*`.
+    // Permission for all signers of a domain is granted on `domain/*`.
     let may = [signer.to_owned(), format!("{domain}/*")].into_iter().any(|name| {
         let access =
             Access { verb: verb.into(), group: GROUP.into(), resource: "signers".into(), name, ..Access::default() };

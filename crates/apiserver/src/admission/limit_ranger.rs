@@ -1,4 +1,4 @@
-//! Limit ranges: what containers get when they ask for nothing, and how much they may ask for.
+//! Limit ranges: default requests and limits of containers, and their minimum and maximum.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn amounts(holder: &Value, pointer: &str) -> Amounts {
     given.filter_map(|(name, amount)| Some((name.clone(), quantity::parse(amount.as_str()?).ok()?))).collect()
 }
 
-/// Gives containers that say nothing what the ranges of their namespace say.
+/// Applies a namespace's defaults to containers without requests or limits.
 pub(super) fn fill(state: &State, pod: &mut Value) {
     for range in ranges(state, meta::namespace(pod)) {
         let mut notes: Vec<String> = Vec::new();
@@ -66,7 +66,7 @@ pub(super) fn fill(state: &State, pod: &mut Value) {
     }
 }
 
-/// What is wrong with an amount, if it breaks one limit.
+/// The violation message, if an amount breaks a limit.
 fn breach(item: &Value, what: &str, requests: &Amounts, limits: &Amounts) -> Vec<String> {
     let mut wrong = Vec::new();
     for (resource, least) in amounts(item, "/min") {
@@ -99,7 +99,7 @@ fn refusal(resource: &str, name: &str, wrong: &[String]) -> ApiResult<()> {
     Err(StatusError::forbidden("", resource, name, &why))
 }
 
-/// Refuses a pod that asks for less or more than the ranges of its namespace allow.
+/// Rejects a pod outside the limits of its namespace.
 pub(super) fn admit(state: &State, pod: &Value) -> ApiResult<()> {
     for range in ranges(state, meta::namespace(pod)) {
         let mut wrong = Vec::new();
@@ -129,7 +129,7 @@ pub(super) fn admit(state: &State, pod: &Value) -> ApiResult<()> {
     Ok(())
 }
 
-/// Refuses a claim that is too small or too big.
+/// Rejects a claim outside the limits of its namespace.
 pub(super) fn admit_claim(state: &State, claim: &Value) -> ApiResult<()> {
     for range in ranges(state, meta::namespace(claim)) {
         let mut wrong = Vec::new();

@@ -1,6 +1,6 @@
-//! ValidatingAdmissionPolicy: which policies and bindings a request concerns, and what their expressions say.
+//! ValidatingAdmissionPolicy: selects policies and bindings for a request and evaluates their expressions.
 //!
-//! `authorizer` is not offered to expressions; a policy that uses it is refused when it is created.
+//! The `authorizer` variable is not supported; a policy that uses it is rejected on creation.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::store::Stored;
 
 const POLICIES: &str = "validatingadmissionpolicies.admissionregistration.k8s.io";
 const BINDINGS: &str = "validatingadmissionpolicybindings.admissionregistration.k8s.io";
-/// Messages that expressions make may not be longer.
+/// The maximum length of message expressions' results.
 const LONGEST_MESSAGE: usize = 5 * 1024;
 
-/// A reason to refuse a request.
+/// A reason to deny a request.
 struct Denial {
     message: String,
     reason: String,
@@ -91,7 +91,7 @@ pub(super) fn validate(state: &Arc<State>, act: &Attributes<'_>, warnings: &mut 
     Ok(())
 }
 
-/// The version in which a request is of the kind that match resources describe; without rules everything is.
+/// The version in which a request matches `matchResources`; without rules everything matches.
 fn concerned(state: &State, act: &Attributes<'_>, resources: &Value) -> Option<Arc<str>> {
     if !rules::selected(state, act, resources) {
         return None;
@@ -126,7 +126,7 @@ fn refusal(act: &Attributes<'_>, policy: &str, binding: &Value, denial: &Denial)
     failure
 }
 
-/// The parameters a binding brings in; one `null` when it has none.
+/// The parameters of a binding; a single `null` if it has none.
 fn params(state: &State, act: &Attributes<'_>, policy: &Value, binding: &Value) -> Result<Vec<Value>, String> {
     let (Some(wanted), Some(reference)) = (policy.get("paramKind"), binding.get("paramRef")) else {
         return Ok(vec![Value::Null]);
@@ -169,7 +169,7 @@ fn params(state: &State, act: &Attributes<'_>, policy: &Value, binding: &Value) 
     Ok(found)
 }
 
-/// What a policy has against a request.
+/// A policy's objections to a request.
 fn judge(state: &State, act: &Attributes<'_>, spec: &Value, version: &str, param: &Value, fails: bool) -> Vec<Denial> {
     let (object, old) = (rules::in_version(act, act.new, version), rules::in_version(act, act.old, version));
     let request = act.request(version);
@@ -204,7 +204,7 @@ fn judge(state: &State, act: &Attributes<'_>, spec: &Value, version: &str, param
     denials
 }
 
-/// Whether all conditions hold. One that is false decides, whatever errors others have.
+/// Whether all conditions hold. A false condition decides, even if others fail.
 pub(super) fn conditions_met(scope: &Scope, conditions: Option<&Value>) -> Result<bool, String> {
     let mut errors: Vec<String> = Vec::new();
     for condition in conditions.and_then(Value::as_array).into_iter().flatten() {
@@ -221,7 +221,7 @@ pub(super) fn conditions_met(scope: &Scope, conditions: Option<&Value>) -> Resul
     }
 }
 
-/// Variables may use those before them. One that has no value is missing, which is an error only for who reads it.
+/// Variables can use earlier ones. A variable that fails is missing, which is an error only if it is used.
 fn bind_variables(scope: &mut Scope, spec: &Value) {
     let mut known = HashMap::new();
     scope.bind("variables", cel_expression::map(known.clone()));

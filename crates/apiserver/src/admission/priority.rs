@@ -1,4 +1,4 @@
-//! Priority of pods, from their priority class.
+//! Sets a pod's priority from its priority class.
 
 use serde_json::Value;
 

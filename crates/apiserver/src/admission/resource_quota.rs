@@ -1,4 +1,4 @@
-//! Resource quotas, for pods: their number and what they ask for.
+//! Resource quotas for pods: their count and their resources.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,8 +30,7 @@ fn add(usage: &mut Usage, name: &str, amount: Quantity) {
     *slot = slot.plus(amount);
 }
 
-/// What a whole pod asks for: its containers and the init containers that stay, or a single init container if that is
-/// more, and what running it costs.
+/// A pod's total requests or limits: its containers and sidecars, or a single init container if that is more, plus overhead.
 pub(super) fn total(pod: &Value, list: &str) -> Usage {
     let of = |container: &Value| -> Vec<(String, Quantity)> {
         let amounts = container.pointer(&format!("/resources/{list}")).and_then(Value::as_object);
@@ -73,7 +72,7 @@ pub(super) fn total(pod: &Value, list: &str) -> Usage {
     sum
 }
 
-/// What a pod counts for.
+/// What a pod adds to a quota.
 fn usage_of(pod: &Value) -> Usage {
     let mut usage = Usage::new();
     if let Ok(one) = quantity::parse("1") {
@@ -91,7 +90,7 @@ fn usage_of(pod: &Value) -> Usage {
     usage
 }
 
-/// Whether a quota counts a pod: all of its scopes must fit.
+/// Whether a quota applies to a pod: all of its scopes must match.
 fn counts(quota: &Value, pod: &Value) -> bool {
     let scopes = quota.pointer("/spec/scopes").and_then(Value::as_array).into_iter().flatten();
     let named = scopes.filter_map(Value::as_str).all(|scope| in_scope(scope, pod));
@@ -130,7 +129,7 @@ fn is_over(pod: &Value) -> bool {
     matches!(meta::text(pod, "/status/phase"), "Succeeded" | "Failed")
 }
 
-/// What all pods of a namespace that are not over count for with a quota.
+/// The usage of a quota by all non-terminal pods of a namespace.
 fn used(state: &State, namespace: &str, quota: &Value) -> Usage {
     let counted = |pod: &Stored| !is_over(&pod.value()) && counts(quota, &pod.value());
     let pods = state.store.list("pods", Some(namespace), None, usize::MAX, None, counted);
@@ -143,7 +142,7 @@ fn used(state: &State, namespace: &str, quota: &Value) -> Usage {
     total
 }
 
-/// Limits of a quota that are about pods.
+/// The limits of a quota that concern pods.
 fn limits(quota: &Value) -> Vec<(String, Quantity)> {
     let hard = quota.pointer("/spec/hard").and_then(Value::as_object);
     hard.into_iter()
@@ -157,7 +156,7 @@ fn limits(quota: &Value) -> Vec<(String, Quantity)> {
         .collect()
 }
 
-/// Refuses a pod for which there is no room.
+/// Rejects a pod that exceeds a quota.
 pub(super) fn admit(state: &State, pod: &Value) -> ApiResult<()> {
     let namespace = meta::namespace(pod);
     let quotas = quotas(state, namespace);
@@ -202,7 +201,7 @@ pub(super) fn admit(state: &State, pod: &Value) -> ApiResult<()> {
     Ok(())
 }
 
-/// Writes what is used into the status of a namespace's quotas.
+/// Updates the usage in the status of a namespace's quotas.
 pub(crate) async fn recount(state: &Arc<State>, namespace: &str) {
     let quotas = quotas(state, namespace);
     if quotas.is_empty() {

@@ -1,4 +1,4 @@
-//! Which requests a webhook or a policy is about: rules, selectors, and equivalent versions.
+//! Which requests a webhook or policy applies to: rules, selectors, and equivalent versions.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::meta;
 use crate::selector::Labels;
 use crate::state::State;
 
-/// Whether `selectors` (a webhook, or the match resources of a policy) choose the namespace and the object of a request.
+/// Whether the selectors of a webhook or policy match a request's namespace and object.
 pub(super) fn selected(state: &State, act: &Attributes<'_>, selectors: &Value) -> bool {
     in_namespace(state, act, selectors.get("namespaceSelector")) && has_labels(act, selectors.get("objectSelector"))
 }
@@ -20,7 +20,7 @@ fn in_namespace(state: &State, act: &Attributes<'_>, selector: Option<&Value>) -
         return true;
     }
     let Some(selector) = parsed(selector) else { return true };
-    // A namespace that is written is looked at as it will be.
+    // A write to a namespace is matched against its new state.
     if is_namespace && let Some(new) = act.new {
         return selector.matches(meta::labels(new));
     }
@@ -37,13 +37,12 @@ fn has_labels(act: &Attributes<'_>, selector: Option<&Value>) -> bool {
         .any(|object| selector.matches(meta::labels(object)))
 }
 
-/// `None`: everything is chosen.
+/// `None` matches everything.
 fn parsed(selector: Option<&Value>) -> Option<Labels> {
     Labels::from_object(selector?).ok().filter(|labels| !labels.is_empty())
 }
 
-/// The version in which a request fits one of the rules: its own, or with `matchPolicy: Equivalent` any other the
-/// resource is served in.
+/// The version in which a request matches one of the rules: its own, or any served version with `matchPolicy: Equivalent`.
 pub(super) fn version_for(state: &State, act: &Attributes<'_>, rules: Option<&Value>, exact: bool) -> Option<Arc<str>> {
     let rules: Vec<&Value> = rules.and_then(Value::as_array).into_iter().flatten().collect();
     let own = &act.asked.kind.version;
@@ -87,7 +86,7 @@ fn texts<'a>(rule: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
     rule.get(field).and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_str)
 }
 
-/// An object as another version shows it; without conversion only the version's name differs.
+/// An object in another version; without conversion only `apiVersion` differs.
 pub(super) fn in_version(act: &Attributes<'_>, object: Option<&Value>, version: &str) -> Value {
     let Some(object) = object else { return Value::Null };
     let mut shown = object.clone();

@@ -1,4 +1,4 @@
-//! Service accounts of pods: the default one, its pull secrets, and the mounted token volume.
+//! Service accounts of pods: the default account, image pull secrets, and the token volume.
 
 use serde_json::{Value, json};
 
@@ -7,7 +7,7 @@ use crate::state::State;
 use crate::status::{ApiResult, StatusError};
 
 const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Slightly more than an hour: kubelets refresh at 80 % of it.
+/// Slightly more than an hour; kubelets refresh at 80 % of it.
 const TOKEN_SECONDS: i64 = 3607;
 
 pub(super) fn admit(state: &State, pod: &mut Value) -> ApiResult<()> {

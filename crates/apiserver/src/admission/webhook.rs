@@ -1,4 +1,4 @@
-//! Validating admission webhooks: which ones a request concerns, asking them all at once, and what their answers mean.
+//! Validating admission webhooks: selects them, calls them concurrently, and evaluates their responses.
 
 mod call;
 
@@ -41,7 +41,7 @@ pub(super) async fn validate(state: &Arc<State>, act: &Attributes<'_>, warnings:
     refused.map_or(Ok(()), Err)
 }
 
-/// The version of the object a webhook shall see; `None` when the request does not concern it.
+/// The version to send to a webhook; `None` if it does not match the request.
 fn version_for(state: &State, act: &Attributes<'_>, hook: &Value) -> ApiResult<Option<Arc<str>>> {
     if !rules::selected(state, act, hook) {
         return Ok(None);
@@ -64,7 +64,7 @@ fn version_for(state: &State, act: &Attributes<'_>, hook: &Value) -> ApiResult<O
     }
 }
 
-/// Asks one webhook; the warnings it has when it allows.
+/// Calls one webhook; returns its warnings if it allows the request.
 async fn ask(state: &Arc<State>, act: &Attributes<'_>, hook: &Value, version: &str) -> ApiResult<Vec<String>> {
     let name = meta::text(hook, "/name");
     if act.dry_run && !matches!(meta::text(hook, "/sideEffects"), "None" | "NoneOnDryRun") {
@@ -87,7 +87,7 @@ async fn ask(state: &Arc<State>, act: &Attributes<'_>, hook: &Value, version: &s
     Err(denial(name, response.get("status").unwrap_or(&Value::Null)))
 }
 
-/// A refusal keeps the webhook's own code, reason and details.
+/// A rejection keeps the webhook's code, reason and details.
 fn denial(name: &str, status: &Value) -> Box<StatusError> {
     let code = status
         .get("code")

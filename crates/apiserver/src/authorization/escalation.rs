@@ -1,5 +1,5 @@
-//! Nobody hands out rights they do not have: who writes a role must hold its rules (or may `escalate`), who writes a
-//! binding must hold the rules of its role (or may `bind` it).
+//! Privilege escalation: writing a role requires holding its rules (or `escalate`), writing a binding requires holding the rules of its
+//! role (or `bind`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,14 +14,14 @@ use crate::status::{ApiResult, StatusError};
 
 const GROUP: &str = "rbac.authorization.k8s.io";
 
-/// One right: a verb on a resource (perhaps of one name), or on a path.
+/// One permission: a verb on a resource (optionally by name) or on a path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 enum Permission {
     Resource { group: String, resource: String, name: Option<String>, verb: String },
     Path { path: String, verb: String },
 }
 
-/// Refuses a role or a binding that would give away more than its author has.
+/// Rejects a role or binding that would grant more than its author has.
 pub(crate) fn check(state: &State, user: &User, kind: &Kind, old: Option<&Value>, object: &Value) -> ApiResult<()> {
     if &*kind.group != GROUP || !state.enforce || user.is_master() {
         return Ok(());
@@ -135,7 +135,7 @@ fn covers(rule: &Value, right: &Permission) -> bool {
     }
 }
 
-/// Rights as Go prints rules, one line for each resource.
+/// Rules as Go prints them, one line per resource.
 fn told(missing: Vec<Permission>) -> String {
     let mut lines = BTreeSet::new();
     let mut verbs: BTreeMap<(String, String, Option<String>), Vec<String>> = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Acting as someone else: the headers that ask for it, and the rights it takes.
+//! Impersonation: its headers, and the permissions it requires.
 
 use http::HeaderMap;
 
@@ -9,7 +9,7 @@ use crate::status::{ApiResult, StatusError};
 
 const AUTHENTICATION: &str = "authentication.k8s.io";
 
-/// One thing a request wants to be.
+/// One impersonated attribute.
 struct Impersonation {
     group: &'static str,
     resource: &'static str,
@@ -24,7 +24,7 @@ impl Impersonation {
         Self { group, resource, subresource: String::new(), name: name.into(), namespace: String::new() }
     }
 
-    /// A Go `ObjectReference`, as the real server prints it.
+    /// Prints a Go `ObjectReference`, as the real server does.
     fn printed(&self) -> String {
         let (kind, version) = match self.resource {
             "groups" => ("Group", ""),
@@ -36,7 +36,7 @@ impl Impersonation {
     }
 }
 
-/// The user a request acts as.
+/// The impersonated user.
 pub(crate) fn impersonate(state: &State, headers: &HeaderMap, user: User) -> ApiResult<User> {
     let texts = |name: &str| -> Vec<&str> { headers.get_all(name).iter().filter_map(|v| v.to_str().ok()).collect() };
     let name = texts("impersonate-user").first().copied().unwrap_or_default();
@@ -95,7 +95,7 @@ pub(crate) fn impersonate(state: &State, headers: &HeaderMap, user: User) -> Api
     if let (Some((namespace, _)), true) = (account, groups.is_empty()) {
         acting.groups = vec!["system:serviceaccounts".into(), format!("system:serviceaccounts:{namespace}")];
     }
-    // Who is logged in says so, unless the request says otherwise.
+    // Authenticated users are in `system:authenticated`, unless the request says otherwise.
     let (base, instead): (_, &[&str]) =
         if name == ANONYMOUS { (UNAUTHENTICATED, &[]) } else { (AUTHENTICATED, &[UNAUTHENTICATED]) };
     if !acting.groups.iter().any(|g| g == base || instead.contains(&g.as_str())) {

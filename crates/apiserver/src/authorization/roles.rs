@@ -1,4 +1,4 @@
-//! The roles and bindings every cluster has, and aggregated cluster roles.
+//! The default roles and bindings, and aggregated cluster roles.
 
 use serde_json::{Value, json};
 
@@ -221,7 +221,7 @@ fn roles() -> Vec<Value> {
     ]
 }
 
-/// Creates the default roles and bindings that are missing.
+/// Creates missing default roles and bindings.
 pub(crate) async fn bootstrap(state: &State) -> ApiResult<()> {
     for role in roles() {
         ensure(state, GROUP, "v1", "clusterroles", role).await?;
@@ -243,7 +243,7 @@ pub(crate) async fn bootstrap(state: &State) -> ApiResult<()> {
     Ok(())
 }
 
-/// Brings the rules of aggregated roles up to date; a change of one may change the next, so until nothing changes.
+/// Updates aggregated roles until nothing changes: one may aggregate another.
 pub(crate) async fn aggregate(state: &State) {
     let Some(kind) = state.kinds.load().find(GROUP, "v1", "clusterroles") else { return };
     for _ in 0..8 {

@@ -1,7 +1,7 @@
-//! CEL rules of custom resources (`x-kubernetes-validations`): checked with the definition, compiled once per version.
+//! CEL rules of custom resources (`x-kubernetes-validations`): validated with the definition, compiled once per version.
 //!
-//! A rule with optional selection (`.?`) is stored but not evaluated, because the interpreter does not know it; every
-//! other rule that cannot be read is refused together with its definition.
+//! A rule with optional selection (`.?`) is stored but not evaluated, because the interpreter does not support it. Any other invalid
+//! rule is rejected together with its definition.
 
 use kube_cel::CompiledSchema;
 use serde_json::{Value, json};
@@ -15,7 +15,7 @@ fn uses_optionals(source: &str) -> bool {
     source.contains(".?") || source.contains("[?")
 }
 
-/// What is wrong with the rules of one part of a schema.
+/// Validates the rules of one schema node.
 pub(super) fn check(schema: &Value, path: &str, causes: &mut Vec<Cause>) {
     for (index, rule) in schema.get(RULES).and_then(Value::as_array).into_iter().flatten().enumerate() {
         for field in ["rule", "messageExpression"] {
@@ -51,7 +51,7 @@ fn printed(rule: &Value) -> String {
     format!("{{{}}}", fields.join(","))
 }
 
-/// The rules of a schema, ready to be evaluated.
+/// The compiled rules of a schema.
 pub(super) fn compile(schema: &Value) -> CompiledSchema {
     let mut evaluable = schema.clone();
     keep_readable(&mut evaluable);

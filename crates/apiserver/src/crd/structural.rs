@@ -1,4 +1,4 @@
-//! Structural schemas at work on the shape of an object: pruning, defaults; and the checks a definition itself must pass.
+//! Structural schemas: pruning and defaulting of objects, and validation of definitions.
 
 use serde_json::{Map, Value};
 
@@ -64,7 +64,7 @@ pub(super) fn fill_defaults(schema: &Schema, value: &mut Value) {
         Value::Object(map) => {
             for (name, field) in &schema.fields {
                 let Some(default) = &field.default else { continue };
-                // A null where null is not allowed counts as missing.
+                // A null that is not allowed counts as missing.
                 let missing = map.get(name).is_none_or(|v| v.is_null() && !field.nullable);
                 if missing {
                     map.insert(name.clone(), default.clone());
@@ -85,7 +85,7 @@ pub(super) fn fill_defaults(schema: &Schema, value: &mut Value) {
     }
 }
 
-/// What is wrong with a definition.
+/// Validates a definition.
 pub(crate) fn definition_causes(definition: &Value) -> Vec<Cause> {
     let mut causes = Vec::new();
     let text = |pointer: &str| meta::text(definition, pointer);
@@ -112,7 +112,7 @@ pub(crate) fn definition_causes(definition: &Value) -> Vec<Cause> {
     }
     let versions: Vec<&Value> = super::versions(definition).collect();
     let schema_of = |version: &Value| version.pointer("/schema/openAPIV3Schema").cloned().unwrap_or_default();
-    // One schema for all versions is kept, and complained about, in one place.
+    // A schema shared by all versions is stored, and reported on, in one place.
     let shared = versions.windows(2).all(|pair| schema_of(pair[0]) == schema_of(pair[1]));
     for (index, version) in versions.iter().enumerate() {
         let path = format!("spec.versions[{index}]");
@@ -154,7 +154,7 @@ pub(crate) fn definition_causes(definition: &Value) -> Vec<Cause> {
     causes
 }
 
-/// Every part of a structural schema has a type, unless it takes anything or number-or-text.
+/// Every node of a structural schema has a type, unless it preserves unknown fields or is int-or-string.
 fn structural(schema: &Value, path: &str, root: bool, causes: &mut Vec<Cause>) {
     let Some(map) = schema.as_object() else { return };
     let flag = |field: &str| map.get(field).is_some_and(|v| v == true);

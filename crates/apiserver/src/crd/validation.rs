@@ -1,4 +1,4 @@
-//! Validation of custom resource values against their schema, with the words of the real server.
+//! Validates custom resources against their schema, in the real server's words.
 
 use serde_json::{Map, Value};
 
@@ -266,7 +266,7 @@ fn format_fits(format: &str, text: &str) -> bool {
             base64::engine::general_purpose::STANDARD.decode(text).is_ok()
         }
         "duration" => go_duration(text),
-        // Formats the real server does not know are not checked either.
+        // Formats unknown to the real server are not checked.
         _ => true,
     }
 }
@@ -297,7 +297,7 @@ fn go_duration(text: &str) -> bool {
     true
 }
 
-/// A broken CEL rule as a cause.
+/// A failed CEL rule as a cause.
 pub(super) fn rule_cause(error: &kube_cel::ValidationError, object: &Value) -> Cause {
     let field = error.field_path.trim_start_matches('.').to_owned();
     let reason = match error.reason.as_deref() {
@@ -317,11 +317,11 @@ pub(super) fn rule_cause(error: &kube_cel::ValidationError, object: &Value) -> C
             }
         }
     };
-    // The whole object has an empty path, which the real server writes as <nil>.
+    // The path of the whole object is empty, which the real server prints as <nil>.
     Cause { reason, message, field: if field.is_empty() { "<nil>".into() } else { field } }
 }
 
-/// The value at a path such as `spec.list[0].name`, as rules show it: composite values not at all.
+/// The value at a path such as `spec.list[0].name`, as rules print it: composite values are omitted.
 fn shown_at(object: &Value, path: &str) -> Option<String> {
     let mut at = object;
     for part in path.split('.').filter(|p| !p.is_empty()) {

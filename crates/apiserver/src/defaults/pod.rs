@@ -1,4 +1,4 @@
-//! Defaults inside a pod's spec, for pods and for pod templates.
+//! Defaults of pod specs, in pods and in pod templates.
 
 use serde_json::{Map, Value, json};
 
@@ -6,7 +6,7 @@ use super::{each, inner, set, set_text};
 
 type Spec = Map<String, Value>;
 
-/// A pod of its own: what templates get, and what only pods get.
+/// Defaults of a pod: those of templates, and those of pods only.
 pub(super) fn whole(spec: &mut Spec) {
     template(spec);
     set(spec, "enableServiceLinks", true);
@@ -22,7 +22,7 @@ pub(super) fn template(spec: &mut Spec) {
     set(spec, "securityContext", json!({}));
     set(spec, "terminationGracePeriodSeconds", 30);
     set_text(spec, "schedulerName", "default-scheduler");
-    // The old name of the field is always shown beside the new one.
+    // The deprecated field is always shown along with the new one.
     let account = match spec.get("serviceAccountName").and_then(Value::as_str).filter(|n| !n.is_empty()) {
         Some(name) => Some(name.to_owned()),
         None => spec.get("serviceAccount").and_then(Value::as_str).filter(|n| !n.is_empty()).map(str::to_owned),
@@ -108,7 +108,7 @@ fn fill_http(request: &mut Spec) {
     set_text(request, "scheme", "HTTP");
 }
 
-/// No tag, or the tag `latest`, and no digest.
+/// No tag or `latest`, and no digest.
 fn is_latest(image: &str) -> bool {
     if image.contains('@') {
         return false;

@@ -22,7 +22,7 @@ pub(super) fn apply(resource: &str, object: &mut Value) {
         "replicasets" => set(spec, "replicas", 1),
         "replicationcontrollers" => {
             set(spec, "replicas", 1);
-            // Printed only if it says something.
+            // Printed only if non-empty.
             if spec.get("minReadySeconds").is_some_and(|s| *s == 0) {
                 spec.remove("minReadySeconds");
             }
@@ -128,7 +128,7 @@ fn job(spec: &mut Map<String, Value>) {
     set(spec, "podReplacementPolicy", policy);
 }
 
-/// A job's pods are found by the job's uid: the server writes selector and template labels itself.
+/// A job's pods are selected by the job's uid: the server sets selector and template labels.
 pub(crate) fn job_labels(object: &mut Value) {
     let uid = meta::uid(object).to_owned();
     let name = meta::name(object).to_owned();

@@ -1,5 +1,4 @@
-//! Sets of field paths, and their `fieldsV1` form: `f:` a field, `k:` a list element by its keys, `v:` a set element,
-//! `.` the parent itself.
+//! Sets of field paths, and their `fieldsV1` form: `f:` a field, `k:` a list element by keys, `v:` a set element, `.` the parent itself.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -9,9 +8,9 @@ use serde_json::{Map, Value};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum PathElement {
     Field(String),
-    /// Keys of a list element as canonical JSON.
+    /// The keys of a list element as canonical JSON.
     Key(String),
-    /// An element of a set of plain values, as JSON.
+    /// An element of a set of scalars, as JSON.
     Value(String),
 }
 
@@ -50,7 +49,7 @@ impl fmt::Display for PathElement {
     }
 }
 
-/// Paths; a path is in the set when its last step is a member at its place.
+/// Paths; a path is in the set if its last element is a member at its place.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct FieldSet {
     members: BTreeSet<PathElement>,
@@ -92,7 +91,7 @@ impl FieldSet {
         }
     }
 
-    /// The path or anything below it is in the set.
+    /// Whether the path or anything below it is in the set.
     pub(super) fn touches(&self, path: &[PathElement]) -> bool {
         match path {
             [] => !self.is_empty(),
@@ -107,7 +106,7 @@ impl FieldSet {
         out
     }
 
-    /// Takes in another set.
+    /// Adds another set.
     pub(super) fn add(&mut self, other: Self) {
         if self.members.is_empty() && self.children.is_empty() {
             *self = other;
@@ -148,14 +147,14 @@ impl FieldSet {
         Self { members, children }
     }
 
-    /// Every path in the set, parents before children.
+    /// All paths in the set, parents first.
     pub(super) fn paths(&self) -> Vec<Vec<PathElement>> {
         let mut out = Vec::new();
         self.collect(&mut Vec::new(), &mut out, false);
         out
     }
 
-    /// Every path in the set and every place on the way to one, parents first.
+    /// All paths in the set and all their prefixes, parents first.
     pub(super) fn places(&self) -> Vec<Vec<PathElement>> {
         let mut out = Vec::new();
         self.collect(&mut Vec::new(), &mut out, true);
@@ -209,7 +208,7 @@ impl FieldSet {
     }
 }
 
-/// A path as error messages show it.
+/// A path in an error message.
 pub(super) fn shown(path: &[PathElement]) -> String {
     path.iter().map(ToString::to_string).collect()
 }

@@ -1,4 +1,4 @@
-//! Walking typed values: which fields an object sets, how two objects differ, merging one into another.
+//! Walks typed values: which fields an object sets, how two objects differ, merging one into another.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,9 +10,9 @@ use crate::schema::{List, Schema, Type};
 /// How a value is owned.
 enum Shape<'a> {
     Leaf,
-    /// An object; each entry on its own.
+    /// An object; each field separately.
     Map,
-    /// A list; each element on its own, found by these keys (none: by its value).
+    /// A list; each element separately, identified by these keys (or by its value).
     List(Option<&'a [String]>),
 }
 
@@ -34,7 +34,7 @@ fn field<'a>(schema: &'a Schema, name: &str) -> &'a Schema {
     schema.target().field(name).unwrap_or_else(|| crate::schema::anything())
 }
 
-/// A declared field, as opposed to an entry of a map.
+/// A declared field, as opposed to a map entry.
 fn declared(schema: &Schema, name: &str) -> bool {
     schema.target().fields.contains_key(name)
 }
@@ -43,7 +43,7 @@ fn items(schema: &Schema) -> &Schema {
     schema.target().items.as_deref().unwrap_or_else(|| crate::schema::anything())
 }
 
-/// The step that leads to a list element; keys left out count as their default.
+/// The path element of a list element; omitted keys have their defaults.
 fn element_step(schema: &Schema, keys: Option<&[String]>, element: &Value) -> Option<PathElement> {
     let Some(keys) = keys else { return Some(PathElement::Value(element.to_string())) };
     let mut id = Map::new();
@@ -100,7 +100,7 @@ pub(super) struct Difference {
     pub(super) removed: FieldSet,
 }
 
-/// Bookkeeping of who owns what is owned by nobody.
+/// Nobody owns the managed fields themselves.
 const MANAGED_FIELDS: &str = "managedFields";
 
 pub(super) fn compare(schema: &Schema, old: Option<&Value>, new: Option<&Value>) -> Difference {
@@ -176,7 +176,7 @@ fn walk(schema: &Schema, old: Option<&Value>, new: Option<&Value>, path: &mut Ve
     }
 }
 
-/// `applied` merged into `live`.
+/// Merges `applied` into `live`.
 pub(super) fn merge(schema: &Schema, live: &Value, applied: &Value) -> Value {
     if std::mem::discriminant(live) != std::mem::discriminant(applied) {
         return applied.clone();
@@ -198,7 +198,7 @@ pub(super) fn merge(schema: &Schema, live: &Value, applied: &Value) -> Value {
     }
 }
 
-/// Applied elements in their order; others stay where they were relative to their neighbours.
+/// Applied elements in their order; others keep their place relative to their neighbours.
 fn merge_lists(schema: &Schema, keys: Option<&[String]>, before: &[Value], after: &[Value]) -> Vec<Value> {
     let step = |e: &Value| element_step(schema, keys, e);
     let wanted: Vec<Option<PathElement>> = after.iter().map(step).collect();
@@ -227,7 +227,7 @@ fn merge_lists(schema: &Schema, keys: Option<&[String]>, before: &[Value], after
     out
 }
 
-/// Takes what is at a path out of a value.
+/// Removes the value at a path.
 pub(super) fn remove(schema: &Schema, value: &mut Value, path: &[PathElement]) {
     let [first, rest @ ..] = path else { return };
     match (first, &mut *value) {

@@ -1,5 +1,5 @@
-//! Strategic merge patch: merge patch that knows which lists are merged by key, with `$patch`, `$retainKeys`,
-//! `$setElementOrder` and `$deleteFromPrimitiveList`.
+//! Strategic merge patch: a merge patch that merges lists by key, with `$patch`, `$retainKeys`, `$setElementOrder` and
+//! `$deleteFromPrimitiveList`.
 
 use serde_json::{Map, Value};
 
@@ -98,7 +98,7 @@ fn merge_list(field: Option<&Schema>, before: &[Value], change: &[Value]) -> Res
         return Ok(change.iter().filter(|item| item.get(DIRECTIVE).is_none()).cloned().collect());
     };
     let Some(key) = field.strategy.key.as_deref() else {
-        // A set of primitives: what is new is added.
+        // A set of scalars: add new ones.
         let mut list = before.to_vec();
         for item in change {
             if !list.contains(item) {
@@ -137,8 +137,7 @@ fn merge_list(field: Option<&Schema>, before: &[Value], change: &[Value]) -> Res
     Ok(arrange(list, change, before, Some(key)))
 }
 
-/// Elements the patch names come in its order; others keep theirs, and stand before a named one only if they did so
-/// before the patch.
+/// Elements in the patch are in its order; others keep theirs, and precede an element of the patch only if they did before.
 fn arrange(list: Vec<Value>, order: &[Value], before: &[Value], key: Option<&str>) -> Vec<Value> {
     let place = |among: &[Value], item: &Value| {
         among.iter().position(|other| match key {

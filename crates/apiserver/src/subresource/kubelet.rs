@@ -1,4 +1,4 @@
-//! Logs, exec, attach and port-forward: handed to the kubelet of the pod's node, byte for byte.
+//! Logs, exec, attach and port-forward: proxied to the kubelet of the pod's node.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ use crate::store::Stored;
 
 const DEFAULT_PORT: u16 = 10_250;
 
-/// Where a node's kubelet listens.
+/// The address of a node's kubelet.
 struct Kubelet {
     address: String,
     port: u16,
@@ -34,7 +34,7 @@ fn kubelet_of(state: &State, node_name: &str) -> ApiResult<Kubelet> {
         node.pointer("/status/addresses").and_then(Value::as_array).into_iter().flatten().collect();
     let address = ["Hostname", "InternalDNS", "InternalIP", "ExternalDNS", "ExternalIP"]
         .into_iter()
-        // An address is more certain to be reachable than a name.
+        // An address is more likely reachable than a name.
         .filter(|kind| *kind == "InternalIP")
         .chain(["Hostname", "ExternalIP"])
         .find_map(|kind| addresses.iter().find(|a| meta::text(a, "/type") == kind))
@@ -54,7 +54,7 @@ fn all_names(pod: &Value) -> Vec<&str> {
         .collect()
 }
 
-/// The container a request means: the one named, or the only one.
+/// The container of a request: the one named, or the only one.
 fn container(asked: &ApiRequest, pod: &Value) -> ApiResult<String> {
     let name = &asked.target.name;
     let wanted = asked.query.get("container");
@@ -112,7 +112,7 @@ pub(super) async fn log(state: &Arc<State>, asked: &ApiRequest) -> ApiResult<Api
     let container = container(asked, &pod)?;
     let node = meta::text(&pod, "/spec/nodeName");
     if node.is_empty() {
-        // Nobody has anything to tell yet.
+        // There is nothing to log yet.
         let mut nothing = Response::new(Body::empty());
         *nothing.status_mut() = StatusCode::NO_CONTENT;
         return Ok(nothing);
@@ -155,7 +155,7 @@ fn log_query(asked: &ApiRequest) -> String {
     query.finish()
 }
 
-/// Headers that describe an upgrade and so belong to both connections.
+/// Headers of an upgrade, which belong to both connections.
 fn travels(name: &HeaderName) -> bool {
     let name = name.as_str();
     name == "connection"
@@ -215,7 +215,7 @@ pub(super) async fn stream(state: &Arc<State>, asked: &ApiRequest, parts: &mut P
     Ok(reply)
 }
 
-/// What policies and webhooks see of a stream: its parameters, as the object the API defines for them.
+/// The attributes of a stream for policies and webhooks: its options as the API's object.
 fn options(asked: &ApiRequest) -> Value {
     let query = &asked.query;
     if asked.target.subresource == "portforward" {
@@ -242,7 +242,7 @@ fn options(asked: &ApiRequest) -> Value {
     options
 }
 
-/// The kubelet's path and parameters for a request of ours.
+/// The kubelet's path and query for a request.
 fn kubelet_path(asked: &ApiRequest, pod: &Value) -> ApiResult<String> {
     let (namespace, name) = (&asked.target.namespace, &asked.target.name);
     let mut query = Serializer::new(String::new());

@@ -1,4 +1,4 @@
-//! Reviews: who a token belongs to, and what a user may do.
+//! Token and access reviews.
 
 use serde_json::{Value, json};
 
@@ -55,7 +55,7 @@ fn token_review(state: &State, review: &Value) -> ApiResult<Value> {
     }
     Ok(match crate::authentication::token_user(state, token, &audiences) {
         Some(user) => {
-            // Of the audiences asked for, those the token is meant for; a fixed token is meant for all.
+            // The requested audiences that the token is valid for; a static token is valid for all.
             if let Some(meant) = crate::tokens::audiences(state, token) {
                 audiences.retain(|a| meant.contains(a));
             }
@@ -76,7 +76,7 @@ fn token_review(state: &State, review: &Value) -> ApiResult<Value> {
     })
 }
 
-/// A local review is about the namespace it is sent to.
+/// A local review is limited to its namespace.
 fn check_namespace(namespace: &str, review: &Value) -> ApiResult<()> {
     let asked = text(review, "/spec/resourceAttributes/namespace");
     if review.pointer("/spec/resourceAttributes").is_some() && asked != namespace {

@@ -1,4 +1,4 @@
-//! The `scale` subresource: a number of replicas in front of any kind that has one.
+//! The `scale` subresource of any kind with replicas.
 
 use std::sync::Arc;
 
@@ -15,7 +15,7 @@ use crate::state::State;
 use crate::status::{ApiResult, Cause, StatusError};
 use crate::write::Writer;
 
-/// Where a kind keeps its replicas, as JSON pointers.
+/// Where a kind has its replicas, as JSON pointers.
 struct Places {
     spec: String,
     status: String,
@@ -58,7 +58,7 @@ fn scale_of(kind: &Kind, object: &Value) -> Value {
     json!({"kind": "Scale", "apiVersion": "autoscaling/v1", "metadata": metadata, "spec": spec, "status": status})
 }
 
-/// A label selector object in the one-line form.
+/// A label selector in string form.
 fn selector_text(selector: &Value) -> String {
     let mut parts = Vec::new();
     let exact = selector
@@ -152,7 +152,7 @@ pub(super) async fn serve(state: &Arc<State>, asked: &ApiRequest, body: &Bytes) 
     Ok(reply)
 }
 
-/// Sets the value at a pointer, making the objects on the way.
+/// Sets the value at a pointer, creating parents.
 fn set(object: &mut Value, pointer: &str, value: Value) {
     let mut at = object;
     let steps: Vec<&str> = pointer.split('/').filter(|s| !s.is_empty()).collect();

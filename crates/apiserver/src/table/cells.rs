@@ -1,4 +1,4 @@
-//! Cells of built-in kinds: which module fills them, and what those modules share.
+//! Cells of built-in kinds: dispatch to modules, and what those share.
 
 mod core;
 mod others;
@@ -11,7 +11,7 @@ use super::Cells;
 use crate::kinds::Kind;
 use crate::meta;
 
-/// One object to be shown as a row.
+/// An object to print as a row.
 struct Row<'a> {
     resource: &'a str,
     object: &'a Value,

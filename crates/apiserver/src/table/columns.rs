@@ -3,7 +3,7 @@
 use super::Column;
 use crate::kinds::Kind;
 
-/// Columns as `Name:flags` (i integer, b boolean, w wide only, n a name); `Name` itself has the format `name`.
+/// Columns as `Name:flags` (i integer, b boolean, w wide only, n name); `Name` itself has the format `name`.
 fn spec(kind: &Kind) -> &'static str {
     match (&*kind.group, &*kind.resource) {
         ("", "pods") => "Name Ready Status Restarts Age IP:w Node:w Nominated_Node:w Readiness_Gates:w",
@@ -71,7 +71,7 @@ fn spec(kind: &Kind) -> &'static str {
     }
 }
 
-/// Nothing but a name and when it was made.
+/// Only name and age.
 pub(super) fn is_plain(kind: &Kind) -> bool {
     kind.custom.is_none() && spec(kind) == "Name Created_At"
 }

@@ -1,4 +1,4 @@
-//! The pod row: readiness, the status word and restarts, worked out as `kubectl get pods` shows them.
+//! The pod row: readiness, status and restarts, computed as `kubectl get pods` shows them.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ fn list<'a>(object: &'a Value, pointer: &str) -> impl Iterator<Item = &'a Value>
     object.pointer(pointer).and_then(Value::as_array).into_iter().flatten()
 }
 
-/// A finished pod's row is marked, so that clients can hide it.
+/// Rows of finished pods are marked, so that clients can hide them.
 pub(super) fn row_conditions(pod: &Value) -> Option<Value> {
     let (reason, message) = match meta::text(pod, "/status/phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),

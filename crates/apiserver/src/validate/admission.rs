@@ -9,7 +9,7 @@ use crate::admission::cel_expression;
 use crate::names;
 use crate::status::Cause;
 
-/// Variables every expression of admission may use.
+/// Variables of all admission expressions.
 const COMMON: [&str; 3] = ["object", "oldObject", "request"];
 const POLICIES: [&str; 2] = ["Equivalent", "Exact"];
 const FAILURES: [&str; 2] = ["Fail", "Ignore"];
@@ -51,7 +51,7 @@ pub(super) fn webhooks(object: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// At least three parts, as in `imagepolicy.example.com`.
+/// At least three segments, as in `imagepolicy.example.com`.
 fn full_name(name: &str, field: &str, causes: &mut Vec<Cause>) {
     if name.is_empty() {
         causes.push(Cause::required(field, ""));

@@ -1,4 +1,4 @@
-//! Certificate signing requests: what a request must hold, and who may change what of it later.
+//! Certificate signing requests: their contents, and which updates are allowed.
 
 use base64::Engine as _;
 use serde_json::Value;
@@ -96,7 +96,7 @@ fn signer(name: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Whether the text is base64 of a PEM block with a signed request.
+/// Whether the text is base64 of a PEM-encoded signing request.
 fn readable(request: &str) -> Result<(), &'static str> {
     const NO_BLOCK: &str = "PEM block type must be CERTIFICATE REQUEST";
     let pem = base64::engine::general_purpose::STANDARD.decode(request).map_err(|_| NO_BLOCK)?;
@@ -109,8 +109,7 @@ fn readable(request: &str) -> Result<(), &'static str> {
     parsed.verify_signature().map_err(|_| "x509: signature verification failed")
 }
 
-/// What an update may not do: take back a decision, decide elsewhere than in `approval`, or set the certificate elsewhere
-/// than in `status`.
+/// Forbidden updates: revoking a decision, deciding outside `approval`, or setting the certificate outside `status`.
 pub(super) fn update(subresource: &str, old: &Value, next: &Value, causes: &mut Vec<Cause>) {
     const FIELD: &str = "status.conditions";
     conditions(next, causes);

@@ -7,7 +7,7 @@ use crate::meta;
 use crate::names;
 use crate::status::Cause;
 
-/// The highest priority a user's class may have.
+/// The highest priority of user-defined classes.
 const HIGHEST: i64 = 1_000_000_000;
 
 pub(super) fn node(object: &Value, causes: &mut Vec<Cause>) {
@@ -119,7 +119,7 @@ pub(super) fn autoscaler(object: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// An event is kept in the namespace of what it is about; those about no namespace are kept in `default`.
+/// An event is in the namespace of its object; cluster-scoped objects use `default`.
 pub(super) fn event(object: &Value, new: bool, causes: &mut Vec<Cause>) {
     let (field, subject) = match object.get("regarding") {
         Some(subject) => ("regarding", subject),
@@ -145,7 +145,7 @@ pub(super) fn event(object: &Value, new: bool, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Secrets whose type says what must be in them.
+/// Secret types that require certain keys.
 pub(super) fn secret(object: &Value, causes: &mut Vec<Cause>) {
     let data = object.get("data").and_then(Value::as_object);
     let has = |key: &str| data.is_some_and(|d| d.contains_key(key));

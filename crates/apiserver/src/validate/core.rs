@@ -1,4 +1,4 @@
-//! Services, config maps, secrets, claims, roles and the like.
+//! Services, ConfigMaps, Secrets, claims, roles and the like.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use crate::meta;
 use crate::names;
 use crate::status::Cause;
 
-/// Data of a ConfigMap or Secret may not be larger.
+/// The maximum size of a ConfigMap's or Secret's data.
 const DATA_LIMIT: usize = 1024 * 1024;
 
 pub(super) fn service(object: &Value, causes: &mut Vec<Cause>) {
@@ -65,7 +65,7 @@ pub(super) fn service(object: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Only a load balancer has addresses outside the cluster.
+/// Only load balancers have external addresses.
 pub(super) fn service_status(object: &Value, causes: &mut Vec<Cause>) {
     let given = object.pointer("/status/loadBalancer/ingress").and_then(Value::as_array).is_some_and(|l| !l.is_empty());
     if given && meta::text(object, "/spec/type") != "LoadBalancer" {
@@ -84,7 +84,7 @@ pub(super) fn service_update(old: &Value, next: &Value, causes: &mut Vec<Cause>)
     }
 }
 
-/// Keys and size of a ConfigMap or Secret.
+/// Validates the keys and size of a ConfigMap or Secret.
 pub(super) fn data(object: &Value, fields: &[&str], causes: &mut Vec<Cause>) {
     let mut total = 0;
     let mut seen = BTreeSet::new();

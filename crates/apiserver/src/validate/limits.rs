@@ -8,7 +8,7 @@ use super::{each, text};
 use crate::quantity::{self, Quantity};
 use crate::status::Cause;
 
-/// What a quota may count without a prefix of its own.
+/// What a quota can count without a prefix.
 const COUNTED: [&str; 19] = [
     "cpu",
     "memory",

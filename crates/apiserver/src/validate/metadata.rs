@@ -7,7 +7,7 @@ use crate::meta;
 use crate::names;
 use crate::status::Cause;
 
-/// All annotations of an object together may not be larger.
+/// The maximum size of an object's annotations.
 const ANNOTATIONS_LIMIT: usize = 256 * 1024;
 
 /// Finalizers that need no domain.
@@ -38,7 +38,7 @@ pub(super) fn check(kind: &Kind, object: &Value) -> Vec<Cause> {
             causes.push(Cause::invalid("metadata.finalizers", &(*finalizer).into(), &complaint));
         }
     }
-    // Definitions of kinds carry a finalizer of the server's own that has no slash.
+    // Custom resource definitions have a built-in finalizer without a slash.
     let strict = kind.custom.is_none() && &*kind.group != "apiextensions.k8s.io";
     for (index, finalizer) in finalizers.iter().enumerate() {
         if strict && !finalizer.contains('/') && !STANDARD_FINALIZERS.contains(finalizer) {
@@ -64,7 +64,7 @@ pub(super) fn labels(key: &str, value: &str, path: &str, causes: &mut Vec<Cause>
 fn annotations(object: &Value, causes: &mut Vec<Cause>) {
     let mut total = 0;
     for (key, value) in object.pointer("/metadata/annotations").and_then(Value::as_object).into_iter().flatten() {
-        // Keys of annotations are compared in lower case.
+        // Annotation keys are validated in lower case.
         if let Some(complaint) = names::qualified_name_complaint(&key.to_lowercase()) {
             causes.push(Cause::invalid("metadata.annotations", &key.as_str().into(), &complaint));
         }
@@ -127,7 +127,7 @@ pub(super) fn check_update(old: &Value, next: &Value) -> Vec<Cause> {
                     shown.join(", ")
                 ),
             );
-            // Told twice: once for all objects, once by the kind.
+            // Reported twice: once for all objects, once by the kind.
             causes.extend([cause.clone(), cause]);
         }
     }

@@ -11,7 +11,7 @@ use crate::status::Cause;
 
 const NEGATIVE: &str = "must be greater than or equal to 0";
 
-/// Where the spec is: a pod of its own, or a template.
+/// Whether the spec is a pod's or a template's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum PodOrTemplate {
     Pod,
@@ -126,7 +126,7 @@ fn tolerations(spec: &Value, path: &str, causes: &mut Vec<Cause>) {
     }
 }
 
-/// Checks volumes and gives their names.
+/// Validates volumes and returns their names.
 fn volumes(spec: &Value, path: &str, causes: &mut Vec<Cause>) -> BTreeSet<String> {
     let mut seen = BTreeSet::new();
     for (index, volume) in each(spec, "volumes").into_iter().enumerate() {
@@ -334,7 +334,7 @@ pub(super) fn resources(resources: &Value, path: &str, causes: &mut Vec<Cause>) 
     }
 }
 
-/// What may change in a pod's spec once it exists.
+/// Which fields of a pod's spec may change.
 pub(super) fn update(old: &Value, next: &Value, causes: &mut Vec<Cause>) {
     const MUTABLE: &str = "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,`spec.tolerations` (only additions to existing tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
     let gated = each(old.get("spec").unwrap_or(&Value::Null), "schedulingGates");
@@ -382,7 +382,7 @@ pub(super) fn update(old: &Value, next: &Value, causes: &mut Vec<Cause>) {
             map.remove(field);
         }
         if !gated.is_empty() {
-            // A gated pod may still be moved.
+            // A gated pod can still be moved.
             map.remove("nodeSelector");
             map.remove("affinity");
         }

@@ -9,7 +9,7 @@ use crate::status::Cause;
 
 const MODES: [&str; 4] = ["ReadOnlyMany", "ReadWriteMany", "ReadWriteOnce", "ReadWriteOncePod"];
 const VOLUME_MODES: [&str; 2] = ["Block", "Filesystem"];
-/// Fields of a volume's spec that are not the place where its data is.
+/// Fields of a volume's spec that are not its source.
 const ABOUT: [&str; 9] = [
     "capacity",
     "accessModes",
@@ -59,7 +59,7 @@ pub(super) fn claim(object: &Value, causes: &mut Vec<Cause>) {
     one_of(spec, "volumeMode", "spec", &VOLUME_MODES, causes);
 }
 
-/// Only what is asked for may grow, once a claim is bound; the volume it got is written once.
+/// Of a bound claim, only the request may grow; the volume name is set once.
 pub(super) fn claim_update(old: &Value, next: &Value, causes: &mut Vec<Cause>) {
     let fixed = |object: &Value| {
         let mut spec = object.get("spec").cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! Deployments, sets and jobs.
+//! Deployments, ReplicaSets, StatefulSets and Jobs.
 
 use serde_json::Value;
 
@@ -157,8 +157,8 @@ fn job(spec: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// The template of a StatefulSet as it is checked: the controller gives each pod its host name and subdomain and the volumes
-/// of its claims, so what stands there for them does not matter. (Spark's hold `EXECID`, which is no host name.)
+/// A StatefulSet's template as it is validated: the controller sets host name, subdomain and claim volumes, so their values are
+/// ignored. (Spark's host name contains `EXECID`, which is invalid.)
 fn as_in_a_set(set: &Value, pod: &Value) -> Value {
     let mut pod = pod.clone();
     let claims = set.get("volumeClaimTemplates").and_then(Value::as_array).into_iter().flatten();
@@ -219,7 +219,7 @@ fn selector(spec: &Value, template: &Value, causes: &mut Vec<Cause>) {
     }
 }
 
-/// The number of completions of an Indexed job may follow its parallelism, and is fixed otherwise.
+/// The completions of an Indexed job may change only together with its parallelism.
 fn completions_update(old: &Value, next: &Value, causes: &mut Vec<Cause>) {
     let of = |object: &Value, field: &str| object.pointer(&format!("/spec/{field}")).cloned().unwrap_or_default();
     let (before, after) = (of(old, "completions"), of(next, "completions"));
@@ -246,7 +246,7 @@ pub(super) fn update(resource: &str, old: &Value, next: &Value, causes: &mut Vec
             if !suspended {
                 differ.immutable("/spec/template", "spec.template", causes);
             } else {
-                // A suspended job may still change where and how big its pods are, nothing else.
+                // A suspended job may still change the placement and resources of its pods, nothing else.
                 let rest = |object: &Value| {
                     let mut template = object.pointer("/spec/template").cloned().unwrap_or_default();
                     if let Some(spec) = template.get_mut("spec").and_then(Value::as_object_mut) {

@@ -1,4 +1,4 @@
-//! What a body says, read for its kind: parsed, checked against the path, and what an update may not change kept.
+//! Reads a body for its kind: parses it, checks it against the path, and keeps what an update may not change.
 
 use bytes::Bytes;
 use http::Method;
@@ -47,7 +47,7 @@ pub(crate) fn parse_body(asked: &ApiRequest, body: &Bytes, complaints: &mut Comp
     )))
 }
 
-/// The start of a body as error messages show it.
+/// The start of a body, for error messages.
 pub(super) fn summary(body: &[u8]) -> String {
     const LONGEST: usize = 30;
     if body.is_empty() {
@@ -59,7 +59,7 @@ pub(super) fn summary(body: &[u8]) -> String {
     if body.len() > LONGEST { format!("{text} ...") } else { text }
 }
 
-/// `apiVersion` and `kind` must be those of the path; built-in kinds may leave them out.
+/// `apiVersion` and `kind` must match the path; built-in kinds may omit them.
 pub(crate) fn check_type(kinds: &Kinds, kind: &Kind, mut object: Value) -> ApiResult<Value> {
     let version = object.get("apiVersion").and_then(Value::as_str).unwrap_or_default();
     let found = object.get("kind").and_then(Value::as_str).unwrap_or_default();
@@ -105,7 +105,7 @@ pub(crate) fn check_type(kinds: &Kinds, kind: &Kind, mut object: Value) -> ApiRe
     Ok(object)
 }
 
-/// Decoding of what was sent: unknown fields removed, types checked. No defaults.
+/// Decodes a body: drops unknown fields, checks types. No defaults.
 pub(super) fn sent(kind: &Kind, object: &mut Value, complaints: &mut Complaints, tidy: bool) -> Result<(), String> {
     if let Some(custom) = &kind.custom {
         custom.prune(object, complaints);
@@ -132,7 +132,7 @@ pub(super) fn unreadable(kind: &Kind, why: &str) -> Box<StatusError> {
     ))
 }
 
-/// The namespace of the path is the namespace of the object.
+/// The object's namespace is the path's.
 pub(super) fn place(kind: &Kind, namespace: &str, object: &mut Value) -> ApiResult<()> {
     let given = meta::namespace(object);
     if !kind.namespaced {
@@ -209,7 +209,7 @@ pub(super) fn keep_identity(kind: &Kind, method: &Method, old: &Value, next: &mu
     Ok(())
 }
 
-/// A client that sends no managedFields means to leave them as they are; an empty list resets them.
+/// Omitted managedFields are kept; an empty list clears them.
 pub(super) fn inherit_managed_fields(current: &Value, next: &mut Value) {
     if next.pointer("/metadata/managedFields").is_none()
         && let Some(fields) = current.pointer("/metadata/managedFields")

@@ -1,4 +1,4 @@
-//! The request to a webhook: where it listens, and its answer checked.
+//! Calls a webhook: resolves its address, sends the review and validates the response.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use crate::state::State;
 
 const ANSWER_LIMIT: usize = 3 * 1024 * 1024;
 
-/// What a webhook names as its place: the name in its certificate, and how its URL is told to people.
+/// A webhook's endpoint: the name in its certificate, and its URL for messages.
 struct WebhookEndpoint {
     name: String,
     port: u16,
     path: String,
-    /// Namespace and name of a Service to go through, instead of connecting to the name.
+    /// Namespace and name of the Service to resolve instead of the host name.
     service: Option<(String, String)>,
 }
 
@@ -41,7 +41,7 @@ fn place(hook: &Value) -> Result<WebhookEndpoint, String> {
     Ok(WebhookEndpoint { name: format!("{name}.{namespace}.svc"), port, path, service: Some((namespace, name)) })
 }
 
-/// An address behind a Service: cluster addresses lead nowhere here, so its endpoints are used.
+/// An address of a Service: cluster IPs are not routable here, so its endpoints are used.
 fn endpoint(state: &State, namespace: &str, name: &str, port: u16) -> Result<(String, u16), String> {
     let missing = || format!("service {name:?} not found");
     let service = state.store.get("services", namespace, name).ok_or_else(missing)?;
@@ -79,7 +79,7 @@ fn endpoint(state: &State, namespace: &str, name: &str, port: u16) -> Result<(St
     Err(format!("no endpoints available for service {name:?}"))
 }
 
-/// The `response` of a webhook's review, or what went wrong.
+/// The `response` of a webhook's review, or an error.
 pub(super) async fn call(state: &Arc<State>, hook: &Value, review: &Value, limit: Duration) -> Result<Value, String> {
     let place = place(hook)?;
     let path = format!("{}?timeout={}s", place.path, limit.as_secs());

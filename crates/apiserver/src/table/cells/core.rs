@@ -64,7 +64,7 @@ pub(super) fn cells(row: Row<'_>) -> Cells {
     }
 }
 
-/// As [`cells`], for an event under the field names of `events.k8s.io`.
+/// As [`cells`], for an event with the field names of `events.k8s.io`.
 pub(super) fn new_event(object: &Value, now: Timestamp) -> Cells {
     let fields = [
         "regarding",
@@ -158,7 +158,7 @@ fn node(object: &Value, name: Value, age: Value) -> Cells {
     ]
 }
 
-/// An event under either group's field names: object, source, message, first, last, count, reporter.
+/// An event with either group's field names: object, source, message, first, last, count, reporter.
 fn event(object: &Value, now: Timestamp, fields: [&str; 7]) -> Cells {
     let [subject, source, message, first, last, number, reporter] = fields;
     let at = |field: &str| meta::text(object, &format!("/{field}")).to_owned();

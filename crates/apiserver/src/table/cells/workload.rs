@@ -1,4 +1,4 @@
-//! Cells of workloads: what holds a pod template.
+//! Cells of workloads.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -121,7 +121,7 @@ pub(super) fn cells(row: Row<'_>) -> Cells {
     }
 }
 
-/// What an autoscaler looks at: as is, and as wanted.
+/// An autoscaler's metrics: current and target.
 fn metrics(object: &Value) -> String {
     const SHOWN: usize = 2;
     let now: Vec<&Value> = list(object, "/status/currentMetrics").collect();
