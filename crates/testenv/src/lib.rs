@@ -1,14 +1,14 @@
-//! The real Kubernetes that tests run against, and the one way for a test to get it.
+//! The real Kubernetes that tests run against, and the only way for a test to get it.
 //!
-//! [`TestEnv::get`] gives the control plane of this test process. In this order it is
+//! [`TestEnv::get`] returns the control plane for this test process. In order of preference:
 //! 1. the cluster of `FIRESTEEL_TEST_KUBECONFIG`,
-//! 2. the control plane that `testenv/testenv start` started in `FIRESTEEL_TESTENV_DIR` (what `./test` does, so that all
-//!    test binaries share one),
+//! 2. the control plane that `testenv/testenv start` started in `FIRESTEEL_TESTENV_DIR` (`./test` does this, so that all test
+//!    binaries share one),
 //! 3. the cluster of `KUBECONFIG`,
-//! 4. one that is started now and ends with this process, however that ends.
+//! 4. a new one that ends with this process, however that ends.
 //!
-//! A machine that cannot have one makes `get` return `None`, and the test ends early; `./test` says so in its last lines.
-//! Everything else that goes wrong panics: this crate is for tests only.
+//! If this machine cannot run one, `get` returns `None` and the test ends early; `./test` reports that in its last lines.
+//! Any other failure panics: this crate is for tests only.
 
 mod limited;
 mod namespace;
@@ -23,27 +23,27 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 pub use limited::LimitedKubeconfig;
 pub use namespace::TestNamespace;
 
-/// A kubeconfig of any cluster, for tests only.
+/// A kubeconfig for tests.
 pub const KUBECONFIG: &str = "FIRESTEEL_TEST_KUBECONFIG";
-/// The directory of a control plane that runs already.
+/// The directory of a running control plane.
 pub const DIR: &str = "FIRESTEEL_TESTENV_DIR";
-/// If set: do not start anything; the value is the reason.
+/// If set, nothing is started; the value is the reason.
 pub const SKIP: &str = "FIRESTEEL_TESTENV_SKIP";
-/// Exit code of `testenv` when this machine cannot have a control plane.
+/// Exit code of `testenv` if this machine cannot run a control plane.
 const UNAVAILABLE: i32 = 77;
-/// Fake nodes of a control plane started here: pods are scheduled and run, drivers finish after a second.
+/// Fake nodes of a control plane started here: they run pods, and drivers finish after a second.
 const KWOK_NODES: &str = "2";
 
 /// A running control plane with cluster-admin rights.
 #[derive(Debug)]
 pub struct TestEnv {
     kubeconfig: PathBuf,
-    /// Of a control plane made by `testenv/testenv`; `None` for a cluster given from outside.
+    /// Set for a control plane started by `testenv/testenv`; `None` for an external cluster.
     dir: Option<PathBuf>,
 }
 
 impl TestEnv {
-    /// The control plane of this process, or `None` (and a line on stderr) if this machine cannot have one.
+    /// The control plane of this process, or `None` (with a line on stderr) if this machine cannot run one.
     pub fn get() -> Option<&'static TestEnv> {
         static ENV: OnceLock<Result<TestEnv, String>> = OnceLock::new();
         match ENV.get_or_init(TestEnv::find) {
@@ -55,8 +55,8 @@ impl TestEnv {
         }
     }
 
-    /// A control plane of its own for this process, for tests that change what all others share. `None` if this machine
-    /// cannot have one, or shall not.
+    /// A separate control plane for this process, for tests that change shared state. `None` if this machine cannot run one or the
+    /// tests are to be skipped.
     pub fn own() -> Option<&'static TestEnv> {
         static OWN: OnceLock<Result<TestEnv, String>> = OnceLock::new();
         let begin = || match env::var_os(SKIP) {
@@ -72,7 +72,7 @@ impl TestEnv {
         }
     }
 
-    /// The custom resource definitions of the existing operator: a directory, or `None` if they cannot be fetched.
+    /// The directory with the existing operator's custom resource definitions, or `None` if they cannot be fetched.
     pub fn kubeflow_crds() -> Option<PathBuf> {
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testenv/kubeflow-crds");
         let output = Command::new(&script).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
@@ -116,22 +116,22 @@ impl TestEnv {
         &self.kubeconfig
     }
 
-    /// Path of kubectl: the one of the same version, or for a cluster given from outside the one on `PATH`.
+    /// Path of kubectl: the matching version, or the one on `PATH` for an external cluster.
     pub fn kubectl(&self) -> PathBuf {
         self.dir.as_ref().map_or_else(|| "kubectl".into(), |dir| dir.join("bin/kubectl"))
     }
 
-    /// The API server's audit log (JSON lines; bodies of writes included), if it can be read here.
+    /// The API server's audit log (JSON lines, with the bodies of writes), if it is readable here.
     pub fn audit_log(&self) -> Option<PathBuf> {
         self.dir.as_ref().map(|dir| dir.join("audit.log"))
     }
 
-    /// Whether the cluster was given from outside and outlives the tests.
+    /// Whether the cluster is external and outlives the tests.
     pub fn is_outside(&self) -> bool {
         self.dir.is_none()
     }
 
-    /// URL of the API server, as after `k8s://` in a Spark master.
+    /// The API server's URL, as it follows `k8s://` in a Spark master.
     pub fn server(&self) -> String {
         let config = self.read();
         let name = config.current_context.as_deref();
@@ -146,7 +146,7 @@ impl TestEnv {
             .expect("the current context of the kubeconfig names a server")
     }
 
-    /// A client with all rights. It belongs to the runtime it is made in: make one per test.
+    /// A client with cluster-admin permissions. It belongs to the current runtime: create one per test.
     pub async fn client(&self) -> kube::Client {
         let config = kube::Config::from_custom_kubeconfig(self.read(), &KubeConfigOptions::default()).await;
         kube::Client::try_from(config.expect("a usable kubeconfig")).expect("a client from the kubeconfig")
@@ -162,10 +162,10 @@ fn given(variable: &str) -> Option<PathBuf> {
     env::var_os(variable).filter(|value| !value.is_empty()).map(PathBuf::from)
 }
 
-/// Starts a control plane that ends with this process; the error is the reason why this machine cannot have one.
+/// Starts a control plane that ends with this process. The error says why this machine cannot run one.
 fn start() -> Result<PathBuf, String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testenv/testenv");
-    // Building can take minutes and says so on stderr, which the test harness does not capture for child processes.
+    // Building can take minutes. Its progress goes to stderr, which the test harness does not capture for child processes.
     let child = Command::new(&script)
         .args(["start", "--kwok-nodes", KWOK_NODES, "--owner-pid", &std::process::id().to_string()])
         .stdin(Stdio::null())

@@ -1,4 +1,4 @@
-//! Kubeconfigs that speak as a service account, for tests of what is forbidden.
+//! Kubeconfigs for service accounts, to test missing permissions.
 
 use std::fs;
 use std::io::Write as _;
@@ -16,7 +16,7 @@ use tempfile::NamedTempFile;
 
 use crate::TestEnv;
 
-/// A self-contained kubeconfig file with a service account's token; removed when dropped.
+/// A kubeconfig file with a service account's token; deleted when dropped.
 #[derive(Debug)]
 pub struct LimitedKubeconfig {
     file: NamedTempFile,
@@ -24,7 +24,7 @@ pub struct LimitedKubeconfig {
 }
 
 impl LimitedKubeconfig {
-    /// With a token that is bound to a pod, as those are that a kubelet mounts; or to none.
+    /// With a token bound to a pod, like those a kubelet mounts, or to none.
     pub(crate) async fn make(env: &TestEnv, namespace: &str, account: &str, pod: Option<&Pod>) -> LimitedKubeconfig {
         let accounts: Api<ServiceAccount> = Api::namespaced(env.client().await, namespace);
         let bound = pod.map(|Pod { metadata, .. }| {
@@ -35,7 +35,7 @@ impl LimitedKubeconfig {
         let answer = accounts.create_token_request(account, &PostParams::default(), &request).await;
         let answer = answer.unwrap_or_else(|error| panic!("a token for {namespace}/{account}: {error}"));
         let token = answer.status.and_then(|status| status.token).expect("the API server answers with a token");
-        // JSON is YAML, and every client reads it.
+        // JSON is valid YAML, so every client can read it.
         let config = json!({
             "apiVersion": "v1",
             "kind": "Config",
@@ -54,7 +54,7 @@ impl LimitedKubeconfig {
         self.file.path()
     }
 
-    /// A client that speaks so.
+    /// A client that uses this kubeconfig.
     pub async fn client(&self) -> Client {
         let config = Kubeconfig::read_from(self.path()).expect("our own kubeconfig");
         let config = Config::from_custom_kubeconfig(config, &KubeConfigOptions::default()).await.expect("a config");
@@ -67,7 +67,7 @@ impl LimitedKubeconfig {
     }
 }
 
-/// The authority's certificate of the first cluster, in base64.
+/// The CA certificate of the first cluster, in base64.
 fn authority(env: &TestEnv) -> Option<String> {
     let config = Kubeconfig::read_from(env.kubeconfig()).expect("the admin kubeconfig");
     let cluster = config.clusters.into_iter().next()?.cluster?;

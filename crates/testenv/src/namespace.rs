@@ -1,4 +1,4 @@
-//! A namespace of its own for each test, with what a Spark driver needs in it.
+//! A separate namespace for each test, with what a Spark driver needs.
 
 use std::thread;
 use std::time::Duration;
@@ -12,13 +12,13 @@ use serde_json::{Value, json};
 use crate::TestEnv;
 use crate::limited::LimitedKubeconfig;
 
-/// Rights of a driver that uses Spark's own allocators.
+/// Permissions of a driver that uses Spark's own allocators.
 const DRIVER_RESOURCES: [&str; 4] = ["pods", "services", "configmaps", "persistentvolumeclaims"];
 const DRIVER_VERBS: [&str; 8] = ["get", "list", "watch", "create", "update", "patch", "delete", "deletecollection"];
 
-/// A fresh namespace with the service account `spark`, which may do what drivers do.
+/// A new namespace with the service account `spark`, which has a driver's permissions.
 ///
-/// On a cluster given from outside it is deleted when dropped; a control plane of our own is thrown away as a whole.
+/// On an external cluster it is deleted when dropped; our own control plane is discarded as a whole.
 #[derive(Debug)]
 pub struct TestNamespace {
     env: &'static TestEnv,
@@ -26,7 +26,7 @@ pub struct TestNamespace {
 }
 
 impl TestEnv {
-    /// Makes a namespace whose name begins with `prefix`, and waits until pods can be created in it.
+    /// Creates a namespace whose name starts with `prefix`, and waits until pods can be created in it.
     pub async fn namespace(&'static self, prefix: &str) -> TestNamespace {
         let name = format!("{prefix}-{}", &uuid::Uuid::new_v4().simple().to_string()[..8]);
         let client = self.client().await;
@@ -45,14 +45,14 @@ impl TestNamespace {
         &self.name
     }
 
-    /// Creates a service account that may do nothing, and gives a kubeconfig that speaks as it.
+    /// Creates a service account without permissions, and returns a kubeconfig for it.
     pub async fn powerless(&self, account: &str) -> LimitedKubeconfig {
         let client = self.env.client().await;
         self.service_account(&client, account).await;
         self.kubeconfig_for(account).await
     }
 
-    /// Creates a service account with just these verbs on these core resources, and gives a kubeconfig that speaks as it.
+    /// Creates a service account with these verbs on these core resources, and returns a kubeconfig for it.
     pub async fn limited(&self, account: &str, resources: &[&str], verbs: &[&str]) -> LimitedKubeconfig {
         let client = self.env.client().await;
         self.service_account(&client, account).await;
@@ -60,12 +60,12 @@ impl TestNamespace {
         self.kubeconfig_for(account).await
     }
 
-    /// A kubeconfig that speaks as an existing service account, with this namespace as the default.
+    /// A kubeconfig for an existing service account, with this namespace as the default.
     pub async fn kubeconfig_for(&self, account: &str) -> LimitedKubeconfig {
         LimitedKubeconfig::make(self.env, &self.name, account, None).await
     }
 
-    /// The same as a process in this pod would have it.
+    /// The same, with a token bound to a pod, as processes in that pod have it.
     pub async fn kubeconfig_in(&self, pod: &Pod, account: &str) -> LimitedKubeconfig {
         LimitedKubeconfig::make(self.env, &self.name, account, Some(pod)).await
     }
@@ -89,7 +89,7 @@ impl TestNamespace {
         create(&bindings, binding).await;
     }
 
-    /// Admission refuses pods until the controller manager has made the account `default`.
+    /// Pods are rejected until the controller manager has created the service account `default`.
     async fn wait_for_default_account(&self, client: &Client) {
         let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &self.name);
         for _ in 0..1500 {
@@ -108,7 +108,7 @@ impl Drop for TestNamespace {
             return;
         }
         let (env, name) = (self.env, self.name.clone());
-        // The test's runtime may be ending; deleting gets a thread and a runtime of its own.
+        // The test's runtime may be shutting down, so delete in a separate thread and runtime.
         let deletion = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
             runtime.block_on(async {

@@ -1,8 +1,8 @@
-//! TLS clients that judge a server's certificate themselves: an API server does so with webhooks, and takes any certificate of a
-//! kubelet, which has signed its own, as a kubelet takes any of the containers it probes. Only these two may: whoever sends a
-//! secret has to know to whom.
+//! TLS clients with their own certificate checks. The API server checks webhooks itself. Only two clients accept any certificate: an
+//! API server talking to kubelets, whose certificates are self-signed, and a kubelet probing containers. A client that sends
+//! secrets must verify the server.
 //!
-//! Signatures of the handshake are checked all the same, so that a broken server is not taken for a healthy one.
+//! Handshake signatures are always checked, so that a broken server does not pass for a healthy one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, Error, SignatureScheme};
 
-/// What a server shows of itself, and what there is to check it against.
+/// A server's certificate and the context for checking it.
 pub struct Presented<'a> {
     pub certificate: &'a CertificateDer<'a>,
     pub intermediates: &'a [CertificateDer<'a>],
@@ -22,12 +22,12 @@ pub struct Presented<'a> {
     pub now: UnixTime,
 }
 
-/// A client that takes any certificate. What is left to say is who it is itself.
+/// A client that accepts any certificate. The caller adds its client certificate, if any.
 pub fn unchecked() -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {
     checked_by(|_| Ok(()))
 }
 
-/// A client that takes the certificates that pass `check`. What is left to say is who it is itself.
+/// A client that accepts certificates that pass `check`. The caller adds its client certificate, if any.
 pub fn checked_by(
     check: impl Fn(&Presented<'_>) -> Result<(), Error> + Send + Sync + 'static,
 ) -> Result<ConfigBuilder<ClientConfig, WantsClientCert>, Error> {

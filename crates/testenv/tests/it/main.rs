@@ -1,4 +1,4 @@
-//! What tests may rely on when they take the control plane.
+//! What tests can rely on when they use the control plane.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
