@@ -1,4 +1,4 @@
-//! Who may do what: service account tokens, RBAC, impersonation, anonymous requests.
+//! Access control: service account tokens, RBAC, impersonation, anonymous requests.
 
 use serde_json::json;
 

@@ -1,5 +1,5 @@
-//! What clients do wrong, with the words of the real server where it has any: malformed bodies, bad selectors, bad patches, too much of
-//! everything; and clients that are slow, silent or gone.
+//! Client errors, with the real server's messages where it has any: malformed bodies, bad selectors, bad patches, too much of everything;
+//! and clients that are slow, silent or gone.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -189,13 +189,13 @@ async fn a_watcher_that_does_not_read_costs_a_bounded_amount_and_is_told_when_it
     crate::watches::read_until(&mut stream, "kube-root-ca.crt").await;
     let maps = "/api/v1/namespaces/default/configmaps";
     ask(&server, "POST", maps, JSON, &json!({"metadata": {"name": "m"}})).await;
-    // 200 MB of events, of which nobody reads anything.
+    // 200 MB of events that nobody reads.
     for number in 0..400 {
         let body = json!({"data": {"n": number.to_string(), "x": "y".repeat(500_000)}});
         let (code, _) = ask(&server, "PATCH", &format!("{maps}/m"), MERGE, &body).await;
         assert_eq!(code, 200);
     }
-    // When it reads again it gets what was under way, then is told that the rest is lost.
+    // When it reads again it gets what was in flight, then an error that the rest is lost.
     let mut text = Vec::new();
     let reading = async {
         let mut buffer = vec![0; 1 << 16];
@@ -216,7 +216,7 @@ async fn clients_that_stop_in_the_middle_do_not_keep_others_waiting() {
     let address = cluster.server.address();
     let mut idle = Vec::new();
     for _ in 0..100 {
-        // Connected without a word; half a handshake; half a head; half a body.
+        // Connected but silent; half a handshake; half a header; half a body.
         idle.push(TcpStream::connect(address).await.expect("a connection"));
         let mut half = TcpStream::connect(address).await.expect("a connection");
         half.write_all(&[0x16, 0x03, 0x01]).await.expect("written");
@@ -231,7 +231,7 @@ async fn clients_that_stop_in_the_middle_do_not_keep_others_waiting() {
         stream.write_all(request.as_bytes()).await.expect("written");
         streams.push(stream);
     }
-    // A client that goes away in the middle of a body leaves nothing behind.
+    // A client that disconnects in the middle of a body leaves nothing behind.
     drop(streams.pop());
     for number in 0..20 {
         let body = json!({"metadata": {"name": format!("n{number}")}});

@@ -1,4 +1,4 @@
-//! Certificate signing requests: asked for, approved or denied, by who may.
+//! Certificate signing requests: created, approved or denied by users with permission.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -9,7 +9,7 @@ use crate::client::{Cluster, client_of, cluster, send};
 const REQUESTS: &str = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
 const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
-/// A request as `openssl req` writes it, in base64.
+/// A request as written by `openssl req`, in base64.
 pub(crate) fn pem_request(user: &str, group: &str) -> String {
     let mut params = rcgen::CertificateParams::default();
     params.distinguished_name = rcgen::DistinguishedName::new();

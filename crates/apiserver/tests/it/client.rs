@@ -24,7 +24,7 @@ pub(crate) async fn cluster() -> Cluster {
     Cluster { server, client }
 }
 
-/// An answer: code and body.
+/// A response: code and body.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) code: u16,

@@ -1,8 +1,8 @@
-//! The same requests to this server and to the real kube-apiserver; what they answer must be equal once names, times and
-//! numbers that differ by nature are set aside.
+//! Sends the same requests to this server and to the real kube-apiserver. The responses must be equal after normalizing names, times
+//! and numbers.
 //!
-//! Cases are in the YAML files of `conformance/`. Known differences are listed in `exceptions.yaml`, each with its reason;
-//! one that no longer differs must be taken off the list.
+//! Cases are in the YAML files of `conformance/`. Known differences are listed in `exceptions.yaml`, each with its reason; an entry
+//! that no longer differs must be removed.
 
 mod normal;
 
@@ -28,7 +28,7 @@ const FILES: [&str; 5] = [
     include_str!("conformance/kinds.yaml"),
 ];
 const EXCEPTIONS: &str = include_str!("conformance/exceptions.yaml");
-/// The issue allows this many.
+/// The maximum number of exceptions.
 const MOST_EXCEPTIONS: usize = 10;
 
 /// What cases leave behind outside their namespaces.
@@ -59,7 +59,7 @@ struct Step {
     /// `METHOD [patch type] path`.
     #[serde(rename = "do", default)]
     request: String,
-    /// Nothing is compared: only wait until this path is there.
+    /// Compares nothing: only waits until this path exists.
     wait: Option<String>,
     body: Option<Value>,
     raw: Option<String>,
@@ -70,14 +70,14 @@ struct Step {
     user: Option<String>,
     #[serde(default)]
     headers: BTreeMap<String, String>,
-    /// The bearer token a request comes with instead of the administrator's certificate.
+    /// The bearer token of a request, instead of the administrator's certificate.
     bearer: Option<String>,
-    /// Nothing is compared: the request is sent again until it is answered with this code.
+    /// Compares nothing: repeats the request until the response has this code.
     until: Option<u16>,
-    /// Parts of the answer later steps use, by name: `{name}` stands for what is at the pointer.
+    /// Values of the response for later steps: `{name}` is replaced by the value at the pointer.
     #[serde(default)]
     keep: BTreeMap<String, String>,
-    /// Resources of a discovery document that count.
+    /// The resources of a discovery document to compare.
     only: Option<Vec<String>>,
 }
 
@@ -91,9 +91,9 @@ struct Exception {
 /// One of the two servers.
 struct Side {
     admin: Client,
-    /// A client that shows no certificate.
+    /// A client without a certificate.
     nobody: Client,
-    /// What `{…}` stands for.
+    /// The values of `{…}`.
     words: BTreeMap<String, String>,
 }
 
@@ -176,7 +176,7 @@ async fn send(side: &Side, step: &Step) -> Value {
     json!({"code": code, "type": content, "warnings": warnings, "body": body})
 }
 
-/// Sends a request until it is answered with a code; the error is what it is answered with in the end.
+/// Sends a request until it returns a code; the error is the last response.
 async fn until(side: &Side, step: &Step, code: u16) -> Result<(), Value> {
     for _ in 0..200 {
         if send(side, step).await["code"] == code {
@@ -194,7 +194,7 @@ async fn until_ok(side: &Side, path: &str) {
     }
 }
 
-/// What differs, as path and both values.
+/// The differences, as path and both values.
 fn differences(real: &Value, ours: &Value, path: &str, out: &mut Vec<String>) {
     match (real, ours) {
         (Value::Object(a), Value::Object(b)) => {
@@ -228,14 +228,14 @@ async fn answers_equal_those_of_the_real_server() {
     let Some(env) = TestEnv::get() else { return };
     let server = ApiServer::builder().start().await.expect("the server starts");
     let mut real = Side::new(Kubeconfig::read_from(env.kubeconfig()).expect("kubeconfig")).await;
-    // With a certificate, as the other side has one: webhooks are sent what a user showed.
+    // With a certificate, as on the other side: webhooks see how a user authenticated.
     let kubeconfig = server.kubeconfig_for("kubernetes-admin", &["system:masters"]).expect("a certificate");
     let mut ours = Side::new(Kubeconfig::from_yaml(&kubeconfig).expect("kubeconfig")).await;
     let reviewer = crate::reviewer::start(&server).await;
     let exceptions: Vec<Exception> = serde_saphyr::from_str(EXCEPTIONS).expect("exceptions");
     assert!(exceptions.len() <= MOST_EXCEPTIONS, "too many exceptions");
     assert!(exceptions.iter().all(|e| !e.why.is_empty()), "an exception without a reason");
-    // For whoever works on a few cases: only those whose names contain this.
+    // For working on a few cases: runs only those whose names contain this.
     let chosen = std::env::var("CONFORMANCE").unwrap_or_default();
     let stamp = std::process::id();
     let (mut compared, mut wrong, mut excused) = (0, String::new(), BTreeMap::new());
@@ -303,7 +303,7 @@ async fn answers_equal_those_of_the_real_server() {
             let _ = writeln!(wrong, "## {at}\n   {}", found.join("\n   "));
         }
         for side in [&real, &ours] {
-            // What a case leaves behind: its namespace, and what is not in one.
+            // Clean up after a case: its namespace, and objects outside of it.
             for left in LEFT {
                 send(side, &Step { request: format!("DELETE {left}"), ..Step::default() }).await;
             }

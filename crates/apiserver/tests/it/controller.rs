@@ -1,4 +1,4 @@
-//! kube-rs's own Controller, as an operator uses it: a finalizer, server-side apply of what it owns, a status, a lease.
+//! kube-rs's Controller, as an operator uses it: a finalizer, server-side apply of owned objects, a status, a lease.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -106,7 +106,7 @@ async fn a_controller_of_kube_rs_does_its_work() {
     soon("second", await_condition(mirrors.clone(), "m", shows("two"))).await.expect("watched");
     assert_eq!(maps.get("m").await.expect("the map").data.expect("data")["text"], "two");
 
-    // What it owns comes back when somebody takes it away.
+    // An owned object is re-created when somebody deletes it.
     maps.delete("m", &DeleteParams::default()).await.expect("deleted");
     soon("again", await_condition(maps.clone(), "m", |map: Option<&ConfigMap>| map.is_some())).await.expect("watched");
 
@@ -138,7 +138,7 @@ async fn of_many_that_want_a_lease_one_has_it() {
     for lost in created.iter().filter_map(|result| result.as_ref().err()) {
         assert!(matches!(lost, kube::Error::Api(status) if status.is_already_exists()), "{lost}");
     }
-    // Taking it over: all name the revision they saw, one is in time.
+    // Acquiring it: all send the revision they saw, and one wins.
     let seen = winners[0].resource_version();
     let taken = futures::future::join_all((0..8).map(|number| {
         let (leases, wanted) = (leases.clone(), lease(&format!("t{number}"), seen.clone()));

@@ -1,4 +1,4 @@
-//! SIGKILL in the middle of concurrent writes: what was acknowledged is there, nothing else is, and watches go on.
+//! SIGKILL during concurrent writes: acknowledged writes survive, nothing else does, and watches continue.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::process::Process;
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 const WRITERS: usize = 8;
 
-/// Code and body; `None` when the server died under the request.
+/// Code and body; `None` if the server died during the request.
 async fn ask(client: &Client, method: &str, path: &str, body: &Value) -> Option<(u16, Value)> {
     let request = Request::builder().method(method).uri(path).header("content-type", media(method));
     let request = request.body(kube::client::Body::from(body.to_string().into_bytes())).expect("request");
@@ -33,8 +33,8 @@ fn revision(object: &Value) -> u64 {
     object["metadata"]["resourceVersion"].as_str().and_then(|text| text.parse().ok()).expect("a revision")
 }
 
-/// What a writer knows about one of its objects: the last acknowledged state (`None`: not there), and whether a request was
-/// under way when the server died, so that the state may be one further.
+/// What a writer knows about one of its objects: the last acknowledged state (`None` if it does not exist), and whether a request was
+/// in flight when the server died, so that the state may be one step further.
 #[derive(Debug, Default, Clone)]
 struct Known {
     acknowledged: Option<Value>,
@@ -68,7 +68,7 @@ async fn write(client: Client, writer: usize, round: usize, answered: Arc<Atomic
     known
 }
 
-/// Reads a watch until it ends; the events, as many as were complete.
+/// Reads a watch until it ends; returns the complete events.
 async fn watch(client: Client, from: u64) -> Vec<Value> {
     let path = format!("{MAPS}?watch=true&resourceVersion={from}&timeoutSeconds=3");
     let request = Request::get(path).body(kube::client::Body::empty()).expect("request");
@@ -114,7 +114,7 @@ async fn killed_in_the_middle_of_writes_it_keeps_all_that_was_acknowledged() {
         let told: Vec<u64> = events.iter().map(|event| revision(&event["object"])).collect();
         assert!(told.is_sorted_by(|a, b| a < b), "in order, once: {told:?}");
 
-        // A watch that was cut goes on where it was, or is told that it cannot; it never skips anything.
+        // An interrupted watch continues where it was, or fails; it never skips anything.
         let server = Process::start(&data);
         let client = server.client().await;
         let at = told.last().copied().unwrap_or(begin);
@@ -131,7 +131,7 @@ async fn killed_in_the_middle_of_writes_it_keeps_all_that_was_acknowledged() {
     compare(&server.client().await, &mut expected, newest).await;
 }
 
-/// The stored objects are the acknowledged ones, except where a request was under way.
+/// The stored objects are the acknowledged ones, except where a request was in flight.
 async fn compare(client: &Client, expected: &mut BTreeMap<String, Known>, newest: u64) {
     let (_, list) = ask(client, "GET", MAPS, &json!(null)).await.expect("a list");
     assert!(revision(&list) >= newest, "the revision went back: {} < {newest}", revision(&list));
@@ -146,7 +146,7 @@ async fn compare(client: &Client, expected: &mut BTreeMap<String, Known>, newest
     for (name, known) in expected.iter_mut() {
         let stored = found.remove(name);
         if known.unsure {
-            // Whichever it is, it stays so from now on.
+            // Whichever it is, it must stay so.
             let number = |object: &Option<Value>| object.as_ref().map(|o| o["data"]["n"].to_string());
             let (before, after) = (number(&known.acknowledged), number(&stored));
             let possible = match before.as_deref() {
@@ -205,7 +205,7 @@ async fn a_second_process_on_the_same_directory_is_refused() {
     let (code, words) = Process::refused(&data);
     assert_eq!(code, Some(1));
     assert_eq!(words, format!("firesteel-apiserver: data directory {} is in use by another server\n", data.display()));
-    // The first is none the worse for it.
+    // The first server is unaffected.
     let made =
         ask(&first.client().await, "POST", MAPS, &json!({"metadata": {"name": "still"}})).await.expect("an answer");
     assert_eq!(made.0, 201);

@@ -1,4 +1,4 @@
-//! The data directory: full, from a newer version, damaged, and after much was deleted.
+//! The data directory: full, from a newer version, damaged, and after many deletions.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +21,7 @@ async fn create(server: &RunningServer, name: &str, size: usize) -> (u16, Value)
     ask(server, "POST", MAPS, "application/json", &body).await
 }
 
-/// A small file system of its own, gone when dropped.
+/// A small file system, unmounted when dropped.
 struct Small(tempfile::TempDir);
 
 impl Small {
@@ -72,7 +72,7 @@ async fn on_a_full_disk_writes_are_refused_and_reads_go_on_until_there_is_room_a
     let expected = "Internal error occurred: the change could not be written to the data directory: ";
     assert!(words.starts_with(expected) && words.contains("No space left on device"), "{words}");
     assert!(!kept.is_empty());
-    // Refused again, and again without harm; everything that was acknowledged can be read.
+    // Rejected again, without harm; everything acknowledged is readable.
     assert_eq!(create(&server, "again", 200_000).await.0, 500);
     for name in &kept {
         assert_eq!(ask(&server, "GET", &format!("{MAPS}/{name}"), "", &Value::Null).await.0, 200, "{name}");
@@ -150,7 +150,7 @@ async fn what_was_deleted_gives_its_room_back_at_the_next_start() {
     let server = started(directory.path()).await.expect("it starts again");
     assert!(size() < before / 4, "{} of {before} bytes are left", size());
     assert_eq!(ask(&server, "GET", &format!("{MAPS}/kept"), "", &Value::Null).await.0, 200);
-    // Revisions of before the compaction are gone, and a watch from there is told so.
+    // Revisions before the compaction are gone, and a watch from there gets an error.
     let old = list["metadata"]["resourceVersion"].as_str().expect("a revision");
     let (_, event) =
         ask(&server, "GET", &format!("{MAPS}?watch=true&timeoutSeconds=5&resourceVersion={old}"), "", &Value::Null)

@@ -1,5 +1,5 @@
-//! Spark's own Kubernetes client, fabric8 6.7 (Spark 3.5), 7.4 (Spark 4.1) and 7.6 (Spark 4.3): the program in `tests/fabric8` with
-//! the jars of each and with the administrator's kubeconfig as the server writes it.
+//! Spark's own Kubernetes client, fabric8 6.7 (Spark 3.5), 7.4 (Spark 4.1) and 7.6 (Spark 4.3): the program in `tests/fabric8`, with each
+//! release's jars and the administrator's kubeconfig as the server writes it.
 
 use std::path::Path;
 use std::process::{Command, Stdio};

@@ -1,4 +1,4 @@
-//! kubectl itself, the pinned one and an older one: every verb a person uses, and the same words as from the real server.
+//! kubectl, the pinned version and an older one: every verb people use, with the same output as from the real server.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use firesteel_apiserver::ApiServer;
 use firesteel_testenv::TestEnv;
 
-/// kubectl of the pinned Kubernetes and one older than 1.34, built if need be; a reason if this machine cannot have it.
+/// kubectl of the pinned Kubernetes and one before 1.34, built if needed; or the reason why this machine cannot have it.
 pub(crate) fn kubectls() -> Result<Vec<PathBuf>, String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testenv/testenv");
     let tools = ["kubectl", "kubectl-old"];
@@ -59,7 +59,7 @@ impl Shell {
         child.wait_with_output().expect("kubectl ends")
     }
 
-    /// What a command that succeeds prints.
+    /// The output of a command that must succeed.
     fn ok(&self, line: &str, input: &str) -> String {
         let output = self.run(line, input);
         assert!(output.status.success(), "kubectl {line}: {}", String::from_utf8_lossy(&output.stderr));
@@ -73,7 +73,7 @@ impl Shell {
     }
 }
 
-/// A line cut at blanks, except inside single quotes.
+/// Splits a line at spaces, except inside single quotes.
 fn words(line: &str) -> Vec<String> {
     let mut words = vec![String::new()];
     let mut quoted = false;
@@ -110,7 +110,7 @@ async fn the_verbs_people_use_work() {
 
 fn session(shell: &Shell) {
     assert_eq!(shell.ok("create namespace t", ""), "namespace/t created");
-    // These go over the wire as protobuf.
+    // These use protobuf on the wire.
     assert_eq!(shell.ok("-n t create configmap foo --from-literal=a=b", ""), "configmap/foo created");
     assert_eq!(shell.ok("-n t create deployment web --image=nginx --replicas=2", ""), "deployment.apps/web created");
     assert_eq!(shell.ok("-n t create secret generic s --from-literal=x=y", ""), "secret/s created");
@@ -179,7 +179,7 @@ fn session(shell: &Shell) {
     }
 }
 
-/// A session that leaves controllers nothing to do, so that what is said depends on the API server alone. `@` is the namespace.
+/// A session without work for controllers, so that the output depends on the API server alone. `@` is the namespace.
 const TRANSCRIPT: &[(&str, &str)] = &[
     ("create namespace @", ""),
     ("-n @ create configmap foo --from-literal=a=b", ""),
@@ -299,7 +299,7 @@ metadata: {name: w2}
 spec: {colour: blue}
 ";
 
-/// Everything a session prints, line by line.
+/// The output of a session, line by line.
 fn transcript(shell: &Shell, namespace: &str) -> Vec<String> {
     let mut said = Vec::new();
     for (line, input) in TRANSCRIPT {
@@ -313,7 +313,7 @@ fn transcript(shell: &Shell, namespace: &str) -> Vec<String> {
     said
 }
 
-/// A line without what differs from run to run.
+/// A line without run-specific values.
 fn plain(line: &str) -> String {
     let patterns = [
         (r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", "UID"),
@@ -381,7 +381,7 @@ async fn it_says_the_same_as_with_the_real_server() {
     server.shutdown().await;
 }
 
-/// A transcript cut at the commands.
+/// A transcript split by command.
 fn sections(text: &str) -> Vec<String> {
     format!("\n{text}").split("\n$ ").map(str::to_owned).collect()
 }

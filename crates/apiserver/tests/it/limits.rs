@@ -1,4 +1,4 @@
-//! Requests meant to break things: too large, too deep, random.
+//! Malicious requests: too large, too deep, random.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -31,7 +31,7 @@ async fn deep_nesting_is_refused_in_every_format() {
     assert_eq!(cluster.get("/healthz").await.code, 200);
 }
 
-/// JSON that looks a little like objects.
+/// JSON that resembles objects.
 fn objects() -> impl Strategy<Value = serde_json::Value> {
     let leaf = prop_oneof![
         Just(serde_json::Value::Null),

@@ -1,4 +1,4 @@
-//! Logs and streams, handed on to a kubelet; here a small stand-in that speaks TLS.
+//! Logs and streams, proxied to a kubelet; here a small stand-in with TLS.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 
 use crate::client::cluster;
 
-/// Answers one kind of request with its own request line, and echoes upgraded connections.
+/// Responds with the request line, and echoes upgraded connections.
 async fn kubelet(server: &RunningServer) -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("port");
     let port = listener.local_addr().expect("address").port();
@@ -34,7 +34,7 @@ async fn kubelet(server: &RunningServer) -> u16 {
         while let Ok((stream, _)) = listener.accept().await {
             let acceptor = acceptor.clone();
             tokio::spawn(async move {
-                // Fails for whoever has no certificate of the cluster.
+                // Fails for clients without a certificate of the cluster.
                 let Ok(mut stream) = acceptor.accept(stream).await else { return };
                 let mut head = Vec::new();
                 while !head.ends_with(b"\r\n\r\n") {

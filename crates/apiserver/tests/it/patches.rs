@@ -1,5 +1,5 @@
-//! Algebra of patches on random values: a difference leads from one value to the other, what was done once is not done by doing it again,
-//! and a patch that fails changes nothing.
+//! Algebra of patches on random values: a diff leads from one value to the other, applying twice equals applying once, and a failed patch
+//! changes nothing.
 
 use firesteel_apiserver::{ApiServer, RunningServer};
 use proptest::prelude::*;
@@ -41,7 +41,7 @@ impl Bench {
         self.runtime.block_on(ask(&self.server, method, path, media, body))
     }
 
-    /// The thing `x`, made anew with this spec.
+    /// The object `x`, re-created with this spec.
     fn thing(&self, spec: &Value) -> Value {
         self.ask("DELETE", &format!("{THINGS}/x"), "", &Value::Null);
         let body = json!({"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "x"}, "spec": spec});
@@ -83,7 +83,7 @@ fn specs() -> impl Strategy<Value = Value> {
     prop::collection::btree_map("[a-c~/]{1,2}", value, 0..4).prop_map(|map| Value::Object(map.into_iter().collect()))
 }
 
-/// The merge patch that leads from one value to another.
+/// The merge patch from one value to another.
 fn merge_difference(from: &Value, to: &Value) -> Value {
     let (Some(from), Some(to)) = (from.as_object(), to.as_object()) else { return to.clone() };
     let mut patch = Map::new();
@@ -155,12 +155,12 @@ fn applying_again_changes_nothing_and_applying_nothing_gives_all_back() {
         prop_assert_eq!(code, 200, "{}", first);
         let (_, again) = applied("me", &mine, false);
         prop_assert_eq!(revision(&again), revision(&first), "applied again, it changes nothing");
-        // Another manager with the same values shares them without a conflict, and either may then leave without taking anything away.
+        // Another manager with the same values shares them without a conflict, and either can leave without removing anything.
         let (code, shared) = applied("you", &mine, false);
         prop_assert_eq!(code, 200, "{}", shared);
         let (_, left) = applied("me", &json!({}), false);
         prop_assert_eq!(&left["spec"], &first["spec"]);
-        // Another manager with other values takes them by force; whoever applies nothing gives up what was only theirs.
+        // Another manager with other values takes them by force; a manager that applies nothing gives up what only it owned.
         applied("me", &yours, true);
         applied("you", &json!({}), false);
         let (code, bare) = applied("me", &json!({}), false);
@@ -195,7 +195,7 @@ fn strategic_patches_merge_containers_by_name() {
         let pod = json!({"metadata": {"name": "x"}, "spec": {"containers": list(&before)}});
         let (code, made) = bench.ask("POST", PODS, "application/json", &pod);
         prop_assert_eq!(code, 201, "{}", made);
-        // Only images of containers that are there may change in a pod.
+        // In a pod only the images of existing containers can change.
         let known: Vec<_> =
             changes.iter().filter(|(name, _)| before.iter().any(|(other, _)| other == name)).cloned().collect();
         let path = format!("{PODS}/x");
@@ -213,7 +213,7 @@ fn strategic_patches_merge_containers_by_name() {
         prop_assert_eq!(&found, &expected);
         let (_, again) = bench.ask("PATCH", &path, STRATEGIC, &patch);
         prop_assert_eq!(revision(&again), revision(&patched), "done again, it changes nothing");
-        // `$patch: delete` of what is not there changes nothing either.
+        // `$patch: delete` of a missing element changes nothing.
         let absent = json!({"spec": {"containers": [{"name": "nobody", "$patch": "delete"}]}});
         let (code, same) = bench.ask("PATCH", &path, STRATEGIC, &absent);
         prop_assert_eq!(code, 200, "{}", same);

@@ -1,5 +1,5 @@
-//! Validating admission policies where the comparison with the real server would race its informers: parameters, and
-//! the pod a token is bound to.
+//! Validating admission policies where a comparison with the real server would race its informers: parameters, and the pod a token is
+//! bound to.
 
 use serde_json::json;
 
@@ -50,7 +50,7 @@ async fn a_policy_reads_the_parameters_its_binding_names() {
     );
 }
 
-/// What keeps drivers that share a service account from writing each other's objects.
+/// Keeps drivers that share a service account from writing each other's objects.
 #[tokio::test]
 async fn a_policy_tells_pods_of_one_account_apart_by_their_tokens() {
     let cluster = cluster().await;

@@ -1,4 +1,4 @@
-//! The server as a process of its own, which can be killed.
+//! The server as a separate process that can be killed.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
@@ -20,7 +20,7 @@ fn command(kubeconfig: &Path, data: &Path) -> Command {
 }
 
 impl Process {
-    /// Starts a server on `data` and waits until it answers.
+    /// Starts a server on `data` and waits until it responds.
     pub(crate) fn start(data: &Path) -> Self {
         let kubeconfig = data.with_extension("kubeconfig");
         let mut child = command(&kubeconfig, data).stdout(Stdio::piped()).spawn().expect("the server starts");
@@ -31,7 +31,7 @@ impl Process {
         Self { child, kubeconfig }
     }
 
-    /// What a server says that cannot start on `data`, and its exit code.
+    /// The error output and exit code of a server that cannot start on `data`.
     pub(crate) fn refused(data: &Path) -> (Option<i32>, String) {
         let kubeconfig = data.with_extension("refused");
         let mut child = command(&kubeconfig, data).stderr(Stdio::piped()).spawn().expect("a process");
@@ -44,7 +44,7 @@ impl Process {
         client_of(&std::fs::read_to_string(&self.kubeconfig).expect("kubeconfig")).await
     }
 
-    /// SIGKILL: nothing is flushed, nothing is said.
+    /// SIGKILL: nothing is flushed.
     pub(crate) fn kill(mut self) {
         self.child.kill().expect("kill");
         self.child.wait().expect("an end");

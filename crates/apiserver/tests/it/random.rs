@@ -1,4 +1,4 @@
-//! Random requests, by the entry point that the fuzz target uses: the server answers each, and never panics.
+//! Random requests through the fuzz target's entry point: the server responds to each and never panics.
 
 #[path = "../../../../fuzz/entry.rs"]
 mod entry;
@@ -7,7 +7,7 @@ use firesteel_apiserver::ApiServer;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
 
-/// Text that gets past the first lines of a parser: JSON and YAML with the words objects are made of, and things cut or spoilt in it.
+/// Text that gets past the first lines of a parser: JSON and YAML with the words of objects, truncated or corrupted.
 fn bodies() -> impl Strategy<Value = Vec<u8>> {
     let word = prop::sample::select(vec![
         "apiVersion",
@@ -132,7 +132,7 @@ fn no_request_brings_the_server_down() {
     let mut runner = TestRunner::new(Config { cases: 1500, failure_persistence: None, ..Config::default() });
     let inputs = (0..entry::METHODS.len(), 0..entry::MEDIA.len(), 0..entry::PATHS.len(), queries(), bodies());
     let outcome = runner.run(&inputs, |(method, media, path, query, body)| {
-        // Asking for a second of watching in each of them would take all day.
+        // A one-second watch for each of them would take all day.
         prop_assume!(!(query.starts_with("watch") || query.contains("&watch")) || entry::METHODS[method] != "GET");
         let mut input: Vec<u8> =
             [method, media, path].iter().map(|index| u8::try_from(*index).expect("small")).collect();

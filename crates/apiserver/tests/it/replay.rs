@@ -1,8 +1,8 @@
-//! A watch replayed equals a list: random concurrent writes, watchers with and without selectors, restarts, a short history.
+//! A replayed watch equals a list: random concurrent writes, watchers with and without selectors, restarts, a short history.
 //!
-//! Writers note the revision of every answer; that is the truth. (Service accounts are written: their deletion answers with the revision
-//! too.) A watcher behaves as an informer does: list, watch from there, go on where a stream ended, list again when told 410. What it is
-//! told must be exactly the truth from where it was, each change once and in order, and what it then holds must be what a list says.
+//! Writers record the revision of every response; that is the truth. (They write service accounts, whose deletion returns the revision
+//! too.) A watcher behaves like an informer: lists, watches from there, resumes when a stream ends, and lists again after a 410. It must
+//! see exactly the true changes from its revision on, each once and in order, and must end up with what a list returns.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +33,7 @@ type Aimed = (usize, usize, Step);
 #[derive(Debug, Clone)]
 struct Phase {
     writers: Vec<Vec<Aimed>>,
-    /// The server stops as soon as everything is written, whether the watchers have heard of it or not.
+    /// The server stops as soon as everything is written, whether or not the watchers have seen it.
     cut: bool,
 }
 
@@ -53,7 +53,7 @@ fn accounts(space: &str) -> String {
     format!("/api/v1/namespaces/{space}/serviceaccounts")
 }
 
-/// By revision: where, and what is there now (`None`: nothing).
+/// By revision: the key, and the state (`None` if removed).
 type Truth = BTreeMap<u64, (String, String, Option<Value>)>;
 
 async fn write(server: &RunningServer, space: &str, name: &str, step: &Step, truth: &mut Truth) {
@@ -77,16 +77,16 @@ async fn write(server: &RunningServer, space: &str, name: &str, step: &Step, tru
     }
 }
 
-/// What an informer knows.
+/// The state of an informer.
 #[derive(Debug)]
 struct Watcher {
     /// One namespace, or all.
     space: Option<&'static str>,
     /// Only objects labelled `on=yes`.
     selects: bool,
-    /// The first list comes as events of the watch.
+    /// The first list arrives as watch events.
     streams_list: bool,
-    /// `None`: has to list.
+    /// `None`: must list.
     at: Option<u64>,
     held: BTreeMap<(String, String), Value>,
     lists: usize,
@@ -116,7 +116,7 @@ impl Watcher {
         self.held = held_in(&list);
     }
 
-    /// Watches until the stream ends or the last object of the phase is told; gives the revisions told.
+    /// Watches until the stream ends or the last object of the phase arrives; returns the revisions seen.
     async fn follow(&mut self, server: &RunningServer, last: &str) {
         loop {
             let path = match self.at {
@@ -201,7 +201,7 @@ fn held_in(list: &Value) -> BTreeMap<(String, String), Value> {
         .collect()
 }
 
-/// What the truth says is there at a revision, beside what was there at the beginning.
+/// The true state at a revision, in addition to the initial one.
 fn state_at(truth: &Truth, first: &BTreeMap<(String, String), Value>, at: u64) -> BTreeMap<(String, String), Value> {
     let mut state = first.clone();
     for (space, name, now) in truth.range(..=at).map(|(_, change)| change) {
@@ -282,7 +282,7 @@ async fn play(phases: &[Phase], history: usize) {
         }
         let first = first.as_ref().expect("known");
         for watcher in &watchers {
-            // At the revision it is at, a watcher holds what is true then. A list that is still being told as events is not at any.
+            // At its revision, a watcher has the true state. While the initial list arrives as events, it has no revision.
             let Some(at) = watcher.at else { continue };
             let mut expected = state_at(&truth, first, at);
             expected.retain(|_, object| watcher.selects(object));

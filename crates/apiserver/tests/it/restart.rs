@@ -1,4 +1,4 @@
-//! A server with a data directory, stopped and started again.
+//! A server with a data directory, stopped and restarted.
 
 use firesteel_apiserver::{ApiServer, RunningServer, StartError};
 use serde_json::json;
@@ -69,7 +69,7 @@ async fn a_taken_port_is_refused_in_one_sentence() {
     assert!(error.to_string().starts_with(&format!("listen on {address}: ")), "{error}");
 }
 
-/// What a kubeconfig says of a user, with the server of another.
+/// A kubeconfig's user, with the server of another.
 fn moved(kubeconfig: &str, server: &RunningServer) -> String {
     let line = kubeconfig.lines().find(|l| l.trim_start().starts_with("server: ")).expect("a server");
     kubeconfig.replace(line, &format!("    server: {}", server.url()))

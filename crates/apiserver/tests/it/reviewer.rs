@@ -12,7 +12,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
 
-/// Answers as its path says.
+/// Responds as its path says.
 async fn review(Path(manner): Path<String>, Json(review): Json<Value>) -> Response {
     let request = &review["request"];
     let name = request["name"].as_str().unwrap_or_default();
@@ -33,7 +33,7 @@ async fn review(Path(manner): Path<String>, Json(review): Json<Value>) -> Respon
             });
         }
         "tell" => {
-            // The request itself, so that it can be compared.
+            // Returns the request itself, for comparison.
             let mut told = review.clone();
             told["request"]["uid"] = "<uid>".into();
             response["status"] = json!({"code": 403, "message": told["request"].to_string()});
@@ -53,7 +53,7 @@ async fn review(Path(manner): Path<String>, Json(review): Json<Value>) -> Respon
     Json(json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response})).into_response()
 }
 
-/// With a certificate of the server's own authority.
+/// With a certificate from the server's own CA.
 pub(crate) async fn start(server: &RunningServer) -> u16 {
     serve_pem(&server.serving_certificate("reviewer", &[], &["127.0.0.1".into()]).expect("certificate")).await
 }

@@ -1,4 +1,4 @@
-//! Watches by kube-rs, by WebSocket, and against a list of everything that happened.
+//! Watches with kube-rs and WebSockets, compared with the full history of changes.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

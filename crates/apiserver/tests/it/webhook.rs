@@ -1,4 +1,4 @@
-//! Validating admission webhooks: asked, obeyed, and what happens when they cannot be reached.
+//! Validating admission webhooks: called, obeyed, and what happens when they are unreachable.
 
 use serde_json::json;
 
@@ -58,7 +58,7 @@ async fn a_refusal_is_told_in_the_webhooks_words() {
     assert_eq!(allowed.warnings, ["299 - \"looked at good\""]);
 }
 
-/// People make the certificate of a webhook with one line of openssl, and give it as its own authority.
+/// People create a webhook's certificate with one openssl command, and use it as its own CA.
 #[tokio::test]
 async fn a_webhook_may_be_its_own_authority_but_not_somebody_elses() {
     let cluster = cluster().await;

@@ -1,4 +1,4 @@
-//! Answers without what differs by nature: uids, versions, times, addresses, generated names, documentation texts.
+//! Normalizes responses: uids, versions, times, addresses, generated names, documentation texts.
 
 use std::sync::LazyLock;
 
@@ -32,13 +32,13 @@ static PATTERNS: LazyLock<Patterns> = LazyLock::new(|| {
             (regex(r"(?s)\n@@ .*"), ""),
             (regex(r"(?s)spec.template: Invalid value: \{.*\}: field is immutable"), "spec.template: <immutable>"),
             (regex(r"(?s)^Invalid value: \{.*\}: field is immutable"), "Invalid value: <object>: field is immutable"),
-            // The patched object, or the patch in Go's own form, is shown whole.
+            // It contains the whole patched object, or the patch in Go's own form.
             (
                 regex(r#"(?s)patch: Invalid value: ".*": (strict decoding|json:)"#),
                 "patch: Invalid value: <patched>: $1",
             ),
             (regex(r#"(?s)^Invalid value: "(\{|map\[).*": (strict decoding|json:)"#), "Invalid value: <patched>: $2"),
-            // Which of several bindings that allow is named depends on the order of a Go map.
+            // Which of several allowing bindings is named depends on the order of a Go map.
             (regex(r"RBAC: allowed by .*"), "RBAC: allowed"),
         ],
     }
@@ -50,7 +50,7 @@ pub(crate) fn form(value: &Value) -> Value {
 
 fn walk(value: &Value, key: &str) -> Value {
     match value {
-        // Who owns the fields of something that is never stored.
+        // The managed fields of something that is never stored.
         Value::Object(map) if map.get("kind").is_some_and(|k| k == "TokenRequest") => {
             let mut map = map.clone();
             if let Some(metadata) = map.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -60,7 +60,7 @@ fn walk(value: &Value, key: &str) -> Value {
         }
         Value::Object(map) => Value::Object(causes_sorted(map).iter().map(|(k, v)| (k.clone(), walk(v, k))).collect()),
         Value::Array(list) if key == "managedFields" => {
-            // Sorted by whole seconds, so their order depends on when a second ends.
+            // Sorted by whole seconds, so their order depends on timing.
             let mut entries: Vec<Value> = list.iter().map(|v| walk(v, key)).collect();
             entries.sort_by_key(Value::to_string);
             entries.into()
@@ -69,7 +69,7 @@ fn walk(value: &Value, key: &str) -> Value {
             list.iter().filter(|v| !is_plain_bookmark(v)).map(|v| walk(v, key)).collect::<Vec<_>>().into()
         }
         Value::String(text) => match text.split_once("denied the request: {") {
-            // A webhook that tells what it was asked.
+            // A webhook that returns what it was sent.
             Some((before, told)) => {
                 let told: Value = serde_json::from_str(&format!("{{{told}")).unwrap_or_else(|_| told.into());
                 json!({"said": before, "told": walk(&told, "")})
@@ -81,12 +81,12 @@ fn walk(value: &Value, key: &str) -> Value {
     }
 }
 
-/// Bookmarks come when the server likes, except the one that ends the initial events.
+/// Bookmarks come at any time, except the one that ends the initial events.
 fn is_plain_bookmark(value: &Value) -> bool {
     value.get("type").is_some_and(|t| t == "BOOKMARK") && value.pointer("/object/metadata/annotations").is_none()
 }
 
-/// Several wrong fields are told in the order of checks, for custom resources in the random order of a Go map.
+/// Several invalid fields are reported in the order of checks; for custom resources in the random order of a Go map.
 fn causes_sorted(map: &Map<String, Value>) -> Map<String, Value> {
     let mut map = map.clone();
     let causes = map.get_mut("details").and_then(|d| d.get_mut("causes")).and_then(Value::as_array_mut);
