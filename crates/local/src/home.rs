@@ -77,7 +77,7 @@ pub enum HomeError {
 
 /// Holds the directory's lock until dropped.
 #[derive(Debug)]
-pub struct HomeLock {
+pub(crate) struct HomeLock {
     _lock: File,
 }
 
@@ -103,7 +103,7 @@ impl Home {
         self.root.join("kubeconfig")
     }
 
-    pub fn apiserver(&self) -> PathBuf {
+    pub(crate) fn apiserver(&self) -> PathBuf {
         self.root.join("apiserver")
     }
 
@@ -111,7 +111,7 @@ impl Home {
         self.root.join("node")
     }
 
-    pub fn volumes(&self) -> PathBuf {
+    pub(crate) fn volumes(&self) -> PathBuf {
         self.root.join("volumes")
     }
 
@@ -154,7 +154,7 @@ impl Home {
     }
 
     /// Restricts the directory to its owner: it holds keys and pod data. A directory of another user is refused, even for root.
-    pub fn protect(&self) -> Result<(), HomeError> {
+    pub(crate) fn protect(&self) -> Result<(), HomeError> {
         let io = |doing| move |source| HomeError::Io { doing, path: self.root.clone(), source };
         let found = fs::metadata(&self.root).map_err(io("read"))?;
         if found.uid() != nix::unistd::Uid::effective().as_raw() {
@@ -173,7 +173,7 @@ impl Home {
     }
 
     /// Locks the directory for this process.
-    pub fn hold(&self) -> Result<HomeLock, HomeError> {
+    pub(crate) fn hold(&self) -> Result<HomeLock, HomeError> {
         let lock = self.open_lock("lock")?;
         match lock.try_lock() {
             Ok(()) => Ok(HomeLock { _lock: lock }),
@@ -188,14 +188,14 @@ impl Home {
     }
 
     /// Waits until no other `up` or `down` is running.
-    pub fn take_turn(&self) -> Result<HomeLock, HomeError> {
+    pub(crate) fn take_turn(&self) -> Result<HomeLock, HomeError> {
         let lock = self.open_lock("turn")?;
         lock.lock().map_err(|source| HomeError::Io { doing: "lock", path: self.root.join("turn"), source })?;
         Ok(HomeLock { _lock: lock })
     }
 
     /// Whether a daemon holds the directory.
-    pub fn is_held(&self) -> bool {
+    pub(crate) fn is_held(&self) -> bool {
         match File::options().write(true).open(self.root.join("lock")) {
             Ok(file) => matches!(file.try_lock(), Err(TryLockError::WouldBlock)),
             Err(_) => false,
@@ -208,17 +208,17 @@ impl Home {
     }
 
     /// The last status written, by any daemon.
-    pub fn written(&self) -> Option<Status> {
+    pub(crate) fn written(&self) -> Option<Status> {
         serde_json::from_slice(&fs::read(self.status_file()).ok()?).ok()
     }
 
     /// Writes the status atomically.
-    pub fn write_status(&self, status: &Status) -> io::Result<()> {
+    pub(crate) fn write_status(&self, status: &Status) -> io::Result<()> {
         self.write_private("status.json", &serde_json::to_vec_pretty(status)?)
     }
 
     /// Writes a file that only its owner can read.
-    pub fn write_private(&self, name: &str, content: &[u8]) -> io::Result<()> {
+    pub(crate) fn write_private(&self, name: &str, content: &[u8]) -> io::Result<()> {
         let draft = self.root.join(format!(".{name}.{}", std::process::id()));
         let mut file = File::options().create(true).truncate(true).write(true).mode(0o600).open(&draft)?;
         file.write_all(content)?;
@@ -226,7 +226,7 @@ impl Home {
     }
 
     /// Waits until the daemon has released the directory; returns whether it did in time.
-    pub fn wait_until_free(&self, patience: Duration) -> bool {
+    pub(crate) fn wait_until_free(&self, patience: Duration) -> bool {
         let deadline = std::time::Instant::now() + patience;
         while self.is_held() {
             if std::time::Instant::now() > deadline {
@@ -238,7 +238,7 @@ impl Home {
     }
 
     /// Deletes all cluster data. No daemon may be running.
-    pub fn wipe(&self) -> Result<(), HomeError> {
+    pub(crate) fn wipe(&self) -> Result<(), HomeError> {
         for part in PARTS.iter().chain(&["status.json", "lock", "turn"]) {
             let path = self.root.join(part);
             let gone = if path.is_dir() { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
@@ -255,7 +255,7 @@ impl Home {
 }
 
 impl Status {
-    pub fn starting(says: &str) -> Self {
+    pub(crate) fn starting(says: &str) -> Self {
         Status {
             layout: LAYOUT,
             pid: i32::try_from(std::process::id()).unwrap_or(0),

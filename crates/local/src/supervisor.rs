@@ -41,7 +41,7 @@ struct ProcessState {
 }
 
 /// A supervised child.
-pub struct Supervised {
+pub(crate) struct Supervised {
     pub name: String,
     state: Arc<Mutex<ProcessState>>,
     thread: Option<JoinHandle<()>>,
@@ -58,7 +58,7 @@ fn pause(failures: u32) -> Duration {
 
 impl Supervised {
     /// Starts a child and keeps it running.
-    pub fn start(program: Program) -> io::Result<Self> {
+    pub(crate) fn start(program: Program) -> io::Result<Self> {
         let state = Arc::new(Mutex::new(ProcessState::default()));
         let name = program.name.clone();
         let shared = Arc::clone(&state);
@@ -66,21 +66,21 @@ impl Supervised {
         Ok(Supervised { name, state, thread: Some(thread) })
     }
 
-    pub fn pid(&self) -> Option<i32> {
+    pub(crate) fn pid(&self) -> Option<i32> {
         lock(&self.state).pid
     }
 
-    pub fn restarts(&self) -> u32 {
+    pub(crate) fn restarts(&self) -> u32 {
         lock(&self.state).restarts
     }
 
     /// How it last exited, if it ever did.
-    pub fn last_end(&self) -> Option<String> {
+    pub(crate) fn last_end(&self) -> Option<String> {
         lock(&self.state).ended.clone()
     }
 
     /// Stops the child: SIGTERM first, then SIGKILL. Returns once it has exited.
-    pub fn stop(mut self) {
+    pub(crate) fn stop(mut self) {
         let pid = {
             let mut state = lock(&self.state);
             state.anti_affinity_terms = true;
