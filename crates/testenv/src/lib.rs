@@ -10,6 +10,7 @@
 //! If this machine cannot run one, `get` returns `None` and the test ends early; `./test` reports that in its last lines.
 //! Any other failure panics: this crate is for tests only.
 
+mod https;
 mod limited;
 mod namespace;
 
@@ -20,6 +21,7 @@ use std::sync::OnceLock;
 
 use kube::config::{KubeConfigOptions, Kubeconfig};
 
+pub use https::serve_https;
 pub use limited::LimitedKubeconfig;
 pub use namespace::TestNamespace;
 

@@ -1,16 +1,12 @@
 //! A small HTTPS server that answers admission reviews.
 
-use std::sync::Arc;
-
 use axum::Json;
-use axum::body::Body;
 use axum::extract::Path;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::post;
 use firesteel_apiserver::RunningServer;
-use hyper_util::rt::{TokioExecutor, TokioIo};
+use firesteel_testenv::serve_https;
 use serde_json::{Value, json};
-use tower::ServiceExt as _;
 
 /// Responds as its path says.
 async fn review(Path(manner): Path<String>, Json(review): Json<Value>) -> Response {
@@ -68,28 +64,5 @@ pub(crate) async fn serve_pem(made: &firesteel_apiserver::Credentials) -> u16 {
 }
 
 pub(crate) async fn serve(certificate: Vec<u8>, key: Vec<u8>) -> u16 {
-    let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-        .with_safe_default_protocol_versions()
-        .expect("versions")
-        .with_no_client_auth()
-        .with_single_cert(vec![certificate.into()], rustls::pki_types::PrivateKeyDer::Pkcs8(key.into()))
-        .expect("config");
-    let acceptor = tokio_rustls::TlsAcceptor::from(Arc::new(config));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("port");
-    let port = listener.local_addr().expect("address").port();
-    let router = axum::Router::new().route("/{manner}", post(review));
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let (acceptor, router) = (acceptor.clone(), router.clone());
-            tokio::spawn(async move {
-                let Ok(stream) = acceptor.accept(stream).await else { return };
-                let service = hyper::service::service_fn(move |request: http::Request<hyper::body::Incoming>| {
-                    router.clone().oneshot(request.map(Body::new))
-                });
-                let builder = hyper_util::server::conn::auto::Builder::new(TokioExecutor::new());
-                let _ = builder.serve_connection(TokioIo::new(stream), service).await;
-            });
-        }
-    });
-    port
+    serve_https(certificate, key, axum::Router::new().route("/{manner}", post(review))).await
 }

@@ -3,12 +3,11 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, Response};
 use firesteel_api::SparkApplication;
-use firesteel_testenv::TestEnv;
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto::Builder;
+use firesteel_testenv::{TestEnv, serve_https};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::Service;
@@ -16,10 +15,7 @@ use k8s_openapi::api::networking::v1::Ingress;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, PostParams};
-use rustls::pki_types::PrivateKeyDer;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
-use tokio_rustls::TlsAcceptor;
 
 use crate::fixture::{Fixture, PATIENCE, block_on, condition, install, options, start_with, state};
 
@@ -48,18 +44,13 @@ impl Webhook {
     /// Starts one for objects with this label.
     async fn start(f: &Fixture, rules: Value, label: (&str, &str), mood: Mood) -> Webhook {
         let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
-        let key = PrivateKeyDer::Pkcs8(certified.signing_key.serialize_der().into());
-        let config = rustls::ServerConfig::builder_with_provider(Arc::new(rustls::crypto::ring::default_provider()))
-            .with_safe_default_protocol_versions()
-            .unwrap()
-            .with_no_client_auth()
-            .with_single_cert(vec![certified.cert.der().clone()], key)
-            .unwrap();
-        let acceptor = TlsAcceptor::from(Arc::new(config));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let port = listener.local_addr().unwrap().port();
         let mood = Arc::new(Mutex::new(mood));
-        tokio::spawn(serve(listener, acceptor, mood.clone()));
+        let asked = mood.clone();
+        let router = Router::new().fallback(move |request: Request<Body>| {
+            let mood = *asked.lock().unwrap();
+            review(request, mood)
+        });
+        let port = serve_https(certified.cert.der().to_vec(), certified.signing_key.serialize_der(), router).await;
         let name = f.namespace.name().to_owned();
         let ca = ByteString(certified.cert.pem().into_bytes());
         let configuration = json!({
@@ -87,20 +78,6 @@ impl Webhook {
 
     async fn remove(self) {
         self.configurations.delete(&self.name, &DeleteParams::default()).await.unwrap();
-    }
-}
-
-async fn serve(listener: TcpListener, acceptor: TlsAcceptor, mood: Arc<Mutex<Mood>>) {
-    while let Ok((stream, _)) = listener.accept().await {
-        let (acceptor, mood) = (acceptor.clone(), mood.clone());
-        tokio::spawn(async move {
-            let Ok(stream) = acceptor.accept(stream).await else { return };
-            let service = hyper::service::service_fn(move |request: Request<hyper::body::Incoming>| {
-                let mood = *mood.lock().unwrap();
-                async move { Ok::<_, std::convert::Infallible>(review(request.map(Body::new), mood).await) }
-            });
-            let _ = Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service).await;
-        });
     }
 }
 
