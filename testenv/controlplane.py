@@ -60,7 +60,7 @@ def start(directory, kwok_nodes, owner_pid, real_node=False):
             text = answer or f"the supervisor ended early, see {directory}/logs"
             raise Problem(text)
         ours.sendall(b"taken\n")
-    say(f"{toolchain.pinned('k8s.io/kubernetes')} ready in {time.monotonic() - began:.1f} s, KUBECONFIG={directory}/kubeconfig")
+    say(f"{toolchain.kubernetes_version()} ready in {time.monotonic() - began:.1f} s, KUBECONFIG={directory}/kubeconfig")
     return directory
 
 
@@ -185,7 +185,7 @@ class Supervisor:
         if self.real_node:
             self.node = realnode.Node(self.plane, self.request)
             self.node.start(self.spawn, self.wait_until)
-        self.write_env({"version": toolchain.pinned("k8s.io/kubernetes"), "server": self.plane.server,
+        self.write_env({"version": toolchain.kubernetes_version(), "server": self.plane.server,
                         "kubeconfig": str(self.dir / "kubeconfig"), "bin": str(toolchain.bin_dir()), "kwokNodes": self.kwok_nodes,
                         "components": {name: child.pid for name, child in self.children.items()}})
 

@@ -1,5 +1,6 @@
 """Compiles the Kubernetes parts that go.mod and kwok/go.mod pin into ~/.cache/firesteel/kubernetes/<version>-<hash of the pins>,
-and the older kubectl of kubectl-old/go.mod, which tests of clients use, beside it.
+and the older kubectl of kubectl-old/go.mod, which tests of clients use, beside it. With FIRESTEEL_KUBERNETES=1.34 the pins of
+kubernetes-1.34/go.mod take the place of those in go.mod.
 
 Every file there is complete: each is built under another name and renamed. Go comes from PATH if it is new enough,
 else from its PyPI package."""
@@ -58,7 +59,21 @@ def cache():
     return Path(os.environ.get("FIRESTEEL_CACHE") or Path.home() / ".cache" / "firesteel")
 
 
-def pinned(module, directory=HERE):
+def main_module():
+    """The directory of the go.mod that pins the control plane."""
+    minor = os.environ.get("FIRESTEEL_KUBERNETES")
+    directory = HERE / f"kubernetes-{minor}" if minor else HERE
+    if not (directory / "go.mod").exists():
+        raise Problem(f"FIRESTEEL_KUBERNETES={minor}: there are pins of {', '.join(older())}")
+    return directory
+
+
+def older():
+    """The older minor versions of Kubernetes that there are pins of."""
+    return sorted(path.name.removeprefix("kubernetes-") for path in HERE.glob("kubernetes-*"))
+
+
+def pinned(module, directory):
     match = re.search(rf"^\s*(?:require )?{re.escape(module)} (v\S+)", (directory / "go.mod").read_text(), re.M)
     if not match:
         raise Problem(f"{directory}/go.mod does not require {module}")
@@ -69,12 +84,12 @@ def kubernetes_version(tool=None):
     """The Kubernetes a tool is part of. Libraries are numbered v0.x.y for Kubernetes v1.x.y."""
     if tool in APART:
         return pinned(APART[tool][1], MODULES[tool]).replace("v0.", "v1.", 1)
-    return pinned("k8s.io/kubernetes")
+    return pinned("k8s.io/kubernetes", main_module())
 
 
 def bin_dir(tool=None):
     digest = hashlib.sha256()
-    for directory in [MODULES[tool]] if tool in APART else [HERE, *(path for name, path in MODULES.items() if name not in APART)]:
+    for directory in [MODULES[tool]] if tool in APART else [main_module(), *(path for name, path in MODULES.items() if name not in APART)]:
         for name in ("go.mod", "go.sum"):
             digest.update((directory / name).read_bytes())
     digest.update(" ".join(FLAGS + [platform.system(), platform.machine()]).encode())
@@ -124,9 +139,9 @@ def compile_tools(tools, into):
     began = time.monotonic()
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".build-", dir=into.parent) as scratch:
-        for module in sorted({MODULES.get(tool, HERE) for tool in tools}):
+        for module in sorted({MODULES.get(tool, main_module()) for tool in tools}):
             # All of a module in one command: linking one overlaps with compiling the next.
-            here = [tool for tool in tools if MODULES.get(tool, HERE) == module]
+            here = [tool for tool in tools if MODULES.get(tool, main_module()) == module]
             command = [go, "build", *FLAGS, "-ldflags", " ".join(words), "-o", f"{scratch}/", *(PACKAGES[tool] for tool in here)]
             if subprocess.run(command, cwd=module, env=environment).returncode != 0:
                 raise Problem(f"go could not build {', '.join(here)}; its words stand above")

@@ -90,7 +90,7 @@ class Real(Server):
     def __init__(self, synced):
         super().__init__()
         self.synced = synced
-        self.name = f"kube-apiserver {toolchain.pinned('k8s.io/kubernetes')}, etcd {'that syncs' if synced else 'without sync'}"
+        self.name = f"kube-apiserver {toolchain.kubernetes_version()}, etcd {'that syncs' if synced else 'without sync'}"
 
     def __enter__(self):
         certificates.make(self.dir / "pki")
