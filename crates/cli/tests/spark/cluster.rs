@@ -81,10 +81,7 @@ impl Cluster {
             let cache = scratch.path().join("home/.cache/firesteel/runtimes");
             std::fs::create_dir_all(&cache).unwrap();
             for version in versions.keys() {
-                copy_tree(
-                    &own_cache().join(format!("runtimes/spark-{version}")),
-                    &cache.join(format!("spark-{version}")),
-                );
+                copy_release(version, &cache);
             }
             let mut dir = cache.as_path();
             while dir.starts_with(scratch.path()) {
@@ -194,6 +191,17 @@ pub(crate) fn said(mut command: Command) -> Said {
 pub(crate) fn own_cache() -> PathBuf {
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     base.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache")).join("firesteel")
+}
+
+/// A release, and the archives of its classes.
+fn copy_release(version: &str, into: &Path) {
+    let archives = format!("quick-spark-{version}-");
+    for entry in std::fs::read_dir(own_cache().join("runtimes")).unwrap().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name == format!("spark-{version}") || name.starts_with(&archives) {
+            copy_tree(&entry.path(), &into.join(name));
+        }
+    }
 }
 
 /// By links where that is possible: a runtime is half a gigabyte.
