@@ -1,7 +1,7 @@
 //! The node agent: runs the pods of a Kubernetes node as sandboxed processes of this machine.
 //!
-//! It uses only the Kubernetes API, so it can join a real control plane as well as the local cluster. Decisions ([`lifecycle`],
-//! [`environment`], [`volumes`], [`hosts`]) are pure functions; the agent performs them. A pod's processes belong to a [`shim`],
+//! It uses only the Kubernetes API, so it can join a real control plane as well as the local cluster. Decisions (`lifecycle`,
+//! `environment`, `volumes`, `hosts`) are pure functions; the agent performs them. A pod's processes belong to a [`shim`],
 //! not to the agent, so that nothing is lost when an agent dies or is replaced.
 
 #![cfg_attr(test, allow(clippy::needless_pass_by_value, reason = "tests write values in place"))]

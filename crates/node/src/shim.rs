@@ -1,7 +1,7 @@
 //! The shim: one process per pod that owns its processes, log files and exit codes.
 //!
 //! It outlives the agent. Its state is in `state.json` in the pod's directory, and is sent to clients of its socket. It is
-//! single-threaded (see [`process`]) and acts only on an agent's commands, with one exception: a requested stop is completed
+//! single-threaded (see the module `process`) and acts only on an agent's commands, with one exception: a requested stop is completed
 //! with or without an agent.
 
 mod client;

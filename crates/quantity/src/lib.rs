@@ -1,8 +1,8 @@
-//! Kubernetes quantities (`500m`, `1Gi`, `2e3`), read as the API server reads them: compared by value, rounded up where a
-//! whole number is wanted, written in the API server's canonical form.
+//! Kubernetes quantities (`500m`, `1Gi`, `2e3`), parsed as by the API server: compared by value, rounded up to whole numbers, and
+//! printed in the API server's canonical form.
 //!
-//! A value is exact to a billionth; what is finer is rounded away from zero, what is larger than the API server's largest
-//! value counts as that.
+//! Values are exact to a billionth. Finer values are rounded away from zero, and values above the API server's maximum are
+//! capped.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::api::resource;
 const NANO: i128 = 1_000_000_000;
 /// The API server's largest value.
 const MAX_UNITS: i128 = i64::MAX as i128;
-/// Exponents beyond this are far outside what a quantity can hold either way.
+/// Exponents beyond this are out of range either way.
 const FAR: i32 = 10_000;
 
 /// An amount, and the family of suffixes it was written with.
@@ -38,14 +38,14 @@ pub struct QuantityError {
     pub fault: Fault,
 }
 
-/// The API server has a complaint for each.
+/// The API server has an error message for each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fault {
-    /// It is no number with a suffix.
+    /// It is not a number with a suffix.
     Syntax,
-    /// Its number is none.
+    /// The number is invalid.
     Number,
-    /// Nobody knows the suffix.
+    /// The suffix is unknown.
     Suffix,
 }
 
@@ -62,7 +62,7 @@ impl Quantity {
         ceil(self.nanos, NANO / 1000)
     }
 
-    /// So many of `unit`, rounded up: `1.5Gi` is 1536 in units of 1024².
+    /// A multiple of `unit`, rounded up: `1.5Gi` is 1536 in units of 1024².
     pub fn in_units_of(self, unit: u32) -> i128 {
         ceil(self.nanos, i128::from(unit.max(1)) * NANO)
     }
@@ -72,7 +72,7 @@ impl Quantity {
         self.in_units_of(1)
     }
 
-    /// Whether it is a whole number as it stands.
+    /// Whether it is a whole number.
     pub fn is_whole(self) -> bool {
         self.nanos % NANO == 0
     }
@@ -81,10 +81,10 @@ impl Quantity {
         self.nanos < 0
     }
 
-    /// The sum, written as this one is.
+    /// The sum, in the form of this one.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
-        // Nothing has no form of its own.
+        // Zero has no form of its own.
         let form = if self.nanos == 0 { other.form } else { self.form };
         Self { nanos: self.nanos.saturating_add(other.nanos), form }
     }
@@ -130,12 +130,12 @@ impl TryFrom<&resource::Quantity> for Quantity {
     }
 }
 
-/// The value of an object's field in thousandths (`500m` → 500, `2` → 2000), rounded up; `None` if it is no amount.
+/// The value of an object's field in thousandths (`500m` → 500, `2` → 2000), rounded up; `None` if it is invalid or negative.
 pub fn milli(field: &resource::Quantity) -> Option<u64> {
     u64::try_from(Quantity::try_from(field).ok()?.milli()).ok()
 }
 
-/// The value of an object's field as a whole number (`1Gi` → 1073741824), rounded up; `None` if it is no amount.
+/// The value of an object's field as a whole number (`1Gi` → 1073741824), rounded up; `None` if it is invalid or negative.
 pub fn whole(field: &resource::Quantity) -> Option<u64> {
     u64::try_from(Quantity::try_from(field).ok()?.whole()).ok()
 }
@@ -215,13 +215,13 @@ fn nanos(whole: &str, fraction: &str, suffix: &Suffix) -> i128 {
     if magnitude < -20 {
         return 1;
     }
-    // As many digits as leave room for the power of two; those beyond only matter as more than nothing.
+    // Keep as many digits as leave room for the power of two; the rest only decide about rounding.
     let room = (127 - suffix.twos as usize) * 30_103 / 100_000;
     let keep = digits.len().min(room);
     let mut more = digits[keep..].bytes().any(|b| b != b'0');
     let scale = scale + (digits.len() - keep) as i64;
     let kept: i128 = digits[..keep].parse().unwrap_or(i128::MAX);
-    // The power of two first, so that a fraction such as 0.1Ki is rounded once, at the end.
+    // Apply the power of two first, so that a fraction such as 0.1Ki is rounded only once.
     let value = kept.checked_mul(1 << suffix.twos).unwrap_or(i128::MAX);
     let power = u32::try_from(scale.unsigned_abs()).ok().and_then(|s| 10_i128.checked_pow(s));
     let value = match power {
