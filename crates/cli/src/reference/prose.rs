@@ -155,7 +155,20 @@ fn the_readme_is_short() {
 }
 
 #[test]
-fn flags_and_settings_in_documents_exist() {
+fn flags_settings_and_events_in_documents_exist() {
+    let (flags, root) = (flags(), root());
+    let mut unknown = Vec::new();
+    for page in documents().into_iter().filter(|page| !page.ends_with("CHANGELOG.md")) {
+        let text = std::fs::read_to_string(&page).unwrap();
+        let strange = strange_flags(&text, &flags).chain(strange_settings(&text)).chain(strange_events(&text));
+        let place = page.strip_prefix(&root).unwrap_or(&page).display();
+        unknown.extend(strange.map(|word| format!("{place}: {word}")));
+    }
+    assert!(unknown.is_empty(), "named in documents, but unknown to the code:\n{}", unknown.join("\n"));
+}
+
+/// Flags of every verb, hidden ones included, and of the other programs that documents call.
+fn flags() -> BTreeSet<String> {
     let mut flags: BTreeSet<String> = OTHER_FLAGS.iter().map(|flag| (*flag).to_owned()).collect();
     flags.extend(args::OPTIONS.iter().map(|option| option.flag.to_owned()));
     let mut verbs = vec![crate::Cli::command()];
@@ -163,28 +176,36 @@ fn flags_and_settings_in_documents_exist() {
         flags.extend(verb.get_arguments().filter_map(|argument| Some(format!("--{}", argument.get_long()?))));
         verbs.extend(verb.get_subcommands().cloned());
     }
-    flags.extend(["--help".to_owned(), "--version".to_owned()]);
-    let mut unknown = Vec::new();
-    for page in documents().into_iter().filter(|page| !page.ends_with("CHANGELOG.md")) {
-        let text = std::fs::read_to_string(&page).unwrap();
-        let place = page.strip_prefix(root().canonicalize().unwrap()).unwrap_or(&page).display().to_string();
-        for flag in words(&text, "--", |c| c.is_ascii_lowercase() || c == '-' || c.is_ascii_digit()) {
-            if flag.len() > 3 && !flag.ends_with('-') && !flags.contains(&flag) {
-                unknown.push(format!("{place}: {flag}"));
-            }
-        }
-        for key in words(&text, "spark.kubernetes.", |c| c.is_ascii_alphanumeric() || ".-_".contains(c)) {
-            let family = ["label.", "annotation.", "volumes.", "secretKeyRef.", "secrets.", "selector.", "driverEnv."];
-            let known = registry::find(key.trim_end_matches('.')).is_some()
-                || key.ends_with('.')
-                || family.iter().any(|f| key.contains(f));
-            let prefix = registry::all().any(|setting| setting.key.starts_with(&key));
-            if !known && !prefix {
-                unknown.push(format!("{place}: {key}"));
-            }
-        }
-    }
-    assert!(unknown.is_empty(), "named in documents, but unknown to the code:\n{}", unknown.join("\n"));
+    flags
+}
+
+fn strange_flags(text: &str, known: &BTreeSet<String>) -> impl Iterator<Item = String> {
+    let named = words(text, "--", |c| c.is_ascii_lowercase() || c == '-' || c.is_ascii_digit());
+    named.into_iter().filter(|flag| flag.len() > 3 && !flag.ends_with('-') && !known.contains(flag))
+}
+
+fn strange_settings(text: &str) -> impl Iterator<Item = String> {
+    const FAMILIES: [&str; 7] =
+        ["label.", "annotation.", "volumes.", "secretKeyRef.", "secrets.", "selector.", "driverEnv."];
+    let named = words(text, "spark.kubernetes.", |c| c.is_ascii_alphanumeric() || ".-_".contains(c));
+    let is_family = |key: &String| FAMILIES.iter().any(|family| key.contains(family));
+    // The beginning of a key stands for all that begin with it.
+    let is_known = |key: &String| registry::all().any(|setting| setting.key.starts_with(key.as_str()));
+    named.into_iter().filter(move |key| !is_family(key) && !is_known(key))
+}
+
+fn strange_events(text: &str) -> impl Iterator<Item = String> {
+    let named = ["SparkApplication", "SparkDriver", "SparkExecutor"].into_iter().flat_map(|subject| {
+        let named = words(text, subject, |c| c.is_ascii_alphanumeric());
+        named.into_iter().filter(move |word| word[subject.len()..].starts_with(|c: char| c.is_ascii_uppercase()))
+    });
+    named.filter(|word| !reasons().any(|reason| reason == word)).collect::<Vec<_>>().into_iter()
+}
+
+/// Reasons of all events.
+fn reasons() -> impl Iterator<Item = &'static str> {
+    use firesteel_core::event_reason::{application, executors};
+    application::ALL.iter().chain(executors::ALL).map(|(reason, _)| *reason)
 }
 
 /// Words that begin with `start` and go on as `part` says.

@@ -9,7 +9,7 @@ const USAGE: &str = "firesteel submit [OPTIONS] <APPLICATION> [ARGUMENTS]
        firesteel submit run-example [OPTIONS] <CLASS> [ARGUMENTS]";
 
 const AFTER: &str = "\
-APPLICATION is a jar, a Python file or an R file. Local files are uploaded to spark.kubernetes.file.upload.path (s3a://, gs://,
+APPLICATION is a jar, a Python file or an R file. Local files are uploaded to spark.kubernetes.file.upload.path (s3a://, gs://, \
 abfss:// or file://); local:///PATH names a file inside the image.
 
 The exit code is the driver's. 1: the request failed. 2: the input is wrong. 3: the driver never started.";
@@ -28,6 +28,8 @@ pub(crate) fn command() -> Command {
         .about("Submit a Spark application to Kubernetes as spark-submit does, without a JVM")
         .override_usage(USAGE)
         .after_help(AFTER)
+        // Narrower, and each option would take two lines: the longest of them leaves too little room.
+        .term_width(120)
         .disable_help_flag(true);
     OPTIONS.iter().fold(command, |command, option| command.arg(argument(option)))
 }

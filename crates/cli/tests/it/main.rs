@@ -6,6 +6,7 @@
 mod applications;
 mod control;
 mod dry_run;
+mod help;
 mod in_cluster;
 mod interrupted;
 mod operator;
