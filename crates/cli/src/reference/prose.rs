@@ -53,6 +53,7 @@ const OTHER_FLAGS: &[&str] = &[
     "--owner-pid",
     "--only-spark",
     "--change",
+    "--list",
 ];
 
 /// Every document of the project, by path.
