@@ -274,6 +274,9 @@ pub struct ExecutorLedgerStatus {
     pub losses: Vec<Loss>,
     /// Failures of the recent past.
     pub failures: Failures,
+    /// Demand that fell and rose again in the recent past.
+    #[serde(skip_serializing_if = "Flapping::is_none")]
+    pub flapping: Flapping,
     /// Nodes on which executors failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub avoided_nodes: Vec<AvoidedNode>,
@@ -356,6 +359,26 @@ pub struct Failures {
     /// pod is given up.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub members: BTreeMap<String, u32>,
+}
+
+/// Demand that fell and rose again in the recent past.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Flapping {
+    /// How often executors were created again that had been withdrawn.
+    pub count: u32,
+    /// When that was last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last: Option<Time>,
+    /// By profile: how many were wanted when executors were last withdrawn, until some are created again.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub withdrawn: BTreeMap<String, u32>,
+}
+
+impl Flapping {
+    fn is_none(&self) -> bool {
+        *self == Flapping::default()
+    }
 }
 
 /// A node on which executors failed.

@@ -10,14 +10,15 @@
 //! - [`admission`] says which grants are accepted, and [`policy`] whether drivers of one account are kept apart.
 
 mod admission;
-mod budget;
 mod index;
 mod ledger;
 mod namespaces;
 mod paced;
 mod pass;
 mod policy;
+mod rate_limit;
 mod sets;
+mod slots;
 mod writes;
 
 use std::collections::{HashMap, HashSet};
@@ -35,16 +36,16 @@ use kube::runtime::reflector::ObjectRef;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{Controller, WatchStreamExt, controller, reflector, watcher as watch};
 use kube::{Api, Client, Resource, ResourceExt};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
-use budget::Budget;
 use index::{AppKey, Index};
 use namespaces::Namespaces;
 use paced::{Paced, Turn};
 use pass::State;
 use policy::Policy;
+use rate_limit::RateLimit;
 use sets::Sets;
 
 use crate::metrics::Metrics;
@@ -96,19 +97,21 @@ impl Default for ExecutorOptions {
 pub(crate) struct Shared {
     options: ExecutorOptions,
     scope: Arc<Scope>,
-    budget: Budget,
+    rate_limit: RateLimit,
     namespaces: Namespaces,
     policy: Policy,
     creating: Arc<Turns<AppKey>>,
     metrics: Arc<Metrics>,
     news: Arc<News>,
     scopes: Mutex<Vec<Weak<Allocator>>>,
+    /// There may be room for executors of applications that wait for it.
+    freed: Notify,
 }
 
 impl Shared {
     pub(crate) fn new(options: ExecutorOptions, scope: Arc<Scope>, metrics: Arc<Metrics>, news: Arc<News>) -> Self {
         Shared {
-            budget: Budget::new(options.per_second),
+            rate_limit: RateLimit::new(options.per_second),
             namespaces: Namespaces::default(),
             policy: Policy::new(options.policy_valid),
             creating: Turns::new(options.parallel),
@@ -116,23 +119,10 @@ impl Shared {
             metrics,
             news,
             scopes: Mutex::default(),
+            freed: Notify::new(),
             options,
         }
     }
-
-    /// How many more executors of an application may wait until they run.
-    fn room(&self, app: &AppKey) -> usize {
-        let scopes = self.scopes.lock().unwrap_or_else(PoisonError::into_inner);
-        let pending = scopes.iter().filter_map(Weak::upgrade).map(|scope| scope.pending(app));
-        let (all, own) = pending.fold((0, 0), |(all, own), (more, mine)| (all + more, own + mine));
-        room(self.options.most_pending, all, own)
-    }
-}
-
-/// How many more executors of an application that has `own` pending may become so, where `all` are and no more than `most`
-/// are to be. One that has many leaves some of what is free to those that have few: each that takes all it can leaves a ninth.
-fn room(most: usize, all: usize, own: usize) -> usize {
-    most.saturating_sub(all).saturating_sub(own / 8)
 }
 
 impl Lane for AppKey {
@@ -182,14 +172,6 @@ impl Allocator {
         let mut used = self.index.used(namespace);
         self.sets.add_unmade(&self.index, namespace, &mut used);
         used
-    }
-
-    /// Executors that were asked for and do not run yet: of these applications, and of one.
-    fn pending(&self, own: &AppKey) -> (usize, usize) {
-        // Executors of namespaces that this operator leaves alone are not its own.
-        let covered = |app: &AppKey| self.shared.scope.covers(&app.0);
-        let (single, unmade) = (self.index.pending(own, covered), self.sets.unmade(&self.index, own, covered));
-        (single.0 + unmade.0, single.1 + unmade.1)
     }
 
     /// Asks for a pass.
@@ -269,6 +251,7 @@ pub(crate) async fn look_after(
 
     let paced = Paced::default();
     let poke_all = |touched: Vec<AppKey>| {
+        allocator.shared.check_room();
         let known = allocator.grants();
         for app in touched.iter().filter_map(|key| known.get(key)) {
             let (allocator, app) = (allocator.clone(), app.clone());
@@ -320,28 +303,9 @@ pub(crate) async fn look_after(
         () = control => {}
         () = follow_pods => {}
         () = follow_scope => {}
+        () = shared.follow_room() => {}
         () = sets::follow(&allocator.sets, replica_sets, &poke_all) => {}
         () = sets::follow(&allocator.sets, stateful_sets, &poke_all) => {}
         () = async { until.cancelled().await; tokio::time::sleep(Duration::from_secs(30)).await } => {}
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::room;
-
-    #[test]
-    fn whoever_takes_all_it_can_leaves_room_for_others() {
-        let most = 20_000;
-        let (mut all, mut shares) = (0, Vec::new());
-        for _ in 0..4 {
-            let mut own = 0;
-            while room(most, all, own) > 0 {
-                (all, own) = (all + 1, own + 1);
-            }
-            shares.push(own);
-        }
-        assert_eq!(shares, [17_778, 1_976, 219, 24]);
-        assert_eq!((room(3, 0, 0), room(3, 2, 2), room(3, 3, 1)), (3, 1, 0), "few are not divided");
     }
 }

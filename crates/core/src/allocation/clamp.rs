@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashSet};
 
 use firesteel_api::executors::ExecutorLedgerStatus;
 
+use super::draft::Draft;
 use super::size::{Allowance, Size};
-use super::{CONDITION_WITHIN_MAXIMUM, Draft, Note};
+use super::{CONDITION_WITHIN_MAXIMUM, Note};
 use crate::conditions::{self, Holds};
 
 /// Environment variables of one executor, in bytes: each of its pods holds them.
@@ -14,7 +15,7 @@ const MOST_WORDS: usize = 128 << 10;
 impl Draft<'_> {
     /// What an executor of a profile takes; nothing if nobody wants any.
     pub(super) fn size(&self, profile: &str) -> Size {
-        let demand = self.sight.demand.profiles.get(profile);
+        let demand = self.profiles().get(profile);
         demand.map(|demand| Size::of(self.sight.grant, profile, demand)).unwrap_or_default()
     }
 
@@ -25,10 +26,9 @@ impl Draft<'_> {
         for pod in self.sight.pods.iter().filter(|pod| self.is_live(pod)) {
             left.take(&pod.size, 1);
         }
-        let cancelled: HashSet<&u64> = self.decision.cancel.iter().collect();
-        for (id, profile) in self.sight.memory.in_flight.iter().filter(|(id, _)| !cancelled.contains(id)) {
-            let size = self.sight.memory.sizes.get(id).cloned().unwrap_or_else(|| self.size(profile));
-            left.take(&size, 1);
+        let cancelled: HashSet<&u64> = self.effects.cancel.iter().collect();
+        for (_, flight) in self.sight.in_flight.iter().filter(|(id, _)| !cancelled.contains(id)) {
+            left.take(&flight.size, 1);
         }
         for set in self.sight.sets.iter().filter(|set| !set.leaving) {
             let made = self.sight.pods.iter().filter(|pod| set.has(pod) && self.is_live(pod)).count();
@@ -46,7 +46,7 @@ impl Draft<'_> {
         let mut wanted = BTreeMap::new();
         let mut cut = Vec::new();
         let mut by_operator = false;
-        for (profile, demand) in by_number(&self.sight.demand.profiles) {
+        for (profile, demand) in by_number(self.profiles()) {
             let size = self.size(profile);
             let words: usize = demand.env.iter().map(|(name, value)| name.len() + value.len()).sum();
             let unfit = if size.memory_mib == 0 {
@@ -85,7 +85,7 @@ impl Draft<'_> {
             ("Clamped", remedy.to_owned())
         };
         let message = format!("{}; {remedy}", cut.join(", "));
-        let ledger = &mut self.decision.ledger;
+        let ledger = &mut self.effects.ledger;
         if cut.is_empty() {
             let holds = Holds { kind: CONDITION_WITHIN_MAXIMUM, status: "True", reason: "Granted", message: "" };
             conditions::set(&mut ledger.conditions, &holds, 0, self.sight.now);
@@ -93,7 +93,7 @@ impl Draft<'_> {
             let holds = Holds { kind: CONDITION_WITHIN_MAXIMUM, status: "False", reason, message: &message };
             conditions::set(&mut ledger.conditions, &holds, 0, self.sight.now);
             if !before {
-                self.decision.notes.push(Note { warning: true, reason: "DemandClamped", text: message });
+                self.effects.notes.push(Note { warning: true, reason: "DemandClamped", text: message });
             }
         }
         wanted

@@ -1,12 +1,12 @@
 //! What follows from executors that fail: delays, nodes to avoid, and the end of what is hopeless.
 
-use firesteel_api::executors::{Cause, ExecutorLedgerStatus, Verdict};
+use firesteel_api::executors::Cause;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use super::draft::{Draft, START_ERROR};
 use super::pod::{ExecutorPod, State};
-use super::{CONDITION_SATISFIED, Draft, Note, START_ERROR, nodes};
-use crate::conditions::{self, Holds};
+use super::{Note, nodes};
 
 /// The longest wait between failures in a row.
 const LONGEST_DELAY: SignedDuration = SignedDuration::from_secs(60);
@@ -20,7 +20,7 @@ impl Draft<'_> {
     pub(super) fn follow_failures(&mut self) {
         let (now, budget) = (self.sight.now, self.sight.grant.failures);
         let by_application = self.fresh_failures.iter().filter(|(_, e)| e.cause == Cause::Application).count();
-        let failures = &mut self.decision.ledger.failures;
+        let failures = &mut self.effects.ledger.failures;
         match budget.window_seconds {
             Some(window) => {
                 let back = SignedDuration::from_secs(i64::try_from(window).unwrap_or(i64::MAX));
@@ -51,7 +51,7 @@ impl Draft<'_> {
             failures.not_before = delay(failures.row).map(|wait| Time(now + wait));
         }
         let (count, row) = (failures.count, failures.row);
-        if self.decision.ledger.verdict.is_some() {
+        if self.effects.ledger.verdict.is_some() {
             return;
         }
         let latest = self.fresh_failures.last().map(|(_, e)| e.text.clone());
@@ -82,17 +82,30 @@ impl Draft<'_> {
         }
     }
 
+    /// Writes down that the cluster refused an executor, for a reason that waiting alone does not mend.
+    pub(super) fn follow_refusal(&mut self) {
+        let (now, Some(why)) = (self.sight.now, &self.sight.memory.refused) else { return };
+        let failures = &mut self.effects.ledger.failures;
+        failures.row = failures.row.saturating_add(1);
+        failures.last = Some(Time(now));
+        failures.not_before = delay(failures.row.saturating_add(1)).map(|wait| Time(now + wait));
+        let hopeless = failures.row >= HOPELESS_ROW && self.effects.ledger.verdict.is_none();
+        if hopeless && !self.sight.pods.iter().any(|pod| self.is_live(pod)) {
+            self.sentence("ExecutorsRefused", format!("the cluster refuses executors: {why}"));
+        }
+    }
+
     /// Notes down where executors fail. If no node is left, none is avoided.
     pub(super) fn follow_nodes(&mut self) {
         let now = self.sight.now;
-        let list = &mut self.decision.ledger.avoided_nodes;
+        let list = &mut self.effects.ledger.avoided_nodes;
         let fresh = self.fresh_failures.iter().filter_map(|(node, ending)| Some((node.as_deref()?, ending)));
         let avoided = nodes::record(list, fresh, now);
         for node in avoided {
             let text = format!("no executor goes to node {node} for a while: they keep failing there");
-            self.decision.notes.push(Note { warning: true, reason: "NodeAvoided", text });
+            self.effects.notes.push(Note { warning: true, reason: "NodeAvoided", text });
         }
-        if nodes::avoided(&self.decision.ledger.avoided_nodes, now).is_empty() {
+        if nodes::avoided(&self.effects.ledger.avoided_nodes, now).is_empty() {
             return;
         }
         // Until when a pod that no node takes may wait for a better one.
@@ -112,7 +125,7 @@ impl Draft<'_> {
         }
         if pods.iter().any(stuck) {
             // Better a bad node than none.
-            self.decision.ledger.avoided_nodes.clear();
+            self.effects.ledger.avoided_nodes.clear();
             let stuck: Vec<&ExecutorPod> =
                 self.sight.pods.iter().filter(|p| stuck(p) && !self.ended.contains(&p.uid)).collect();
             for pod in stuck {
@@ -120,27 +133,6 @@ impl Draft<'_> {
             }
         }
     }
-}
-
-/// Writes down that the cluster refused an executor, for a reason that waiting alone does not mend.
-pub fn refused(ledger: &mut ExecutorLedgerStatus, why: &str, any_live: bool, now: Timestamp) {
-    let failures = &mut ledger.failures;
-    failures.row = failures.row.saturating_add(1);
-    failures.last = Some(Time(now));
-    failures.not_before = delay(failures.row.saturating_add(1)).map(|wait| Time(now + wait));
-    let message = format!("the cluster refuses executors: {why}");
-    if failures.row >= HOPELESS_ROW && !any_live && ledger.verdict.is_none() {
-        let reason = "ExecutorsRefused".to_owned();
-        ledger.verdict = Some(Verdict { reason, message: message.clone(), at: Time(now) });
-    }
-    let holds = Holds { kind: CONDITION_SATISFIED, status: "False", reason: "Refused", message: &message };
-    conditions::set(&mut ledger.conditions, &holds, 0, now);
-}
-
-/// Writes down what creations wait for, other than time.
-pub fn held(ledger: &mut ExecutorLedgerStatus, reason: &str, why: &str, now: Timestamp) {
-    let holds = Holds { kind: CONDITION_SATISFIED, status: "False", reason, message: why };
-    conditions::set(&mut ledger.conditions, &holds, 0, now);
 }
 
 /// How long to wait after so many failures in a row: not at all after the first.

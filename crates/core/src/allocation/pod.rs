@@ -55,6 +55,30 @@ pub struct Member {
     pub cheap: bool,
 }
 
+/// An executor being created, until its pod is seen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Flight {
+    pub profile: String,
+    /// What it takes.
+    pub size: Size,
+    /// Its claims, new and taken over.
+    pub claims: Vec<String>,
+    pub stage: Stage,
+}
+
+/// How far a creation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stage {
+    /// It waits until it may be asked for.
+    Queued,
+    /// The API server was asked.
+    Asked,
+    /// The pod was made, and the watch has yet to show it.
+    Made,
+    /// The same, from before pods began to be listed anew: if the list does not have it, it is gone.
+    MadeBeforeList,
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum State {
     /// No container runs yet; `waiting` says what it waits for, if that is known.

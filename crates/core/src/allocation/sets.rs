@@ -17,10 +17,11 @@ use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use super::draft::Draft;
 use super::ending::{self, Ending};
+use super::nodes;
 use super::pod::{ExecutorPod, Member, State};
 use super::size::Size;
-use super::{Draft, nodes};
 use crate::identity::bounded_name;
 use crate::pod::Words;
 
@@ -46,6 +47,10 @@ pub struct ExecutorSet {
     pub leaving: bool,
     /// Why it cannot make pods, and since when.
     pub trouble: Option<Trouble>,
+    /// What it was made from, by its annotation.
+    pub plan: Option<String>,
+    /// A hash of its template as it is.
+    pub template: String,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,6 +95,8 @@ impl ExecutorSet {
             size: Size::of_set(meta),
             leaving: meta.deletion_timestamp.is_some(),
             trouble: None,
+            plan: meta.annotations.as_ref().and_then(|a| a.get(names::ANNOTATION_PLAN)).cloned(),
+            template: String::new(),
         }
     }
 }
@@ -122,18 +129,6 @@ pub fn name(strategy: Strategy, app_id: &str, profile: &str) -> String {
     let fit = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
     let id: String = app_id.chars().map(fit).collect();
     bounded_name(&format!("spark-{letter}-{}-{profile}", id.trim_matches('-')), LONGEST_NAME)
-}
-
-/// Lets sets grow by as many of the missing executors as `slots` allows.
-pub fn grow(sizes: &mut BTreeMap<String, u32>, missing: &[(String, u32)], slots: u32) {
-    let mut left = slots;
-    for (profile, count) in missing {
-        let more = (*count).min(left);
-        left -= more;
-        if more > 0 {
-            *sizes.entry(profile.clone()).or_default() += more;
-        }
-    }
 }
 
 /// The members of these sets, and which executor is in which, by the addresses of those that registered. With single
@@ -244,11 +239,11 @@ impl<'a> Draft<'a> {
 
     /// How many of them the ledger has counted.
     fn counted(&self, pod: &ExecutorPod) -> u32 {
-        self.decision.ledger.failures.members.get(&pod.uid).copied().unwrap_or_default()
+        self.effects.ledger.failures.members.get(&pod.uid).copied().unwrap_or_default()
     }
 
     fn account(&mut self, pod: &ExecutorPod, ends: u32) {
-        self.decision.ledger.failures.members.insert(pod.uid.clone(), ends);
+        self.effects.ledger.failures.members.insert(pod.uid.clone(), ends);
     }
 
     fn give_up(&mut self, pod: &'a ExecutorPod) {
@@ -282,7 +277,7 @@ impl<'a> Draft<'a> {
     /// Deletes members so that their sets make others: those that were given up, and those that fail on a node that is
     /// avoided by now. After failures in a row this waits, as single pods would.
     pub(super) fn replace_members(&mut self) {
-        let avoided = nodes::avoided(&self.decision.ledger.avoided_nodes, self.sight.now);
+        let avoided = nodes::avoided(&self.effects.ledger.avoided_nodes, self.sight.now);
         let fails_there = |pod: &&ExecutorPod| {
             let failed = pod.member.as_ref().is_some_and(|m| m.ends > 0);
             let there = pod.node.as_ref().is_some_and(|node| avoided.contains(node));
@@ -310,15 +305,17 @@ impl<'a> Draft<'a> {
         for set in self.sight.sets.iter().filter(|set| !set.leaving) {
             let want = if self.is_another(set) { 0 } else { wanted.get(&set.profile).copied().unwrap_or_default() };
             let size = if want < set.replicas { self.shrink(set, want, &mut shrinking) } else { set.replicas };
+            if size < set.replicas {
+                self.note_withdrawal(&set.profile, want);
+            }
             if size > 0 {
-                self.decision.sizes.insert(set.profile.clone(), size);
+                self.sizes.insert(set.profile.clone(), size);
             }
         }
         self.mark_cheap(&shrinking);
         if !self.is_ready() {
             return;
         }
-        let held = self.held_until();
         let mut unused = self.unused();
         for (profile, want) in wanted {
             let set = self.sight.sets.iter().find(|set| set.profile == *profile);
@@ -327,10 +324,8 @@ impl<'a> Draft<'a> {
             let size = self.size(profile);
             let more = want.saturating_sub(have).min(unused.fits(&size));
             unused.take(&size, more);
-            match held {
-                _ if more == 0 => {}
-                Some(at) => self.wake(at),
-                None => self.decision.missing.push((profile.clone(), more)),
+            if more > 0 {
+                self.ask(profile, more, have);
             }
         }
     }
@@ -338,7 +333,7 @@ impl<'a> Draft<'a> {
     /// Whether the driver now says another size of a profile than the members of its set have. In Spark a profile never
     /// changes; a second SparkContext may have another default one, when the set is empty.
     fn is_another(&self, set: &ExecutorSet) -> bool {
-        let wanted = self.sight.demand.profiles.contains_key(&set.profile);
+        let wanted = self.profiles().contains_key(&set.profile);
         let other = |size: &Size| *size != self.size(&set.profile);
         wanted && set.replicas > 0 && set.size.as_ref().is_some_and(other)
     }
@@ -412,7 +407,7 @@ impl<'a> Draft<'a> {
     }
 
     fn mark(&mut self, pod: &ExecutorPod) -> &mut Mark {
-        let marks = &mut self.decision.marks;
+        let marks = &mut self.effects.marks;
         let index = marks.iter().position(|mark| mark.uid == pod.uid).unwrap_or_else(|| {
             marks.push(Mark { name: pod.name.clone(), uid: pod.uid.clone(), executor: None, cheap: None });
             marks.len() - 1
@@ -422,7 +417,7 @@ impl<'a> Draft<'a> {
 
     /// Ends the application if its sets are refused pods for good, and none is left. A full quota is waited for.
     fn judge_trouble(&mut self) {
-        if self.decision.ledger.verdict.is_some() || self.sight.pods.iter().any(|pod| self.is_live(pod)) {
+        if self.effects.ledger.verdict.is_some() || self.sight.pods.iter().any(|pod| self.is_live(pod)) {
             return;
         }
         let lasting = |trouble: &&Trouble| !trouble.words.message.contains("exceeded quota");

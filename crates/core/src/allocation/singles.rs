@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, HashSet};
 use firesteel_api::executors::{Cause, Loss};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::Draft;
+use super::draft::Draft;
 use super::ending::{self, Ending, Kind};
 use super::pod::{End, ExecutorPod, State};
 
@@ -52,7 +52,7 @@ impl Draft<'_> {
 
     fn put_away(&mut self, pod: &ExecutorPod, keep: bool) {
         if keep {
-            self.decision.retire.push(pod.name.clone());
+            self.effects.retire.push(pod.name.clone());
         } else if pod.leaving_by.is_none() {
             self.remove(pod, matches!(pod.state, State::Ended(_) | State::Pending { .. }));
         } else if self.sight.now > pod.leaving_by.unwrap_or(self.sight.now) {
@@ -72,7 +72,7 @@ impl Draft<'_> {
             *id <= through
                 && !present.contains(id)
                 && !self.reported.contains(id)
-                && !self.sight.memory.in_flight.contains_key(id)
+                && !self.sight.in_flight.contains_key(id)
         });
         missing.sort_unstable();
         for id in missing {
@@ -83,12 +83,12 @@ impl Draft<'_> {
     /// Finds what is missing, and takes back what is too much and does not run yet.
     pub(super) fn balance(&mut self, wanted: &BTreeMap<String, u32>) {
         self.take_back(wanted);
-        let (ready, held) = (self.is_ready(), self.held_until());
+        let ready = self.is_ready();
         let mut left = self.left();
         let mut unused = self.unused();
         for (profile, count) in wanted {
-            let have = self.count_live(profile) + self.flying(profile);
-            let missing = u32::try_from((*count as usize).saturating_sub(have)).unwrap_or(u32::MAX);
+            let have = u32::try_from(self.count_live(profile) + self.flying(profile)).unwrap_or(u32::MAX);
+            let missing = count.saturating_sub(have);
             if missing == 0 || !ready {
                 continue;
             }
@@ -96,21 +96,20 @@ impl Draft<'_> {
             let given = missing.min(left).min(unused.fits(&size));
             left -= given;
             unused.take(&size, given);
-            match held {
-                Some(at) => self.wake(at),
-                None if given > 0 => self.decision.missing.push((profile.clone(), given)),
-                None if left == 0 => self.used_up(),
-                // As soon as others have gone.
-                None => {}
+            if given > 0 {
+                self.ask(profile, given, have);
+            } else if left == 0 && self.held_until().is_none() {
+                // Otherwise as soon as others have gone.
+                self.used_up();
             }
         }
     }
 
     /// Takes back what is too much: creations that were not asked for yet, then pods that do not run yet.
     fn take_back(&mut self, wanted: &BTreeMap<String, u32>) {
-        let memory = self.sight.memory;
+        let in_flight = self.sight.in_flight;
         let mut live: BTreeMap<&str, Vec<&ExecutorPod>> =
-            memory.in_flight.values().map(|profile| (profile.as_str(), Vec::new())).collect();
+            in_flight.values().map(|flight| (flight.profile.as_str(), Vec::new())).collect();
         for pod in self.sight.pods.iter().filter(|p| self.is_live(p)) {
             live.entry(&pod.profile).or_default().push(pod);
         }
@@ -118,10 +117,10 @@ impl Draft<'_> {
         for (profile, mut pods) in live {
             let target = wanted.get(profile).copied().unwrap_or_default() as usize;
             let too_many = (pods.len() + self.flying(profile)).saturating_sub(target);
-            let queued = memory.queued.iter().rev().filter(|id| memory.in_flight.get(id).is_some_and(|p| p == profile));
-            let before = self.decision.cancel.len();
-            self.decision.cancel.extend(queued.take(too_many));
-            let too_many = too_many - (self.decision.cancel.len() - before);
+            let queued = self.sight.queued().filter(|id| in_flight.get(id).is_some_and(|f| f.profile == profile));
+            let before = self.effects.cancel.len();
+            self.effects.cancel.extend(queued.take(too_many));
+            let too_many = too_many - (self.effects.cancel.len() - before);
             // One that came to the driver runs, even if its pod's status does not say so yet.
             pods.retain(|p| matches!(p.state, State::Pending { .. }) && !self.is_registered(p));
             // Those furthest from running go first.
@@ -129,13 +128,14 @@ impl Draft<'_> {
             excess.extend(pods.into_iter().take(too_many));
         }
         for pod in excess {
+            self.note_withdrawal(&pod.profile, wanted.get(&pod.profile).copied().unwrap_or_default());
             self.withdraw(pod);
         }
     }
 
     /// How many executors may still be made in the life of the application.
     fn left(&self) -> u32 {
-        let ledger = &self.decision.ledger;
+        let ledger = &self.effects.ledger;
         let used = u32::try_from(ledger.reserved_through.saturating_sub(ledger.unused)).unwrap_or(u32::MAX);
         self.sight.grant.maximum.lifetime.map_or(u32::MAX, |most| most.saturating_sub(used))
     }
@@ -143,7 +143,7 @@ impl Draft<'_> {
     /// All executors that may ever be made were made: the application goes on with those it has, and without any not at all.
     fn used_up(&mut self) {
         let any = self.sight.pods.iter().any(|p| self.is_live(p));
-        if any || !self.sight.memory.in_flight.is_empty() {
+        if any || !self.sight.in_flight.is_empty() {
             return;
         }
         let most = self.sight.grant.maximum.lifetime.unwrap_or_default();
@@ -158,7 +158,7 @@ impl Draft<'_> {
     pub(super) fn withdraw(&mut self, pod: &ExecutorPod) {
         self.ended.insert(pod.uid.clone());
         if let Some(id) = pod.id {
-            let ledger = &mut self.decision.ledger;
+            let ledger = &mut self.effects.ledger;
             ledger.loss_seq += 1;
             ledger.losses.push(Loss {
                 seq: ledger.loss_seq,
@@ -174,7 +174,7 @@ impl Draft<'_> {
     }
 
     fn flying(&self, profile: &str) -> usize {
-        self.sight.memory.in_flight.values().filter(|p| *p == profile).count()
+        self.sight.in_flight.values().filter(|flight| flight.profile == profile).count()
     }
 
     fn count_live(&self, profile: &str) -> usize {

@@ -8,8 +8,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use firesteel_api::names;
 use firesteel_core::allocation::admission::LiveDriver;
-use firesteel_core::allocation::pod::{ExecutorPod, State};
-use firesteel_core::allocation::size::{Amount, Size};
+use firesteel_core::allocation::creation::Creation;
+use firesteel_core::allocation::pod::{ExecutorPod, Flight, Stage, State};
+use firesteel_core::allocation::size::Amount;
 use firesteel_core::pod::{DriverPod, PodPhase, SparkContainer};
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher::Event;
@@ -31,30 +32,6 @@ pub(super) struct AppPods {
     pub(super) departed: BTreeMap<String, ExecutorPod>,
     /// Executors being created.
     pub(super) in_flight: BTreeMap<u64, Flight>,
-    /// Claims of executors being created.
-    pub(super) claims_in_flight: BTreeMap<u64, Vec<String>>,
-}
-
-/// An executor being created.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Flight {
-    pub(super) profile: String,
-    /// What it takes.
-    pub(super) size: Size,
-    pub(super) stage: Stage,
-}
-
-/// How far a creation is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
-    /// It waits for its turn.
-    Queued,
-    /// The API server was asked.
-    Asked,
-    /// The pod was made, and the watch has yet to show it.
-    Made,
-    /// The same, from before pods began to be listed anew: if the list does not have it, it is gone.
-    MadeBeforeList,
 }
 
 #[derive(Debug)]
@@ -138,8 +115,6 @@ impl Index {
             let present: Vec<u64> = entry.executors.values().filter_map(|p| p.id).collect();
             let unseen = pods.in_flight.into_iter().filter(|(id, _)| !present.contains(id));
             entry.in_flight.extend(unseen.filter(|(_, flight)| flight.stage != Stage::MadeBeforeList));
-            let AppPods { in_flight, claims_in_flight, .. } = entry;
-            claims_in_flight.extend(pods.claims_in_flight.into_iter().filter(|(id, _)| in_flight.contains_key(id)));
             entry.departed.extend(pods.departed);
         }
         touched
@@ -165,11 +140,9 @@ impl Index {
     }
 
     /// Notes creations that wait for their turn.
-    pub(super) fn launch(&self, key: &AppKey, executors: &[(u64, String)], size: impl Fn(&str) -> Size) {
-        let mut apps = lock(&self.apps);
-        let entry = apps.entry(key.clone()).or_default();
-        let flight = |profile: &String| Flight { profile: profile.clone(), size: size(profile), stage: Stage::Queued };
-        entry.in_flight.extend(executors.iter().map(|(id, profile)| (*id, flight(profile))));
+    pub(super) fn launch(&self, key: &AppKey, creations: &[Creation]) {
+        let flights = creations.iter().map(|creation| (creation.id, creation.flight.clone()));
+        lock(&self.apps).entry(key.clone()).or_default().in_flight.extend(flights);
     }
 
     /// Takes back those creations that still wait for their turn. Says how many these were.
@@ -178,10 +151,7 @@ impl Index {
         let Some(entry) = apps.get_mut(key) else { return 0 };
         let queued = |id: &&u64| entry.in_flight.get(id).is_some_and(|flight| flight.stage == Stage::Queued);
         let queued: Vec<u64> = executors.iter().filter(queued).copied().collect();
-        for id in &queued {
-            entry.in_flight.remove(id);
-            entry.claims_in_flight.remove(id);
-        }
+        queued.iter().for_each(|id| drop(entry.in_flight.remove(id)));
         queued.len()
     }
 
@@ -202,30 +172,18 @@ impl Index {
         flight.map(|flight| flight.stage = stage).is_some()
     }
 
-    /// Notes the claims of a creation.
-    pub(super) fn claim(&self, key: &AppKey, id: u64, claims: Vec<String>) {
-        if let Some(entry) = lock(&self.apps).get_mut(key)
-            && entry.in_flight.contains_key(&id)
-        {
-            entry.claims_in_flight.insert(id, claims);
-        }
-    }
-
     /// Notes that a creation came to nothing.
     pub(super) fn abandon(&self, key: &AppKey, id: u64) {
         if let Some(entry) = lock(&self.apps).get_mut(key) {
             entry.in_flight.remove(&id);
-            entry.claims_in_flight.remove(&id);
         }
     }
 
-    /// Executors that were asked for and do not run yet: of all applications that count, and of this one.
-    pub(super) fn pending(&self, own: &AppKey, counts: impl Fn(&AppKey) -> bool) -> (usize, usize) {
+    /// Executors that were asked for and do not run yet, by application.
+    pub(super) fn pending(&self) -> HashMap<AppKey, usize> {
         let waits = |pod: &&ExecutorPod| pod.is_live() && matches!(pod.state, State::Pending { .. });
         let count = |app: &AppPods| app.in_flight.len() + app.executors.values().filter(waits).count();
-        let apps = lock(&self.apps);
-        let all = apps.iter().filter(|(key, _)| counts(key)).map(|(_, app)| count(app)).sum();
-        (all, apps.get(own).map_or(0, count))
+        lock(&self.apps).iter().map(|(key, app)| (key.clone(), count(app))).collect()
     }
 
     /// What the applications of a namespace have as executors, those under way included.
@@ -286,7 +244,6 @@ fn put(app: &mut AppPods, pod: &Pod) {
     if let Some(executor) = ExecutorPod::read(pod, SparkContainer::of(pod).name()) {
         if let Some(id) = executor.id {
             app.in_flight.remove(&id);
-            app.claims_in_flight.remove(&id);
         }
         app.executors.insert(executor.name.clone(), executor);
     }
@@ -305,6 +262,7 @@ pub(super) fn is_running(driver: &DriverPod) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use firesteel_core::allocation::size::Size;
     use serde_json::json;
 
     fn pod(id: u64, phase: &str) -> Pod {
@@ -315,6 +273,13 @@ mod tests {
             "spec": {"containers": []}, "status": {"phase": phase},
         }))
         .unwrap()
+    }
+
+    /// So many creations that wait for their turn.
+    fn creations(count: u64) -> Vec<Creation> {
+        let (profile, stage) = ("0".to_owned(), Stage::Queued);
+        let flight = Flight { profile, size: Size::default(), claims: Vec::new(), stage };
+        (1..=count).map(|id| Creation { id, flight: flight.clone(), pod: Pod::default(), claims: Vec::new() }).collect()
     }
 
     #[test]
@@ -387,26 +352,25 @@ mod tests {
     fn a_creation_counts_until_its_pod_is_seen_even_if_it_is_gone_by_then() {
         let index = Index::default();
         let key = ("n".to_owned(), "spark-1".to_owned());
-        index.launch(&key, &[(1, "0".to_owned()), (2, "0".to_owned()), (3, "0".to_owned())], |_| Size::default());
+        index.launch(&key, &creations(3));
         index.apply(Event::Apply(pod(1, "Pending")));
         index.apply(Event::Delete(pod(2, "Pending")));
         assert_eq!(index.of(&key).in_flight.into_keys().collect::<Vec<_>>(), [3]);
-        assert_eq!(index.pending(&key, |_| true), (2, 2));
-        assert_eq!(index.pending(&key, |other| other != &key), (0, 2), "others are not counted");
+        assert_eq!(index.pending()[&key], 2);
         // A new list does not know of what was asked for a moment ago.
         index.apply(Event::Init);
         index.apply(Event::InitDone);
         assert_eq!(index.of(&key).in_flight.len(), 1);
         assert!(index.of(&key).executors.is_empty());
         index.abandon(&key, 3);
-        assert_eq!(index.pending(&(String::new(), String::new()), |_| true), (0, 0));
+        assert_eq!(index.pending()[&key], 0);
     }
 
     #[test]
     fn a_creation_that_was_answered_before_a_list_that_does_not_have_it_is_gone() {
         let index = Index::default();
         let key = ("n".to_owned(), "spark-1".to_owned());
-        index.launch(&key, &[(1, "0".to_owned()), (2, "0".to_owned()), (3, "0".to_owned())], |_| Size::default());
+        index.launch(&key, &creations(3));
         index.apply(Event::Apply(pod(9, "Running")));
         for id in 1..=3 {
             assert!(index.ask(&key, id));
@@ -424,7 +388,7 @@ mod tests {
     fn only_a_creation_that_waits_for_its_turn_can_be_taken_back() {
         let index = Index::default();
         let key = ("n".to_owned(), "spark-1".to_owned());
-        index.launch(&key, &[(1, "0".to_owned()), (2, "0".to_owned())], |_| Size::default());
+        index.launch(&key, &creations(2));
         assert!(index.ask(&key, 1));
         assert_eq!(index.cancel(&key, &[1, 2, 3]), 1);
         assert!(!index.ask(&key, 2), "it was taken back");

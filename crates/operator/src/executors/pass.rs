@@ -1,41 +1,35 @@
-//! One pass over one application's executors: observe, decide, write the ledger, then delete and create.
+//! One pass over one application's executors: observe, find out what is wanted, obtain slots for it, have
+//! `firesteel_core::allocation` decide, write the ledger, and perform the rest. Nothing is decided here.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use firesteel_api::executors::{ExecutorGrantStatus, ExecutorLedgerStatus, Strategy};
-use firesteel_api::{ExecutorGrant, names, policy};
+use firesteel_api::executors::{ExecutorGrantStatus, ExecutorLedgerStatus};
+use firesteel_api::{ExecutorGrant, policy};
+use firesteel_core::allocation::creation::Creation;
 use firesteel_core::allocation::heard::Heard;
+use firesteel_core::allocation::memory::{Memory, Refusal};
+use firesteel_core::allocation::pod::ExecutorPod;
+use firesteel_core::allocation::set_plan::SetWrite;
 use firesteel_core::allocation::sets::{ExecutorSet, identify};
-use firesteel_core::allocation::size::Size;
-use firesteel_core::allocation::{self, Decision, Driver, Memory, Note, Sight, nodes};
+use firesteel_core::allocation::{self, Driver, Effects, Note, Sight};
 use firesteel_core::pod::DriverPod;
 use k8s_openapi::api::core::v1::ObjectReference;
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use tracing::Instrument;
 
 use super::admission::{Answer, admit};
-use super::index::{self, AppKey, AppPods, Stage};
+use super::index::{self, AppKey, AppPods};
 use super::ledger::Ledger;
-use super::writes::{self, Creation, Refusal};
-use super::{Allocator, App, namespaces, sets};
+use super::{Allocator, App, slots, writes};
 use crate::error::Error;
 use crate::tell::Reporter;
 
 /// A pass that takes longer is given up and tried again.
 const LONGEST_PASS: Duration = Duration::from_secs(60);
-
-/// A deletion that has had no effect for so long is asked for again.
-const DELETE_AGAIN: Duration = Duration::from_secs(10);
-
-/// How soon to look again while the sets are being listed for the first time.
-const NOT_LISTED: Duration = Duration::from_millis(200);
-/// How long after the end of a wait the next refusal is one more in a row.
-const FORGIVEN: SignedDuration = SignedDuration::from_secs(60);
 
 /// What is kept of one application between passes.
 #[derive(Debug, Default)]
@@ -45,26 +39,6 @@ pub(super) struct State {
     /// What the driver said while nobody else could speak for it, and profiles for which something else stands there.
     heard: Heard,
     doubted: Vec<String>,
-    /// Why no executor can be created for the moment, and until when.
-    hold: Option<Hold>,
-    /// Claims of this application that exist; none before they were listed.
-    claims: Option<BTreeSet<String>>,
-    /// Deletions that were asked for and are not seen yet: pods by uid, whether at once, and when.
-    sent: HashMap<(String, bool), Instant>,
-    /// What only sets need.
-    sets: sets::Written,
-    /// Ids that no executor was made with and that the ledger does not count as such yet.
-    unused: u64,
-    over: bool,
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct Hold {
-    pub(super) until: Timestamp,
-    pub(super) reason: &'static str,
-    pub(super) why: String,
-    /// How often in a row.
-    pub(super) row: u32,
 }
 
 /// Looks at one grant.
@@ -108,142 +82,176 @@ pub(super) fn again(error: &Error) -> Action {
 }
 
 async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<Action, Error> {
-    let namespace = grant.namespace().unwrap_or_default();
     if grant.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
-    let key: AppKey = (namespace, grant.spec.app_id.clone());
+    let key: AppKey = (grant.namespace().unwrap_or_default(), grant.spec.app_id.clone());
     let state = allocator.state(grant);
     let mut state = state.lock().await;
     let pods = allocator.index.driver(&key);
-    let mut old = match admit(grant, allocator, &key, &mut state, &pods).await? {
+    let ledger = match admit(grant, allocator, &key, &mut state, &pods).await? {
         Answer::Accepted(ledger) => *ledger,
         Answer::Later(action) => return Ok(action),
     };
-    let grant = &believed(grant, allocator, &key, &mut state, &pods).await;
-
-    let now = Timestamp::now();
-    let pods = allocator.index.of(&key);
-    let driver = driver(grant, &pods, &mut old);
-    let unset = ExecutorGrantStatus::default();
-    let demand = grant.status.as_ref().unwrap_or(&unset);
-    let Some(known) = allocator.sets.of(grant.spec.strategy, &key, old.driver_uid.as_deref()) else {
-        return Ok(Action::requeue(NOT_LISTED));
-    };
-    let seen: Vec<ExecutorSet> = known.iter().map(|each| each.set.clone()).collect();
-    let executors: Vec<_> = pods.executors.values().chain(pods.departed.values()).cloned().collect();
-    let executors = identify(&grant.spec, demand, &old, &seen, executors);
-    state.memory.in_flight = pods.in_flight.iter().map(|(id, flight)| (*id, flight.profile.clone())).collect();
-    state.memory.queued = pods.in_flight.iter().filter(|(_, f)| f.stage == Stage::Queued).map(|(id, _)| *id).collect();
-    state.memory.observe(demand, &executors, now);
-    state.memory.sizes = pods.in_flight.iter().map(|(id, flight)| (*id, flight.size.clone())).collect();
-    let mut known_now = old.clone();
-    if grant.spec.maximum.lifetime.is_some() {
-        known_now.unused += state.unused;
-    }
-    let sight = Sight {
-        grant: &grant.spec,
-        demand,
-        ledger: &known_now,
-        driver,
-        pods: &executors,
-        sets: &seen,
-        memory: &state.memory,
-        limit: allocator.shared.options.per_application,
-        now,
-    };
-    let mut decision = allocation::step(&sight);
-    let mut again = hold(&mut decision, &mut state, now);
-    let mut unlisted = None;
-    if !decision.missing.is_empty() && !allocator.sets.listed() {
-        // What is there cannot be counted yet.
-        decision.missing.clear();
-        unlisted = Some(NOT_LISTED);
-    }
-    // Counts in its namespace until this pass has noted its creations.
-    let given = keep_within_namespace(&mut decision, allocator, grant, &key, &old, now);
-    let short = given.as_ref().is_some_and(|(_, short)| *short).then_some(namespaces::AGAIN);
-
-    let asked: u32 = decision.missing.iter().map(|(_, n)| n).sum();
-    // Room is counted over all pods of all applications: only for those that ask for some.
-    let room = if asked == 0 { 0 } else { allocator.shared.room(&key) };
-    let (slots, retry) = allocator.shared.budget.take(&key, asked, room, Instant::now());
-    let made = match grant.spec.strategy {
-        Strategy::Pods => allocation::reserve(&mut decision.ledger, &decision.missing, slots),
-        Strategy::ReplicaSet | Strategy::StatefulSet => {
-            allocation::sets::grow(&mut decision.sizes, &decision.missing, slots);
-            Vec::new()
-        }
-    };
-    let later = if decision.over { None } else { state.ledger.postponed(&old, &decision.ledger, Instant::now()) };
-    state.ledger.reserve(decision.ledger.reserved_through);
-    if later.is_none() {
-        state.ledger.write(&allocator.client, grant, &decision.ledger).await?;
-        state.unused = 0;
-        let fresh = decision.ledger.losses.iter().filter(|loss| loss.seq > old.loss_seq);
-        fresh.for_each(|loss| allocator.shared.metrics.executor_lost(&key.0, loss.cause));
-    }
-    allocator.index.forget(&key, &pods.departed);
-    let cancelled = allocator.index.cancel(&key, &decision.cancel);
-    state.unused += u64::try_from(cancelled).unwrap_or_default();
-    if cancelled > 0 || decision.ledger.failures.row > old.failures.row {
-        // Some that it counts were never made, or one of them is why an executor failed.
-        state.claims = None;
-    }
-    let retry = retry.into_iter().chain(later).chain(unlisted).chain(short).min();
-    tell(allocator, grant, decision.ledger.driver_uid.as_deref(), &decision.notes);
-    let claims = claims(grant, allocator, &mut state, &pods, &decision).await?;
-    if grant.spec.strategy != Strategy::Pods {
-        sets::mark_members(&allocator.client, &key.0, &mut state.sets, &decision.marks).await?;
-        let nodes = nodes::avoided(&decision.ledger.avoided_nodes, now);
-        // What was refused is not asked again before its time.
-        let held = state.hold.as_ref().map(|hold| hold.until).filter(|until| *until > now && !decision.over);
-        if let Some(until) = held {
-            again = again.into_iter().chain([until]).min();
-        } else {
-            let (client, driver, written) = (&allocator.client, pods.driver.as_ref(), &mut state.sets);
-            let outcome = allocator.sets.carry_out(client, grant, driver, &decision.sizes, &nodes, &known, written);
-            if let Err(refusal) = outcome.await {
-                refused(grant, allocator, &mut state, refusal).await;
-                again = again.into_iter().chain(state.hold.as_ref().map(|hold| hold.until)).min();
-            }
-        }
-    }
-    remove(grant, allocator, &mut state, &pods, &mut decision).await?;
-    if let Some(driver) = pods.driver.as_ref().filter(|_| !made.is_empty()) {
-        create(grant, allocator, &key, driver, &mut state, made, claims, now);
-    }
-    if decision.over && !state.over {
-        writes::remove_claims(&allocator.client, &key.0, &grant.spec).await?;
-        state.claims = None;
-    }
-    // A driver may stop and, with a second SparkContext, begin again.
-    state.over = decision.over;
-    Ok(wake(decision.wake, again, retry, now))
+    let grant = believed(grant, allocator, &key, &mut state, &pods).await;
+    let Some(seen) = observe(allocator, grant, key, ledger) else { return Ok(Action::requeue(slots::NOT_LISTED)) };
+    state.memory.observe(seen.demand(), &seen.executors, &seen.pods.in_flight, seen.now);
+    let sight = seen.sight(allocator, &state.memory);
+    let demand = allocation::demand(&sight);
+    // What was given counts in its namespace until this pass has noted its creations.
+    let (slots, _given) = slots::obtain(allocator, &seen.grant, &seen.key, &demand).await?;
+    let effects = allocation::step(demand, &slots);
+    let wake = effects.wake;
+    perform(allocator, &seen, &mut state, effects).await?;
+    // A little late rather than too early, or the pass finds nothing to do yet.
+    let until = |at: Timestamp| Duration::try_from(at.duration_since(seen.now)).unwrap_or_default();
+    Ok(wake.map_or_else(Action::await_change, |at| Action::requeue(until(at) + Duration::from_millis(5))))
 }
 
-/// Cuts what is missing down to what the namespace has room for: what was given, and whether that is less than asked for.
-fn keep_within_namespace<'a>(
-    decision: &mut Decision,
-    allocator: &'a Allocator,
-    grant: &ExecutorGrant,
-    key: &AppKey,
-    old: &ExecutorLedgerStatus,
+/// What one pass sees.
+struct Seen {
+    key: AppKey,
+    /// With what can be believed of what it asks for.
+    grant: Arc<ExecutorGrant>,
+    ledger: ExecutorLedgerStatus,
+    driver: Driver,
+    pods: AppPods,
+    executors: Vec<ExecutorPod>,
+    sets: Vec<ExecutorSet>,
     now: Timestamp,
-) -> Option<(namespaces::Given<'a>, bool)> {
-    if decision.missing.is_empty() {
-        return None;
+}
+
+/// Looks; `None` while the sets are being listed for the first time.
+fn observe(
+    allocator: &Allocator,
+    grant: Arc<ExecutorGrant>,
+    key: AppKey,
+    mut ledger: ExecutorLedgerStatus,
+) -> Option<Seen> {
+    let mut pods = allocator.index.of(&key);
+    let driver = driver(&grant, &pods, &mut ledger);
+    let sets = allocator.sets.of(grant.spec.strategy, &key, ledger.driver_uid.as_deref())?;
+    let present = std::mem::take(&mut pods.executors).into_values();
+    let executors: Vec<ExecutorPod> = present.chain(pods.departed.values().cloned()).collect();
+    let unset = ExecutorGrantStatus::default();
+    let demand = grant.status.as_ref().unwrap_or(&unset);
+    let executors = identify(&grant.spec, demand, &ledger, &sets, executors);
+    Some(Seen { key, grant, ledger, driver, pods, executors, sets, now: Timestamp::now() })
+}
+
+impl Seen {
+    fn demand(&self) -> &ExecutorGrantStatus {
+        static UNSET: std::sync::LazyLock<ExecutorGrantStatus> = std::sync::LazyLock::new(Default::default);
+        self.grant.status.as_ref().unwrap_or(&UNSET)
     }
-    let profiles = grant.status.as_ref().map(|status| &status.profiles);
-    let size = |profile: &str| Some(Size::of(&grant.spec, profile, profiles?.get(profile)?));
-    let asked: Vec<(Size, u32)> =
-        decision.missing.iter().map(|(profile, count)| (size(profile).unwrap_or_default(), *count)).collect();
-    let wanted: u32 = asked.iter().map(|(_, count)| count).sum();
-    let (shared, limit) = (&allocator.shared, &allocator.shared.options.per_namespace);
-    let given = shared.namespaces.take(key, asked, limit, || allocator.used(&key.0), Instant::now());
-    allocation::keep_within_namespace(decision, &given.counts, old, (&key.0, limit), now);
-    let short = given.counts.iter().sum::<u32>() < wanted;
-    Some((given, short))
+
+    fn sight<'a>(&'a self, allocator: &Allocator, memory: &'a Memory) -> Sight<'a> {
+        Sight {
+            namespace: &self.key.0,
+            grant: &self.grant.spec,
+            demand: self.demand(),
+            early: None,
+            admitted: None,
+            ledger: &self.ledger,
+            driver: self.driver,
+            pods: &self.executors,
+            sets: &self.sets,
+            in_flight: &self.pods.in_flight,
+            memory,
+            limit: allocator.shared.options.per_application,
+            namespace_limit: allocator.shared.options.per_namespace,
+            now: self.now,
+        }
+    }
+}
+
+/// Performs what was decided, and remembers what came of it: the ledger first.
+async fn perform(allocator: &Arc<Allocator>, seen: &Seen, state: &mut State, effects: Effects) -> Result<(), Error> {
+    let Seen { key, grant, now, .. } = seen;
+    let client = &allocator.client;
+    if !effects.ledger_may_wait {
+        state.ledger.write(client, grant, &effects.ledger).await?;
+        state.memory.wrote(&effects, &seen.ledger, *now);
+        let fresh = effects.ledger.losses.iter().filter(|loss| loss.seq > seen.ledger.loss_seq);
+        fresh.for_each(|loss| allocator.shared.metrics.executor_lost(&key.0, loss.cause));
+    }
+    allocator.index.forget(key, &seen.pods.departed);
+    state.memory.begin(&effects);
+    state.memory.cancelled(allocator.index.cancel(key, &effects.cancel));
+    tell(allocator, grant, effects.ledger.driver_uid.as_deref(), &effects.notes);
+    let (marked, outcome) = writes::mark_members(client, &key.0, &effects.marks).await;
+    marked.into_iter().for_each(|mark| state.memory.marked(mark, *now));
+    outcome?;
+    if let Err(refusal) = write_sets(allocator, seen, &mut state.memory, &effects.sets).await {
+        state.memory.refuse(refusal.clone(), Timestamp::now());
+        follow_refusal(allocator, grant, &refusal);
+    }
+    writes::remove(client, grant, &effects).await?;
+    state.memory.deleted(&effects.remove, *now);
+    if effects.remove_claims {
+        writes::remove_claims(client, key).await?;
+    }
+    state.memory.done(&effects);
+    create(allocator, seen, effects.create);
+    Ok(())
+}
+
+/// Writes sets until one is refused.
+async fn write_sets(allocator: &Allocator, seen: &Seen, memory: &mut Memory, sets: &[SetWrite]) -> Result<(), Refusal> {
+    let strategy = seen.grant.spec.strategy;
+    for write in sets {
+        let made = writes::write_set(&allocator.client, &seen.key.0, strategy, write).await?;
+        let template = made.and_then(|made| allocator.sets.remember(strategy, made));
+        match (write, template) {
+            (SetWrite::Create(plan), Some(template)) => memory.templated(&plan.profile, &plan.hash, template),
+            (SetWrite::Replace { profile, plan, .. }, Some(template)) => memory.templated(profile, plan, template),
+            (SetWrite::Delete { .. } | SetWrite::Resize { .. }, _) | (_, None) => {}
+        }
+    }
+    Ok(())
+}
+
+/// Starts creations; each reports back by itself.
+fn create(allocator: &Arc<Allocator>, seen: &Seen, creations: Vec<Creation>) {
+    if creations.is_empty() {
+        return;
+    }
+    allocator.index.launch(&seen.key, &creations);
+    let decided = Instant::now();
+    for creation in creations {
+        let (allocator, key, grant) = (allocator.clone(), seen.key.clone(), seen.grant.clone());
+        let making = async move {
+            let turn = allocator.shared.creating.take(key.clone()).await;
+            if !allocator.shared.scope.covers(&key.0) {
+                return allocator.index.abandon(&key, creation.id);
+            }
+            if !allocator.index.ask(&key, creation.id) {
+                return;
+            }
+            let Err(refusal) = writes::create(&allocator.client, &key.0, &creation).await else {
+                allocator.index.answered(&key, creation.id);
+                allocator.shared.metrics.executor_created(&key.0, decided.elapsed().as_secs_f64());
+                return;
+            };
+            drop(turn);
+            allocator.shared.metrics.executor_refused(&key.0);
+            let state = allocator.state(&grant);
+            let mut state = state.lock().await;
+            allocator.index.abandon(&key, creation.id);
+            allocator.shared.check_room();
+            state.memory.abandoned(refusal.clone(), Timestamp::now());
+            follow_refusal(&allocator, &grant, &refusal);
+        };
+        tokio::spawn(making.in_current_span());
+    }
+}
+
+/// The cluster would not take an executor: the next pass has to know, and an API server that is busy is asked for less.
+fn follow_refusal(allocator: &Allocator, grant: &ExecutorGrant, refusal: &Refusal) {
+    if let Refusal::Later { retry_after, .. } = refusal {
+        allocator.shared.rate_limit.slow_down(*retry_after, Instant::now());
+    }
+    allocator.poke(App::new(&grant.name_any()).within(&grant.namespace().unwrap_or_default()));
 }
 
 /// The grant with what can be believed of what it asks for: while nothing keeps its driver apart from another one, that one
@@ -277,45 +285,6 @@ async fn believed(
     }
     let status = ExecutorGrantStatus { profiles, ..status.clone() };
     Arc::new(ExecutorGrant { status: Some(status), ..(**grant).clone() })
-}
-
-/// Deletes what was decided, unless that was asked for a moment ago. All executors of an application go with one request.
-async fn remove(
-    grant: &ExecutorGrant,
-    allocator: &Allocator,
-    state: &mut State,
-    pods: &AppPods,
-    decision: &mut Decision,
-) -> Result<(), Error> {
-    let now = Instant::now();
-    let present: HashSet<&String> = pods.executors.values().map(|pod| &pod.uid).collect();
-    state.sent.retain(|(uid, _), at| present.contains(uid) && now.duration_since(*at) < DELETE_AGAIN);
-    decision.remove.retain(|pod| !state.sent.contains_key(&(pod.uid.clone(), pod.at_once)));
-    writes::remove(&allocator.client, grant, decision).await?;
-    state.sent.extend(decision.remove.iter().map(|pod| ((pod.uid.clone(), pod.at_once), now)));
-    Ok(())
-}
-
-/// The time of the next look.
-fn wake(wake: Option<Timestamp>, hold: Option<Timestamp>, retry: Option<Duration>, now: Timestamp) -> Action {
-    let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or_default();
-    let waits = [wake.map(until), hold.map(until), retry];
-    // A little late rather than too early, or the pass finds nothing to do yet.
-    match waits.into_iter().flatten().min() {
-        Some(wait) => Action::requeue(wait + Duration::from_millis(5)),
-        None => Action::await_change(),
-    }
-}
-
-/// Drops what is missing while creations are on hold. Gives the end of the hold.
-fn hold(decision: &mut Decision, state: &mut State, now: Timestamp) -> Option<Timestamp> {
-    let hold = state.hold.as_ref().filter(|hold| hold.until > now)?;
-    if decision.missing.is_empty() {
-        return None;
-    }
-    decision.missing.clear();
-    allocation::held(&mut decision.ledger, hold.reason, &hold.why, now);
-    Some(hold.until)
 }
 
 /// The driver of a grant, if it is there. `uid` is that of the one it was known to have.
@@ -365,125 +334,4 @@ pub(super) fn tell(allocator: &Allocator, grant: &ExecutorGrant, driver: Option<
         }
         allocator.shared.news.tell(Reporter::Executors, &about, note.warning, note.reason, &note.text);
     }
-}
-
-/// Claims that new executors may take over: those that exist and that nobody has.
-async fn claims(
-    grant: &ExecutorGrant,
-    allocator: &Allocator,
-    state: &mut State,
-    pods: &AppPods,
-    decision: &Decision,
-) -> Result<BTreeSet<String>, Error> {
-    if !grant.spec.reuse_claims || decision.missing.is_empty() {
-        return Ok(BTreeSet::new());
-    }
-    if state.claims.is_none() {
-        state.claims = Some(writes::list_claims(&allocator.client, grant).await?);
-    }
-    // An ended executor lets go of its claims at once: its pod, if it is not kept, is deleted before the next one is made.
-    let used: BTreeSet<&String> = pods
-        .executors
-        .values()
-        .filter(|pod| !matches!(pod.state, allocation::pod::State::Ended(_)))
-        .flat_map(|pod| &pod.claims)
-        .chain(pods.claims_in_flight.values().flatten())
-        .collect();
-    Ok(state.claims.iter().flatten().filter(|claim| !used.contains(claim)).cloned().collect())
-}
-
-/// Starts creations; each reports back by itself.
-#[expect(clippy::too_many_arguments, reason = "all of one pass")]
-fn create(
-    grant: &Arc<ExecutorGrant>,
-    allocator: &Arc<Allocator>,
-    key: &AppKey,
-    driver: &DriverPod,
-    state: &mut State,
-    made: Vec<(u64, String)>,
-    mut free: BTreeSet<String>,
-    now: Timestamp,
-) {
-    let unset = BTreeMap::new();
-    let profiles = grant.status.as_ref().map_or(&unset, |s| &s.profiles);
-    let size = |profile: &str| profiles.get(profile).map(|demand| Size::of(&grant.spec, profile, demand));
-    allocator.index.launch(key, &made, |profile| size(profile).unwrap_or_default());
-    let decided = Instant::now();
-    let avoided = state.ledger.status().map(|l| nodes::avoided(&l.avoided_nodes, now)).unwrap_or_default();
-    for (id, profile) in made {
-        let Some(demand) = profiles.get(&profile) else { continue };
-        state.memory.make(id);
-        let creation = Creation::plan(grant, driver, id, &profile, demand, &avoided, &mut free);
-        if !creation.claim_names.is_empty() {
-            allocator.index.claim(key, id, creation.claim_names.clone());
-            state.claims.get_or_insert_default().extend(creation.claim_names.iter().cloned());
-        }
-        let (allocator, key, grant) = (allocator.clone(), key.clone(), grant.clone());
-        tokio::spawn(
-            async move {
-                let _turn = allocator.shared.creating.take(key.clone()).await;
-                if !allocator.shared.scope.covers(&key.0) {
-                    return allocator.index.abandon(&key, id);
-                }
-                if !allocator.index.ask(&key, id) {
-                    return;
-                }
-                let Err(refusal) = creation.make(&allocator.client, &key.0).await else {
-                    allocator.index.answered(&key, id);
-                    allocator.shared.metrics.executor_created(&key.0, decided.elapsed().as_secs_f64());
-                    return;
-                };
-                allocator.shared.metrics.executor_refused(&key.0);
-                allocator.index.abandon(&key, id);
-                let state = allocator.state(&grant);
-                let mut state = state.lock().await;
-                // Whether its claims were made is not known.
-                state.claims = None;
-                state.unused += 1;
-                refused(&grant, &allocator, &mut state, refusal).await;
-                allocator.poke(App::new(&grant.name_any()).within(&key.0));
-            }
-            .in_current_span(),
-        );
-    }
-}
-
-/// Follows up on executors that the cluster would not take.
-async fn refused(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>, state: &mut State, refusal: Refusal) {
-    let now = Timestamp::now();
-    let fresh = state.hold.as_ref().is_none_or(|hold| hold.until <= now);
-    // What was long ago is another matter.
-    let recent = state.hold.as_ref().filter(|hold| now.duration_since(hold.until) < FORGIVEN);
-    let row = recent.map_or(0, |hold| hold.row);
-    let (reason, why, wait) = match refusal {
-        Refusal::Later { why, retry_after } => {
-            allocator.shared.budget.slow_down(retry_after, Instant::now());
-            ("ApiServerBusy", why, retry_after.unwrap_or(Duration::from_millis(500)))
-        }
-        Refusal::Quota(why) => ("QuotaExceeded", why, Duration::from_secs(1 << row.min(4))),
-        Refusal::Final(why) => {
-            if fresh && let Some(status) = state.ledger.status() {
-                let mut status = status.clone();
-                let live = allocator.index.of(&(grant.namespace().unwrap_or_default(), grant.spec.app_id.clone()));
-                let any_live = live.executors.values().any(allocation::pod::ExecutorPod::is_live);
-                allocation::refused(&mut status, &why, any_live, now);
-                if let Err(error) = state.ledger.write(&allocator.client, grant, &status).await {
-                    tracing::warn!(%error, "cannot write down why an executor was refused");
-                }
-            }
-            ("Refused", why, Duration::from_secs(1 << row.min(5)))
-        }
-    };
-    if fresh {
-        let until = now + SignedDuration::try_from(wait).unwrap_or_default();
-        let note = Note { warning: true, reason, text: why.clone() };
-        state.hold = Some(Hold { until, reason, why, row: row + 1 });
-        let driver = state.ledger.status().and_then(|ledger| ledger.driver_uid.as_deref());
-        tell(allocator, grant, driver, &[note]);
-    }
-}
-
-/// Labels by which everything of an application is found.
-pub(super) fn selector(app_id: &str) -> String {
-    format!("{}={app_id}", names::LABEL_APP_SELECTOR)
 }

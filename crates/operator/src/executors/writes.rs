@@ -1,27 +1,31 @@
 //! Every change that the allocation of executors makes to a cluster, events aside.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use firesteel_api::executors::{ExecutorGrantSpec, ExecutorLedgerStatus, ProfileDemand};
+use firesteel_api::executors::{ExecutorLedgerStatus, Strategy};
 use firesteel_api::{ExecutorGrant, ExecutorLedger, names};
-use firesteel_core::allocation::{Decision, Removal, nodes};
-use firesteel_core::pod::DriverPod;
-use firesteel_spark::executor::{self, Profile};
-use firesteel_spark::value::Quantity;
+use firesteel_core::allocation::creation::Creation;
+use firesteel_core::allocation::memory::Refusal;
+use firesteel_core::allocation::set_plan::{SetPlan, SetWrite};
+use firesteel_core::allocation::sets::Mark;
+use firesteel_core::allocation::{Effects, Removal};
 use futures::StreamExt;
+use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use kube::api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource, ResourceExt};
-use serde_json::json;
+use serde_json::{Value, json};
 
-use super::pass::selector;
+use super::index::AppKey;
 use crate::error::{Class, During, Error, class, words};
 use crate::writes::{delete, merge_patch};
 
 /// Requests of one pass that go on at the same time.
 const PARALLEL: usize = 16;
+/// What a pod that is to go first costs; others cost nothing.
+const CHEAP: &str = "-1000";
 /// So few pods are deleted one by one even at the end of an application.
 const FEW: usize = 3;
 /// How often a creation is sent that is not answered.
@@ -102,10 +106,10 @@ fn ledgers(client: &Client, grant: &ExecutorGrant) -> Api<ExecutorLedger> {
 }
 
 /// Marks what is kept, and deletes what was decided: at the end of an application all of it with one request.
-pub(super) async fn remove(client: &Client, grant: &ExecutorGrant, decision: &Decision) -> Result<(), Error> {
+pub(super) async fn remove(client: &Client, grant: &ExecutorGrant, effects: &Effects) -> Result<(), Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &grant.namespace().unwrap_or_default());
     let mut outcome = Ok(());
-    for name in &decision.retire {
+    for name in &effects.retire {
         let patch = json!({"metadata": {"labels": {names::LABEL_EXECUTOR_INACTIVE: "true"}}});
         match api.patch_metadata(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
             Ok(_) => {}
@@ -113,7 +117,7 @@ pub(super) async fn remove(client: &Client, grant: &ExecutorGrant, decision: &De
             Err(error) => outcome = outcome.and(Err(error).during(|| format!("mark pod {name}"))),
         }
     }
-    if decision.over && decision.remove.len() > FEW {
+    if effects.over && effects.remove.len() > FEW {
         outcome?;
         let all = format!(
             "{},{}=executor,{},{}!=true",
@@ -125,7 +129,7 @@ pub(super) async fn remove(client: &Client, grant: &ExecutorGrant, decision: &De
         let deleted = api.delete_collection(&DeleteParams::background(), &ListParams::default().labels(&all)).await;
         return deleted.map(|_| ()).during(|| "delete executors".to_owned());
     }
-    let deletions = decision.remove.iter().cloned().map(|removal| remove_pod(api.clone(), removal));
+    let deletions = effects.remove.iter().cloned().map(|removal| remove_pod(api.clone(), removal));
     let outcomes: Vec<Result<(), Error>> = futures::stream::iter(deletions).buffer_unordered(PARALLEL).collect().await;
     outcomes.into_iter().fold(outcome, Result::and)
 }
@@ -144,119 +148,22 @@ pub(super) async fn list_claims(client: &Client, grant: &ExecutorGrant) -> Resul
 }
 
 /// Deletes the claims of an application that ended.
-pub(super) async fn remove_claims(client: &Client, namespace: &str, grant: &ExecutorGrantSpec) -> Result<(), Error> {
-    if grant.claims.is_empty() {
-        return Ok(());
-    }
+pub(super) async fn remove_claims(client: &Client, (namespace, app_id): &AppKey) -> Result<(), Error> {
     let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
-    let list = ListParams::default().labels(&selector(&grant.app_id));
+    let list = ListParams::default().labels(&selector(app_id));
     api.delete_collection(&DeleteParams::background(), &list)
         .await
         .map(|_| ())
         .during(|| "delete volume claims".to_owned())
 }
 
-/// Why the cluster did not take an executor.
-#[derive(Debug)]
-pub(super) enum Refusal {
-    /// Not the request's fault.
-    Later { why: String, retry_after: Option<Duration> },
-    /// There is no room.
-    Quota(String),
-    /// It will be refused again.
-    Final(String),
-}
-
-/// One executor to be made.
-#[derive(Debug)]
-pub(super) struct Creation {
-    pod: Pod,
-    claims: Vec<PersistentVolumeClaim>,
-    /// Of its volumes, new and taken over.
-    pub(super) claim_names: Vec<String>,
-}
-
-impl Creation {
-    /// Builds the pod. Claims that it can take over leave `free`.
-    pub(super) fn plan(
-        grant: &ExecutorGrant,
-        driver: &DriverPod,
-        id: u64,
-        profile: &str,
-        demand: &ProfileDemand,
-        avoided: &[String],
-        free: &mut BTreeSet<String>,
-    ) -> Self {
-        let spec = &grant.spec;
-        let mut pod =
-            executor::executor(&template(spec), &spec.container, id, &profile_of(profile, demand), &spec.name_prefix);
-        let owner = owner(driver);
-        pod.metadata.owner_references.get_or_insert_default().push(owner.clone());
-        mark(&mut pod.metadata, spec);
-        nodes::keep_away(&mut pod, avoided);
-        let (claims, claim_names) = claims(spec, id, &owner, &mut pod, free);
-        Creation { pod, claims, claim_names }
+/// Makes an executor: its claims, then its pod. What exists already was made by an earlier try whose answer got lost.
+pub(super) async fn create(client: &Client, namespace: &str, creation: &Creation) -> Result<(), Refusal> {
+    let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
+    for claim in &creation.claims {
+        post(&claims, claim).await?;
     }
-
-    /// Makes the claims, then the pod. What exists already was made by an earlier try whose answer got lost.
-    pub(super) async fn make(&self, client: &Client, namespace: &str) -> Result<(), Refusal> {
-        let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
-        for claim in &self.claims {
-            post(&claims, claim).await?;
-        }
-        post(&Api::<Pod>::namespaced(client.clone(), namespace), &self.pod).await
-    }
-}
-
-/// What the driver says about a profile.
-pub(super) fn profile_of(profile: &str, demand: &ProfileDemand) -> Profile {
-    Profile {
-        id: profile.parse().unwrap_or_default(),
-        cores: demand.cores,
-        // One that is no quantity would leave the template's.
-        cpu: demand.cpu.clone().filter(|cpu| is_amount(cpu)).unwrap_or_else(|| demand.cores.max(1).to_string()),
-        cpu_limit: demand.cpu_limit.clone(),
-        memory: demand.memory.clone(),
-        resources: demand.resources.clone(),
-        env: demand.env.clone(),
-    }
-}
-
-fn is_amount(text: &str) -> bool {
-    text.parse::<Quantity>().is_ok_and(|amount| amount > Quantity::ZERO)
-}
-
-/// The driver as the owner of what is made for it.
-pub(super) fn owner(driver: &DriverPod) -> OwnerReference {
-    OwnerReference {
-        api_version: "v1".to_owned(),
-        kind: "Pod".to_owned(),
-        name: driver.name.clone(),
-        uid: driver.uid.clone(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    }
-}
-
-/// Labels by which executor pods are found, and the name of Spark's container if it is not the usual one.
-pub(super) fn mark(meta: &mut ObjectMeta, spec: &ExecutorGrantSpec) {
-    let labels = meta.labels.get_or_insert_default();
-    labels.insert(names::LABEL_ALLOCATOR.to_owned(), "firesteel".to_owned());
-    labels.insert(names::LABEL_APP_SELECTOR.to_owned(), spec.app_id.clone());
-    labels.insert(names::LABEL_ROLE.to_owned(), "executor".to_owned());
-    if spec.container != names::EXECUTOR_CONTAINER {
-        let annotations = meta.annotations.get_or_insert_default();
-        annotations.insert(names::ANNOTATION_DEFAULT_CONTAINER.to_owned(), spec.container.clone());
-    }
-}
-
-/// The template of a grant as a pod.
-pub(super) fn template(spec: &ExecutorGrantSpec) -> Pod {
-    Pod {
-        metadata: spec.template.metadata.clone().unwrap_or_default(),
-        spec: spec.template.spec.clone(),
-        ..Pod::default()
-    }
+    post(&Api::<Pod>::namespaced(client.clone(), namespace), &creation.pod).await
 }
 
 async fn post<K>(api: &Api<K>, object: &K) -> Result<(), Refusal>
@@ -274,74 +181,135 @@ where
                 tokio::time::sleep(Duration::from_millis(200) * attempt).await;
                 attempt += 1;
             }
-            Err(error) => return Err(Refusal::of(&error, &format!("{} {}", K::kind(&()), object.name_any()))),
+            Err(error) => return Err(refusal(&error, &format!("{} {}", K::kind(&()), object.name_any()))),
         }
     }
 }
 
-impl Refusal {
-    /// What an error means for `what`.
-    pub(super) fn of(error: &kube::Error, what: &str) -> Self {
-        let why = format!("{what}: {}", words(error));
-        match class(error) {
-            Class::Refused if why.contains("exceeded quota") || why.contains("status unknown for quota") => {
-                Refusal::Quota(why)
-            }
-            Class::Refused | Class::Missing | Class::Exists => Refusal::Final(why),
-            // Of a creation: two that count against the same quota met.
-            Class::Conflict | Class::Transient => {
-                let retry_after = match error {
-                    kube::Error::Api(status) => {
-                        status.details.as_ref().map(|d| d.retry_after_seconds).filter(|s| *s > 0)
-                    }
-                    _ => None,
-                };
-                Refusal::Later { why, retry_after: retry_after.map(|s| Duration::from_secs(u64::from(s))) }
-            }
+/// What an error means for `what`.
+fn refusal(error: &kube::Error, what: &str) -> Refusal {
+    let why = format!("{what}: {}", words(error));
+    match class(error) {
+        Class::Refused if why.contains("exceeded quota") || why.contains("status unknown for quota") => {
+            Refusal::Quota(why)
+        }
+        Class::Refused | Class::Missing | Class::Exists => Refusal::Final(why),
+        // Of a creation: two that count against the same quota met.
+        Class::Conflict | Class::Transient => {
+            let seconds = match error {
+                kube::Error::Api(status) => status.details.as_ref().map(|d| d.retry_after_seconds).filter(|s| *s > 0),
+                _ => None,
+            };
+            Refusal::Later { why, retry_after: seconds.map(|s| Duration::from_secs(u64::from(s))) }
         }
     }
 }
 
-/// The claims of one executor: those to be made, and the names of all. A free claim of the same template is taken over.
-fn claims(
-    spec: &ExecutorGrantSpec,
-    id: u64,
-    owner: &OwnerReference,
-    pod: &mut Pod,
-    free: &mut BTreeSet<String>,
-) -> (Vec<PersistentVolumeClaim>, Vec<String>) {
-    let mut made = Vec::new();
-    let mut all = Vec::new();
-    for template in &spec.claims {
-        let name = template.name.replace("EXECID", &id.to_string());
-        let (before, after) = template.name.split_once("EXECID").unwrap_or((&template.name, ""));
-        let fits = |claim: &&String| {
-            let number = claim.strip_prefix(before).and_then(|rest| rest.strip_suffix(after));
-            number.is_some_and(|n| !n.is_empty() && n.bytes().all(|b| b.is_ascii_digit()))
-        };
-        if let Some(taken) = free.iter().find(fits).cloned() {
-            free.remove(&taken);
-            let volumes = pod.spec.iter_mut().flat_map(|s| s.volumes.iter_mut().flatten());
-            for claim in volumes.filter_map(|v| v.persistent_volume_claim.as_mut()).filter(|c| c.claim_name == name) {
-                claim.claim_name.clone_from(&taken);
-            }
-            all.push(taken);
-            continue;
+/// Writes one set; gives it as the cluster has it, if it is there.
+pub(super) async fn write_set(
+    client: &Client,
+    namespace: &str,
+    strategy: Strategy,
+    write: &SetWrite,
+) -> Result<Option<DynamicObject>, Refusal> {
+    let kind = match strategy {
+        Strategy::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
+        Strategy::ReplicaSet | Strategy::Pods => ApiResource::erase::<ReplicaSet>(&()),
+    };
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &kind);
+    let what = |name: &str| format!("{} {name}", kind.kind);
+    match write {
+        SetWrite::Delete { name, uid } => {
+            let deleted = delete(&api, name, Some(uid.clone()), false).await;
+            deleted.map(|()| None).map_err(|error| refusal(&error, &what(name)))
         }
-        let mut labels: BTreeMap<String, String> = template.labels.clone();
-        labels.insert(names::LABEL_APP_SELECTOR.to_owned(), spec.app_id.clone());
-        made.push(PersistentVolumeClaim {
-            metadata: ObjectMeta {
-                name: Some(name.clone()),
-                labels: Some(labels),
-                annotations: Some(template.annotations.clone()).filter(|a| !a.is_empty()),
-                owner_references: Some(vec![OwnerReference { controller: None, ..owner.clone() }]),
-                ..ObjectMeta::default()
-            },
-            spec: Some(template.spec.clone()),
-            ..PersistentVolumeClaim::default()
-        });
-        all.push(name);
+        SetWrite::Create(plan) => create_set(&api, plan, &what(&plan.name)).await,
+        SetWrite::Resize { name, replicas } => {
+            change_set(&api, name, &Patch::Merge(json!({"spec": {"replicas": replicas}})), &what(name)).await
+        }
+        SetWrite::Replace { name, operations, .. } => {
+            let operations = serde_json::from_value(operations.clone())
+                .map_err(|error| Refusal::Final(format!("{} cannot be written: {error}", what(name))))?;
+            change_set(&api, name, &Patch::<Value>::Json(operations), &what(name)).await
+        }
     }
-    (made, all)
+}
+
+/// Creates a set, or finds the one that an earlier try made.
+async fn create_set(api: &Api<DynamicObject>, plan: &SetPlan, what: &str) -> Result<Option<DynamicObject>, Refusal> {
+    let object: DynamicObject = serde_json::from_value(plan.object.clone())
+        .map_err(|error| Refusal::Final(format!("{what} cannot be written: {error}")))?;
+    match api.create(&PostParams::default(), &object).await {
+        Ok(made) => Ok(Some(made)),
+        Err(error) if class(&error) == Class::Exists => {
+            let found = api.get_opt(&plan.name).await.map_err(|error| refusal(&error, what))?;
+            let ours = |found: &DynamicObject| found.owner_references().iter().any(|owner| owner.uid == plan.owner);
+            if found.is_none_or(|found| ours(&found)) {
+                // Its news come with the watch, and the next pass looks at it again.
+                return Ok(None);
+            }
+            Err(Refusal::Final(format!("{what} exists already and does not belong to this driver")))
+        }
+        Err(error) => Err(refusal(&error, what)),
+    }
+}
+
+/// Changes a set; `None` if it is not there any more.
+async fn change_set(
+    api: &Api<DynamicObject>,
+    name: &str,
+    patch: &Patch<Value>,
+    what: &str,
+) -> Result<Option<DynamicObject>, Refusal> {
+    match api.patch(name, &PatchParams::default(), patch).await {
+        Ok(made) => Ok(Some(made)),
+        // Deleted meanwhile; the watch will tell.
+        Err(error) if matches!(class(&error), Class::Missing | Class::Conflict) => Ok(None),
+        Err(error) => Err(refusal(&error, what)),
+    }
+}
+
+/// Labels members with their executors, and marks those that go first. Gives those that need not be marked again.
+pub(super) async fn mark_members(client: &Client, namespace: &str, marks: &[Mark]) -> (Vec<Mark>, Result<(), Error>) {
+    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let writes = marks.iter().cloned().map(|mark| {
+        let api = api.clone();
+        async move {
+            let patch = Patch::Merge(patch_of(&mark));
+            match api.patch_metadata(&mark.name, &PatchParams::default(), &patch).await {
+                Ok(_) => Ok(mark),
+                // Gone, or another one of that name by now.
+                Err(error) if matches!(class(&error), Class::Missing | Class::Conflict) => Ok(mark),
+                Err(error) => Err(error).during(|| format!("label pod {}", mark.name)),
+            }
+        }
+    });
+    let outcomes: Vec<Result<Mark, Error>> = futures::stream::iter(writes).buffer_unordered(PARALLEL).collect().await;
+    let (mut marked, mut outcome) = (Vec::new(), Ok(()));
+    for each in outcomes {
+        match each {
+            Ok(mark) => marked.push(mark),
+            Err(error) => outcome = Err(error),
+        }
+    }
+    (marked, outcome)
+}
+
+fn patch_of(mark: &Mark) -> Value {
+    let mut patch = json!({"metadata": {"uid": mark.uid}});
+    if let Some((id, ended)) = mark.executor {
+        // Without an executor it is again what its template says.
+        let label = id.map_or_else(|| "EXECID".to_owned(), |id| id.to_string());
+        patch["metadata"]["labels"][names::LABEL_EXECUTOR_ID] = json!(label);
+        patch["metadata"]["annotations"][names::ANNOTATION_ACCOUNTED] = json!(ended.to_string());
+    }
+    if let Some(cheap) = mark.cheap {
+        patch["metadata"]["annotations"][names::ANNOTATION_DELETION_COST] = json!(cheap.then_some(CHEAP));
+    }
+    patch
+}
+
+/// Labels by which everything of an application is found.
+fn selector(app_id: &str) -> String {
+    format!("{}={app_id}", names::LABEL_APP_SELECTOR)
 }

@@ -1,15 +1,17 @@
 //! What every cluster in miniature has: one application with its grant, its ledger, what its driver says, and what the
 //! operator remembers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 
 use firesteel_api::executors::{
     ExecutorGrantSpec, ExecutorGrantStatus, ExecutorLedgerStatus, FailureBudget, Maximum, ProfileDemand, Strategy,
 };
-use firesteel_core::allocation::pod::{ExecutorPod, State};
+use firesteel_core::allocation::memory::Memory;
+use firesteel_core::allocation::pod::{ExecutorPod, Flight, State};
 use firesteel_core::allocation::sets::ExecutorSet;
 use firesteel_core::allocation::size::{Amount, Size};
-use firesteel_core::allocation::{Decision, Driver, Memory, Sight, step};
+use firesteel_core::allocation::{Asked, Demand, Driver, Effects, Sight, Slots, demand, step};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
@@ -18,11 +20,36 @@ pub(crate) struct Application {
     pub(crate) demand: ExecutorGrantStatus,
     pub(crate) ledger: ExecutorLedgerStatus,
     pub(crate) memory: Memory,
+    /// Creations under way.
+    pub(crate) in_flight: BTreeMap<u64, Flight>,
+    pub(crate) driver: Driver,
+    /// What is wanted before the driver reports.
+    pub(crate) early: Option<BTreeMap<String, ProfileDemand>>,
+    /// What a queue admits.
+    pub(crate) admitted: Option<u32>,
+    /// Claims that exist.
+    pub(crate) claims: BTreeSet<String>,
     /// What the operator allows an application.
     pub(crate) limit: Amount,
     pub(crate) now: Timestamp,
     /// Losses handed to Spark: id to how often.
     pub(crate) told: BTreeMap<String, u32>,
+}
+
+/// What a pass came to.
+#[derive(Debug)]
+pub(crate) struct Decision {
+    /// What was asked for: how many of each profile.
+    pub(crate) missing: Vec<(String, u32)>,
+    pub(crate) effects: Effects,
+}
+
+impl Deref for Decision {
+    type Target = Effects;
+
+    fn deref(&self) -> &Effects {
+        &self.effects
+    }
 }
 
 impl Application {
@@ -42,8 +69,17 @@ impl Application {
                 ..ExecutorGrantSpec::default()
             },
             demand: ExecutorGrantStatus::default(),
-            ledger: ExecutorLedgerStatus { accepted: true, ..ExecutorLedgerStatus::default() },
+            ledger: ExecutorLedgerStatus {
+                accepted: true,
+                driver_uid: Some("driver".into()),
+                ..ExecutorLedgerStatus::default()
+            },
             memory: Memory::default(),
+            in_flight: BTreeMap::new(),
+            driver: Driver::Running,
+            early: None,
+            admitted: None,
+            claims: BTreeSet::new(),
             limit: Amount { executors: 5000, cores: 20_000, memory_mib: 80 << 20 },
             now: Timestamp::from_second(1_800_000_000).unwrap(),
             told: BTreeMap::new(),
@@ -51,8 +87,7 @@ impl Application {
     }
 
     pub(crate) fn want(&mut self, wanted: u32) {
-        let profile = ProfileDemand { wanted, cores: 1, memory: "1408Mi".into(), ..ProfileDemand::default() };
-        self.demand.profiles.insert("0".into(), profile);
+        self.demand.profiles.insert("0".into(), usual(wanted));
     }
 
     /// How many are wanted, as far as they were granted.
@@ -61,19 +96,46 @@ impl Application {
         self.grant.maximum.executors.map_or(wanted, |most| wanted.min(most)) as usize
     }
 
-    pub(crate) fn decide(&mut self, pods: &[ExecutorPod], sets: &[ExecutorSet]) -> Decision {
-        self.memory.observe(&self.demand, pods, self.now);
-        step(&Sight {
+    /// Decides, with so many slots.
+    pub(crate) fn decide(&mut self, pods: &[ExecutorPod], sets: &[ExecutorSet], slots: u32) -> Decision {
+        self.decide_with(pods, sets, |_| Slots { most: slots, ..Slots::default() })
+    }
+
+    pub(crate) fn decide_with(
+        &mut self,
+        pods: &[ExecutorPod],
+        sets: &[ExecutorSet],
+        slots: impl FnOnce(&[Asked]) -> Slots,
+    ) -> Decision {
+        self.memory.observe(&self.demand, pods, &self.in_flight, self.now);
+        let sight = Sight {
+            namespace: "n",
             grant: &self.grant,
             demand: &self.demand,
+            early: self.early.as_ref(),
+            admitted: self.admitted,
             ledger: &self.ledger,
-            driver: Driver::Running,
+            driver: self.driver,
             pods,
             sets,
+            in_flight: &self.in_flight,
             memory: &self.memory,
             limit: self.limit,
+            namespace_limit: NAMESPACE,
             now: self.now,
-        })
+        };
+        let demand: Demand<'_> = demand(&sight);
+        let missing = demand.asked().iter().map(|asked| (asked.profile.clone(), asked.count)).collect();
+        let mut slots = slots(demand.asked());
+        slots.claims = demand.needs_claims().then(|| self.claims.clone());
+        Decision { missing, effects: step(demand, &slots) }
+    }
+
+    /// The ledger is written, and the operator goes on. News never wait here, so that each pass can be looked at.
+    pub(crate) fn write(&mut self, effects: &Effects) {
+        self.ledger = effects.ledger.clone();
+        self.memory.wrote(effects, &self.ledger, self.now);
+        self.memory.begin(effects);
     }
 
     /// What the bridge does with the ledger.
@@ -86,6 +148,14 @@ impl Application {
         let last = self.ledger.losses.iter().map(|l| l.seq).max();
         self.demand.loss_seen = self.demand.loss_seen.max(last.unwrap_or_default());
     }
+}
+
+/// What a namespace may have.
+pub(crate) const NAMESPACE: Amount = Amount { executors: 14, cores: 30, memory_mib: 24 << 10 };
+
+/// So many executors of the usual size.
+pub(crate) fn usual(wanted: u32) -> ProfileDemand {
+    ProfileDemand { wanted, cores: 1, memory: "1408Mi".into(), ..ProfileDemand::default() }
 }
 
 /// A pod that was made now and waits for a node.

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 
 use firesteel_api::executors::{ProfileDemand, Strategy as Kind};
 use firesteel_core::allocation::fair::{Asker, share_namespace};
+use firesteel_core::allocation::memory::Memory;
 use firesteel_core::allocation::pod::{End, ExecutorPod, State};
-use firesteel_core::allocation::size::{Amount, Size};
-use firesteel_core::allocation::{Memory, keep_within_namespace, reserve};
+use firesteel_core::allocation::size::Amount;
+use firesteel_core::allocation::{Asked, Slots};
 use proptest::prelude::*;
 
-use crate::allocation::application::{Application, pod, seconds};
+use crate::allocation::application::{Application, NAMESPACE, pod, seconds};
 
 const APPLICATION: Amount = Amount { executors: 8, cores: 20, memory_mib: 16 << 10 };
-const NAMESPACE: Amount = Amount { executors: 14, cores: 30, memory_mib: 24 << 10 };
 
 #[derive(Debug, Clone)]
 enum Happening {
@@ -70,10 +70,6 @@ impl Tenant {
         self.pods.values().filter(|pod| pod.is_live()).for_each(|pod| amount.add(&pod.size, 1));
         amount
     }
-
-    fn size(&self, profile: &str) -> Size {
-        Size::of(&self.app.grant, profile, &self.app.demand.profiles[profile])
-    }
 }
 
 /// One pass: decide, keep within the namespace, write, delete, create.
@@ -83,27 +79,30 @@ fn pass(tenants: &mut [Tenant], which: usize) {
     let tenant = &mut tenants[which];
     tenant.app.now += seconds(61);
     let seen: Vec<ExecutorPod> = tenant.pods.values().cloned().collect();
-    let mut decision = tenant.app.decide(&seen, &[]);
-    let asked = decision.missing.iter().map(|(profile, count)| (tenant.size(profile), *count)).collect();
-    let given = share_namespace(&NAMESPACE, others, &[Asker { held: tenant.has(), asked }]).remove(0);
-    let old = tenant.app.ledger.clone();
+    let held = tenant.has();
+    let mut given = Vec::new();
+    let decision = tenant.app.decide_with(&seen, &[], |asked: &[Asked]| {
+        let asked = asked.iter().map(|asked| (asked.size.clone(), asked.count)).collect();
+        given = share_namespace(&NAMESPACE, others, &[Asker { held, asked }]).remove(0);
+        Slots { namespace: Some(given.clone()), most: u32::MAX, ..Slots::default() }
+    });
     let before: u32 = decision.missing.iter().map(|(_, count)| count).sum();
-    keep_within_namespace(&mut decision, &given, &old, ("n", &NAMESPACE), tenant.app.now);
-    let after: u32 = decision.missing.iter().map(|(_, count)| count).sum();
+    let after: u32 = given.iter().sum();
+    assert_eq!(decision.create.len(), after as usize);
     let said = decision
         .ledger
         .conditions
         .iter()
         .any(|c| c.reason == "NamespaceLimit" && c.message.contains("--max-executors-per-namespace"));
     assert_eq!(said, after < before, "a limit that binds is said, and no other");
-    let made = reserve(&mut decision.ledger, &decision.missing, u32::MAX);
-    tenant.app.ledger = decision.ledger;
+    tenant.app.write(&decision);
     for removal in &decision.remove {
         tenant.pods.retain(|_, pod| pod.uid != removal.uid);
     }
-    for (id, profile) in made {
-        let made = pod(format!("pi-exec-{id}"), format!("uid-{id}"), &profile, tenant.app.now);
-        tenant.pods.insert(id, ExecutorPod { id: Some(id), size: tenant.size(&profile), ..made });
+    for creation in &decision.create {
+        let (id, flight) = (creation.id, &creation.flight);
+        let made = pod(format!("pi-exec-{id}"), format!("uid-{id}"), &flight.profile, tenant.app.now);
+        tenant.pods.insert(id, ExecutorPod { id: Some(id), size: flight.size.clone(), ..made });
     }
     tenant.app.bridge();
 }

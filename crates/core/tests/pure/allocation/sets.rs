@@ -5,10 +5,12 @@ mod world;
 use std::collections::BTreeSet;
 
 use firesteel_api::executors::{Cause, Strategy as Kind};
+use firesteel_core::allocation::memory::Memory;
+use firesteel_core::allocation::nodes;
 use firesteel_core::allocation::pod::State;
+use firesteel_core::allocation::set_plan::SetWrite;
 use firesteel_core::allocation::sets::{Trouble, name};
 use firesteel_core::allocation::size::Size;
-use firesteel_core::allocation::{Memory, nodes};
 use firesteel_core::pod::Words;
 use proptest::prelude::*;
 
@@ -106,7 +108,7 @@ proptest! {
             // Settled: nothing more to do, and looking again changes nothing.
             let decision = world.decide();
             prop_assert!(decision.missing.is_empty() && decision.remove.is_empty() && decision.marks.is_empty(), "{decision:?}");
-            prop_assert_eq!(decision.sizes.get("0").copied(), world.set.as_ref().map(|s| s.replicas));
+            prop_assert!(decision.sets.is_empty(), "{decision:?}");
             prop_assert_eq!(&decision.ledger, &world.ledger);
         }
     }
@@ -255,15 +257,16 @@ fn a_replica_set_shrinks_by_what_spark_let_go_and_marks_it_first() {
     let mut world = at_work(Kind::ReplicaSet, 4, None);
     world.want(1);
     let decision = world.pass(99, None);
-    assert!(decision.marks.is_empty() && decision.sizes["0"] == 4, "all are busy");
+    assert!(decision.marks.is_empty() && world.size() == Some(4), "all are busy");
     let name = world.nth(2).unwrap();
     world.end(&name, 0);
     world.run(&name);
     let decision = world.pass(99, None);
     let cheap: Vec<_> = decision.marks.iter().filter(|m| m.cheap == Some(true)).map(|m| &m.name).collect();
-    assert_eq!((cheap, decision.sizes["0"]), (vec![&name], 4));
+    assert_eq!((cheap, world.size()), (vec![&name], Some(4)));
     assert!(world.ledger.losses.is_empty(), "Spark knows");
-    assert_eq!(world.pass(99, None).sizes["0"], 3, "the mark is seen");
+    world.pass(99, None);
+    assert_eq!(world.size(), Some(3), "the mark is seen");
     world.control();
     assert!(!world.pods.contains_key(&name));
     assert_eq!(world.ledger.failures.count, 0);
@@ -280,9 +283,10 @@ fn a_replica_set_shrinks_at_once_by_pods_that_have_no_node() {
     world.want(2);
     let decision = world.pass(99, None);
     let marked: Vec<_> = decision.marks.iter().map(|mark| (&mark.name, mark.cheap)).collect();
-    assert_eq!((marked, decision.sizes["0"]), (vec![(&new[1], Some(true))], 3), "one may start any moment");
+    assert_eq!((marked, world.size()), (vec![(&new[1], Some(true))], Some(3)), "one may start any moment");
     assert_eq!(world.pods.len(), 3);
-    assert_eq!(world.pass(99, None).sizes["0"], 2);
+    world.pass(99, None);
+    assert_eq!(world.size(), Some(2));
     world.control();
     assert_eq!((world.pods.len(), world.demand.registered.len()), (2, 2));
 }
@@ -291,10 +295,11 @@ fn a_replica_set_shrinks_at_once_by_pods_that_have_no_node() {
 fn a_set_that_nobody_wants_goes_and_one_with_a_busy_executor_stays() {
     let mut world = at_work(Kind::ReplicaSet, 1, None);
     world.want(0);
-    assert_eq!(world.pass(99, None).sizes["0"], 1);
+    world.pass(99, None);
+    assert_eq!(world.size(), Some(1));
     let name = world.nth(0).unwrap();
     world.end(&name, 0);
-    assert!(world.pass(99, None).sizes.is_empty());
+    world.pass(99, None);
     assert!(world.set.is_none());
 }
 
@@ -303,9 +308,11 @@ fn a_stateful_set_keeps_its_last_pod_while_an_executor_is_in_it() {
     let mut world = at_work(Kind::StatefulSet, 3, None);
     world.want(1);
     world.end("set-1", 0);
-    assert_eq!(world.pass(99, None).sizes["0"], 3);
+    world.pass(99, None);
+    assert_eq!(world.size(), Some(3));
     world.end("set-2", 0);
-    assert_eq!(world.pass(99, None).sizes["0"], 1);
+    world.pass(99, None);
+    assert_eq!(world.size(), Some(1));
 }
 
 #[test]
@@ -343,10 +350,11 @@ fn a_set_whose_profile_changes_its_size_is_not_grown_and_has_to_be_gone_first() 
     let profile = world.demand.profiles.get_mut("0").unwrap();
     (profile.wanted, profile.memory) = (4, "704Mi".to_owned());
     let decision = world.decide();
-    assert_eq!((decision.missing.len(), decision.sizes.get("0")), (0, Some(&2)), "those at work stay");
+    assert_eq!((decision.missing.len(), decision.sets.len()), (0, 0), "those at work stay");
     world.demand.registered.clear();
     let decision = world.decide();
-    assert_eq!((decision.missing.len(), decision.sizes.get("0")), (0, None), "and then it goes");
+    assert!(decision.missing.is_empty());
+    assert!(matches!(&decision.sets[..], [SetWrite::Delete { .. }]), "and then it goes: {:?}", decision.sets);
 }
 
 #[test]

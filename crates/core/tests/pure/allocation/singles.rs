@@ -1,10 +1,11 @@
 //! Single pods: ids are used once, losses told once, demand is met.
 
-mod world;
+pub(crate) mod world;
 
 use std::collections::BTreeSet;
 
 use firesteel_api::executors::{AvoidedNode, Cause, Maximum, ProfileDemand};
+use firesteel_core::allocation::memory::Refusal;
 use firesteel_core::allocation::pod::{End, State};
 use firesteel_core::allocation::size::Size;
 use firesteel_core::allocation::{nodes, refusal};
@@ -18,8 +19,14 @@ use world::World;
 #[derive(Debug, Clone)]
 enum Happening {
     Want(u32),
-    Pass { slots: u32, dies: Option<usize> },
-    Ask { count: usize, shown: bool },
+    Pass {
+        slots: u32,
+        dies: Option<usize>,
+    },
+    Ask {
+        count: usize,
+        shown: bool,
+    },
     Show,
     Run(u64),
     Fail(u64, i32),
@@ -27,6 +34,13 @@ enum Happening {
     Evict(u64),
     Bridge,
     Wait(i64),
+    /// The cluster refuses the next creation; it may have made its claims.
+    Refuse {
+        room: bool,
+        claims_made: bool,
+    },
+    /// Deletions have no effect for a while.
+    Slow(bool),
 }
 
 fn happening() -> impl Strategy<Value = Happening> {
@@ -44,6 +58,8 @@ fn happening() -> impl Strategy<Value = Happening> {
         id.prop_map(Happening::Evict),
         Just(Happening::Bridge),
         (0i64..90).prop_map(Happening::Wait),
+        any::<(bool, bool)>().prop_map(|(room, claims_made)| Happening::Refuse { room, claims_made }),
+        any::<bool>().prop_map(Happening::Slow),
     ]
 }
 
@@ -54,8 +70,12 @@ proptest! {
     fn whatever_happens_ids_are_used_once_losses_told_once_and_demand_is_met(
         happenings in prop::collection::vec(happening(), 1..80),
         maximum in prop::option::of(1u32..8),
+        reuse_claims in any::<bool>(),
     ) {
         let mut world = World::new(maximum, None);
+        if reuse_claims {
+            world.with_claims();
+        }
         for happening in happenings {
             match happening {
                 Happening::Want(n) => world.want(n),
@@ -86,9 +106,16 @@ proptest! {
                 }
                 Happening::Bridge => world.bridge(),
                 Happening::Wait(n) => world.now += seconds(n),
+                Happening::Refuse { room, claims_made } => {
+                    let why = "why".to_owned();
+                    world.refuse(if room { Refusal::Final(why) } else { Refusal::Quota(why) }, claims_made);
+                }
+                Happening::Slow(slow) => world.slow = slow,
             }
         }
+        world.slow = false;
         world.settle();
+        prop_assert!(world.claims.len() <= world.claims_needed, "a claim that nobody had was not taken over");
         for (id, times) in &world.told {
             prop_assert_eq!(*times, 1, "executor {} was reported {} times", id, times);
         }
@@ -345,7 +372,7 @@ fn a_driver_that_changes_the_size_of_a_profile_has_no_more_than_it_was_granted()
     world.want(1);
     world.demand.profiles.get_mut("0").unwrap().memory = "5632Mi".to_owned();
     world.pass_without_asking(99, None);
-    world.memory.sizes = [(1, Size { cores: 1, memory_mib: 5632, ..Size::default() })].into();
+    assert_eq!(world.queue[&1].flight.size, Size { cores: 1, memory_mib: 5632, ..Size::default() });
     world.want(4);
     assert!(world.decide().missing.is_empty());
 }
@@ -455,7 +482,7 @@ fn a_pod_that_was_given_up_and_does_not_go_is_looked_at_when_it_should_be_gone()
     world.pods.insert(1, firesteel_core::allocation::pod::ExecutorPod { leaving_by: Some(by), ..lost });
     assert_eq!(world.decide().wake, Some(by));
     world.now += seconds(31);
-    let removal = world.decide().remove;
+    let removal = world.decide().effects.remove;
     assert!(removal.iter().any(|pod| pod.uid == "uid-1" && pod.at_once), "{removal:?}");
 }
 
@@ -507,7 +534,7 @@ fn no_more_executors_are_made_than_the_application_may_have_in_its_life() {
     assert_eq!((world.live(), decision.ledger.reserved_through), (2, 4));
     assert_eq!(world.pass(99, None).ledger.verdict, None, "it goes on with what it has");
     world.pods.clear();
-    let verdict = world.pass(99, None).ledger.verdict.unwrap();
+    let verdict = world.pass(99, None).effects.ledger.verdict.unwrap();
     assert_eq!(verdict.reason, "ExecutorsUsedUp");
     assert!(verdict.message.contains("all 4 that spark.kubernetes.allocation.maximum allows"), "{}", verdict.message);
     assert_eq!(world.live(), 0);

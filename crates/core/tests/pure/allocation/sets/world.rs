@@ -4,12 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 
 use firesteel_api::executors::Strategy as Kind;
+use firesteel_core::allocation::memory::Memory;
+use firesteel_core::allocation::nodes;
 use firesteel_core::allocation::pod::{End, ExecutorPod, Member, State};
-use firesteel_core::allocation::sets::{ExecutorSet, Mark, grow, identify};
-use firesteel_core::allocation::{Decision, Memory, nodes};
+use firesteel_core::allocation::set_plan::SetWrite;
+use firesteel_core::allocation::sets::{ExecutorSet, Mark, identify};
 use firesteel_core::pod::Words;
 
-use crate::allocation::application::{Application, Life, pod, seconds};
+use crate::allocation::application::{Application, Decision, Life, pod, seconds};
 
 pub(crate) struct World {
     app: Application,
@@ -57,29 +59,32 @@ impl World {
     }
 
     pub(crate) fn decide(&mut self) -> Decision {
+        self.decide_with(0)
+    }
+
+    fn decide_with(&mut self, slots: u32) -> Decision {
         let sets: Vec<ExecutorSet> = self.set.iter().cloned().collect();
         let pods = self.pods.values().cloned().collect();
         let pods = identify(&self.grant, &self.demand, &self.ledger, &sets, pods);
-        self.app.decide(&pods, &sets)
+        self.app.decide(&pods, &sets, slots)
     }
 
     /// One pass of the operator. `dies` is the number of writes after which it is killed.
     pub(crate) fn pass(&mut self, slots: u32, dies: Option<usize>) -> Decision {
-        let mut decision = self.decide();
-        grow(&mut decision.sizes, &decision.missing, slots);
+        let decision = self.decide_with(slots);
         let mut life = Life::ending_after(dies);
-        if decision.ledger != self.ledger {
-            if !life.writes() {
-                self.memory = Memory::default();
-                return decision;
-            }
-            self.ledger = decision.ledger.clone();
+        if decision.ledger != self.ledger && !life.writes() {
+            self.memory = Memory::default();
+            return decision;
         }
+        self.write(&decision);
         for mark in decision.marks.iter().filter(|_| life.writes()) {
             self.mark(mark);
+            let now = self.now;
+            self.memory.marked(mark.clone(), now);
         }
         if life.writes() {
-            self.resize(decision.sizes.get("0").copied());
+            decision.sets.iter().for_each(|write| self.write_set(write));
             self.avoided = nodes::avoided(&self.ledger.avoided_nodes, self.now);
         }
         for removal in decision.remove.iter().filter(|_| life.writes()) {
@@ -100,6 +105,39 @@ impl World {
             (member.label, member.accounted) = (id, ended);
         }
         member.cheap = mark.cheap.unwrap_or(member.cheap);
+    }
+
+    fn write_set(&mut self, write: &SetWrite) {
+        match write {
+            SetWrite::Delete { uid, .. } => {
+                assert_eq!(self.set.as_ref().map(|set| &set.uid), Some(uid));
+                self.resize(None);
+            }
+            SetWrite::Resize { replicas, .. } => self.resize(Some(*replicas)),
+            SetWrite::Create(plan) => {
+                assert!(self.set.is_none(), "there is one already");
+                self.resize(Some(number(&plan.object["spec"]["replicas"])));
+                self.template(&plan.hash);
+            }
+            SetWrite::Replace { plan, operations, .. } => {
+                self.resize(Some(number(&operations[0]["value"])));
+                self.template(plan);
+            }
+        }
+    }
+
+    /// The template is written, and the cluster adds its defaults.
+    fn template(&mut self, plan: &str) {
+        let set = self.set.as_mut().unwrap();
+        set.plan = Some(plan.to_owned());
+        set.template = format!("{plan} as made");
+        let as_made = set.template.clone();
+        self.memory.templated("0", plan, as_made);
+    }
+
+    /// How large the set is.
+    pub(crate) fn size(&self) -> Option<u32> {
+        self.set.as_ref().map(|set| set.replicas)
     }
 
     pub(crate) fn resize(&mut self, size: Option<u32>) {
@@ -129,6 +167,8 @@ impl World {
                     size: None,
                     leaving: false,
                     trouble: None,
+                    plan: None,
+                    template: String::new(),
                 });
             }
         }
@@ -314,6 +354,10 @@ impl World {
             self.bridge();
         }
     }
+}
+
+fn number(value: &serde_json::Value) -> u32 {
+    value.as_u64().unwrap().try_into().unwrap()
 }
 
 fn ordinal(name: &str) -> u32 {

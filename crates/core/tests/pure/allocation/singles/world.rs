@@ -3,24 +3,33 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 
-use firesteel_api::executors::Strategy;
-use firesteel_core::allocation::pod::{End, ExecutorPod, State};
-use firesteel_core::allocation::size::Size;
-use firesteel_core::allocation::{Decision, Memory, reserve};
+use firesteel_api::executors::{ClaimTemplate, Strategy};
+use firesteel_core::allocation::Removal;
+use firesteel_core::allocation::creation::Creation;
+use firesteel_core::allocation::memory::{Memory, Refusal};
+use firesteel_core::allocation::pod::{End, ExecutorPod, Flight, Stage, State};
 use k8s_openapi::jiff::Timestamp;
 
-use crate::allocation::application::{Application, Life, pod, seconds};
+use crate::allocation::application::{Application, Decision, Life, pod, seconds};
 
 /// The world: what a cluster, a driver and the operator's own writes consist of.
 pub(crate) struct World {
     app: Application,
     pub(crate) pods: BTreeMap<u64, ExecutorPod>,
     /// Creations that were decided and not asked for yet; they are lost with the operator.
-    pub(crate) queue: BTreeMap<u64, String>,
+    pub(crate) queue: BTreeMap<u64, Creation>,
     /// Pods that the operator's watch has not shown yet.
-    pub(crate) unseen: BTreeSet<u64>,
+    pub(crate) unseen: BTreeMap<u64, Flight>,
     /// Every id a pod was ever made with.
     pub(crate) used: BTreeSet<u64>,
+    /// Deletions have no effect.
+    pub(crate) slow: bool,
+    /// The most claims that were ever needed at the same time.
+    pub(crate) claims_needed: usize,
+    /// Pods, by uid, whose deletion the cluster has accepted.
+    going: BTreeSet<String>,
+    /// Every deletion of this operator, by uid, whether at once, and when.
+    pub(crate) deletions: Vec<(String, bool, Timestamp)>,
 }
 
 impl Deref for World {
@@ -43,9 +52,19 @@ impl World {
             app: Application::new(Strategy::Pods, maximum, failures),
             pods: BTreeMap::new(),
             queue: BTreeMap::new(),
-            unseen: BTreeSet::new(),
+            unseen: BTreeMap::new(),
             used: BTreeSet::new(),
+            slow: false,
+            claims_needed: 0,
+            going: BTreeSet::new(),
+            deletions: Vec::new(),
         }
+    }
+
+    /// Each executor has a volume claim, and takes one over that nobody has.
+    pub(crate) fn with_claims(&mut self) {
+        let claim = ClaimTemplate { name: "pi-exec-EXECID-pvc-0".into(), ..ClaimTemplate::default() };
+        (self.grant.claims, self.grant.reuse_claims) = (vec![claim], true);
     }
 
     /// With so many executors that run and have registered.
@@ -58,17 +77,22 @@ impl World {
     }
 
     pub(crate) fn decide(&mut self) -> Decision {
+        self.decide_with(0)
+    }
+
+    fn decide_with(&mut self, slots: u32) -> Decision {
         let pods: Vec<ExecutorPod> =
-            self.pods.iter().filter(|(id, _)| !self.unseen.contains(id)).map(|(_, pod)| pod.clone()).collect();
-        let asked = self.unseen.iter().map(|id| (*id, self.pods.get(id).map_or("0", |p| &p.profile).to_owned()));
-        self.memory.in_flight = self.queue.clone().into_iter().chain(asked).collect();
-        self.memory.queued = self.queue.keys().copied().collect();
-        self.app.decide(&pods, &[])
+            self.pods.iter().filter(|(id, _)| !self.unseen.contains_key(id)).map(|(_, pod)| pod.clone()).collect();
+        let queued = self.queue.iter().map(|(id, creation)| (*id, creation.flight.clone()));
+        let flights = queued.chain(self.unseen.clone()).collect();
+        self.in_flight = flights;
+        self.app.decide(&pods, &[], slots)
     }
 
     /// The operator is gone, with all it remembered; the next one sees what is there.
     pub(crate) fn forget(&mut self) {
         self.memory = Memory::default();
+        self.deletions.clear();
         self.queue.clear();
         self.unseen.clear();
     }
@@ -76,15 +100,41 @@ impl World {
     /// The cluster is asked for the next creations, and shows what it made at once or later.
     pub(crate) fn ask(&mut self, count: usize, shown: bool) {
         for _ in 0..count {
-            let Some((id, profile)) = self.queue.pop_first() else { return };
+            let Some((id, creation)) = self.queue.pop_first() else { return };
             assert!(self.used.insert(id), "id {id} is used twice");
-            let demand = self.demand.profiles.get(&profile);
-            let size = demand.map(|demand| Size::of(&self.grant, &profile, demand)).unwrap_or_default();
-            self.pods.insert(id, ExecutorPod { size, ..pending(id, &profile, self.app.now) });
+            self.make_claims(&creation);
+            let Creation { flight, pod, .. } = creation;
+            let made = pending(id, &flight.profile, self.app.now);
+            assert_eq!(pod.metadata.name.as_ref(), Some(&made.name));
+            let made = ExecutorPod { size: flight.size.clone(), claims: flight.claims.clone(), ..made };
+            self.pods.insert(id, made);
             if !shown {
-                self.unseen.insert(id);
+                self.unseen.insert(id, Flight { stage: Stage::Asked, ..flight });
             }
         }
+    }
+
+    /// The cluster makes the claims of a creation; those that it takes over are there, and nobody has them.
+    fn make_claims(&mut self, creation: &Creation) {
+        for claim in &creation.claims {
+            self.claims.insert(claim.metadata.name.clone().unwrap());
+        }
+        for name in &creation.flight.claims {
+            assert!(self.claims.contains(name), "executor {} waits for {name}, which is not there", creation.id);
+            let mut others = self.pods.iter().filter(|(_, pod)| !matches!(pod.state, State::Ended(_)));
+            let taken = others.find(|(_, pod)| pod.claims.contains(name));
+            assert!(taken.is_none(), "executors {} and {} share {name}", creation.id, taken.unwrap().0);
+        }
+    }
+
+    /// The cluster refuses the next creation; it may have made its claims.
+    pub(crate) fn refuse(&mut self, refusal: Refusal, claims_made: bool) {
+        let Some((_, creation)) = self.queue.pop_first() else { return };
+        if claims_made {
+            self.make_claims(&creation);
+        }
+        let now = self.now;
+        self.memory.abandoned(refusal, now);
     }
 
     /// A pass after which all creations are made and seen.
@@ -98,23 +148,27 @@ impl World {
     /// One pass of the operator, which leaves its creations to be asked for. `dies` is the number of writes after which it
     /// is killed.
     pub(crate) fn pass_without_asking(&mut self, slots: u32, dies: Option<usize>) -> Decision {
-        let mut decision = self.decide();
-        let made = reserve(&mut decision.ledger, &decision.missing, slots);
+        let decision = self.decide_with(slots);
         let mut life = Life::ending_after(dies);
-        if decision.ledger != self.ledger && life.writes() {
-            self.ledger = decision.ledger.clone();
-        } else if decision.ledger != self.ledger {
+        if decision.ledger != self.ledger && !life.writes() {
             self.forget();
             return decision;
         }
+        self.write(&decision);
+        let pods = self.pods.values().filter(|pod| !matches!(pod.state, State::Ended(_)));
+        let needed = pods.count() + self.queue.len() + decision.create.len();
+        self.claims_needed = self.claims_needed.max(needed);
+        let before = self.queue.len();
         self.queue.retain(|id, _| !decision.cancel.contains(id));
+        let cancelled = before - self.queue.len();
+        self.memory.cancelled(cancelled);
         for removal in &decision.remove {
             if life.writes() {
-                self.pods.retain(|_, pod| pod.uid != removal.uid);
+                self.remove(removal);
             }
         }
-        made.iter().for_each(|(id, _)| self.app.memory.make(*id));
-        self.queue.extend(made);
+        self.queue.extend(decision.create.iter().map(|creation| (creation.id, creation.clone())));
+        self.memory.done(&decision);
         if dies.is_some() {
             while !self.queue.is_empty() && life.writes() {
                 self.ask(1, true);
@@ -124,6 +178,21 @@ impl World {
             }
         }
         decision
+    }
+
+    /// The cluster is asked to delete a pod, and does so unless it is slow.
+    fn remove(&mut self, removal: &Removal) {
+        let now = self.now;
+        let same = |(uid, at_once, _): &&(String, bool, Timestamp)| *uid == removal.uid && *at_once == removal.at_once;
+        if let Some((.., last)) = self.deletions.iter().rev().find(same) {
+            assert!(now.duration_since(*last) >= seconds(10), "{} is deleted again too soon", removal.uid);
+        }
+        self.deletions.push((removal.uid.clone(), removal.at_once, now));
+        self.memory.deleted(std::slice::from_ref(removal), now);
+        self.going.insert(removal.uid.clone());
+        if !self.slow {
+            self.pods.retain(|_, pod| pod.uid != removal.uid);
+        }
     }
 
     pub(crate) fn run(&mut self, id: u64) {
@@ -145,7 +214,7 @@ impl World {
     }
 
     pub(crate) fn live(&self) -> usize {
-        self.pods.values().filter(|p| p.is_live()).count()
+        self.pods.values().filter(|p| p.is_live() && !self.going.contains(&p.uid)).count()
     }
 
     pub(crate) fn settle(&mut self) {

@@ -1,0 +1,139 @@
+//! How many of the executors that an application asks for may be created now: within what its namespace may have, what all
+//! applications create together, and what may be pending.
+
+use std::collections::HashMap;
+use std::sync::{PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use firesteel_api::ExecutorGrant;
+use firesteel_core::allocation::size::Size;
+use firesteel_core::allocation::{Demand, Slots};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::index::AppKey;
+use super::namespaces::{self, Given};
+use super::rate_limit::Rest;
+use super::{Allocator, Shared, writes};
+use crate::error::Error;
+
+/// How soon to look again while the sets are being listed for the first time.
+pub(super) const NOT_LISTED: Duration = Duration::from_millis(200);
+/// How far apart it is looked for room that has become free.
+const APART: Duration = Duration::from_millis(25);
+
+/// Obtains slots. What is given counts in its namespace until the pass has noted its creations.
+pub(super) async fn obtain<'a>(
+    allocator: &'a Allocator,
+    grant: &ExecutorGrant,
+    key: &AppKey,
+    demand: &Demand<'_>,
+) -> Result<(Slots, Option<Given<'a>>), Error> {
+    let shared = &allocator.shared;
+    let asked: Vec<(Size, u32)> = demand.asked().iter().map(|asked| (asked.size.clone(), asked.count)).collect();
+    let again = |wait: Duration| Some(Timestamp::now() + SignedDuration::try_from(wait).unwrap_or_default());
+    if asked.is_empty() || !allocator.sets.listed() {
+        shared.rate_limit.take(key, 0, 0, Instant::now());
+        // What is there cannot be counted yet.
+        let again = if asked.is_empty() { None } else { again(NOT_LISTED) };
+        return Ok((Slots { again, ..Slots::default() }, None));
+    }
+    let claims = if demand.needs_claims() { Some(writes::list_claims(&allocator.client, grant).await?) } else { None };
+    let wanted: u32 = asked.iter().map(|(_, count)| count).sum();
+    let limit = &shared.options.per_namespace;
+    let given = shared.namespaces.take(key, asked, limit, || allocator.used(&key.0), Instant::now());
+    let fit: u32 = given.counts.iter().sum();
+    // Room is counted over all pods of all applications: only for those that ask for some.
+    let room = if fit == 0 { 0 } else { shared.pending().room(key) };
+    let (most, rest) = shared.rate_limit.take(key, fit, room, Instant::now());
+    shared.check_room();
+    let wait = match rest {
+        Some(Rest::After(wait)) => Some(wait),
+        Some(Rest::Waits) | None => None,
+    };
+    let short = (fit < wanted).then_some(namespaces::AGAIN);
+    let again = wait.into_iter().chain(short).min().and_then(again);
+    Ok((Slots { namespace: Some(given.counts.clone()), most, again, claims }, Some(given)))
+}
+
+/// Executors that were asked for and do not run yet.
+pub(super) struct Pending {
+    most: usize,
+    all: usize,
+    by_app: HashMap<AppKey, usize>,
+}
+
+impl Pending {
+    /// How many more executors of an application may become so.
+    fn room(&self, app: &AppKey) -> usize {
+        room(self.most, self.all, self.by_app.get(app).copied().unwrap_or_default())
+    }
+}
+
+/// How many more executors of an application that has `own` pending may become so, where `all` are and no more than `most`
+/// are to be. One that has many leaves some of what is free to those that have few: each that takes all it can leaves a ninth.
+fn room(most: usize, all: usize, own: usize) -> usize {
+    most.saturating_sub(all).saturating_sub(own / 8)
+}
+
+impl Shared {
+    /// Counts over all pods of all applications.
+    fn pending(&self) -> Pending {
+        let mut by_app = HashMap::new();
+        for allocator in self.scopes().iter().filter_map(Weak::upgrade) {
+            for (app, count) in allocator.index.pending() {
+                *by_app.entry(app).or_default() += count;
+            }
+            allocator.sets.add_pending(&allocator.index, &mut by_app);
+        }
+        // Executors of namespaces that this operator leaves alone are not its own.
+        let all = by_app.iter().filter(|(app, _)| self.scope.covers(&app.0)).map(|(_, count)| count).sum();
+        Pending { most: self.options.most_pending, all, by_app }
+    }
+
+    /// Something happened that may have made room.
+    pub(super) fn check_room(&self) {
+        if self.rate_limit.is_waited_for() {
+            self.freed.notify_one();
+        }
+    }
+
+    /// Wakes applications that wait for room whenever there is some.
+    pub(super) async fn follow_room(&self) {
+        loop {
+            self.freed.notified().await;
+            let pending = self.pending();
+            let free = pending.most.saturating_sub(pending.all);
+            for app in self.rate_limit.wake(free, |app| pending.room(app), Instant::now()) {
+                for allocator in self.scopes().iter().filter_map(Weak::upgrade) {
+                    let grant = allocator.grants().get(&app).cloned();
+                    grant.into_iter().for_each(|grant| allocator.poke(grant));
+                }
+            }
+            tokio::time::sleep(APART).await;
+        }
+    }
+
+    fn scopes(&self) -> std::sync::MutexGuard<'_, Vec<Weak<Allocator>>> {
+        self.scopes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::room;
+
+    #[test]
+    fn whoever_takes_all_it_can_leaves_room_for_others() {
+        let most = 20_000;
+        let (mut all, mut shares) = (0, Vec::new());
+        for _ in 0..4 {
+            let mut own = 0;
+            while room(most, all, own) > 0 {
+                (all, own) = (all + 1, own + 1);
+            }
+            shares.push(own);
+        }
+        assert_eq!(shares, [17_778, 1_976, 219, 24]);
+        assert_eq!((room(3, 0, 0), room(3, 2, 2), room(3, 3, 1)), (3, 1, 0), "few are not divided");
+    }
+}
