@@ -8,6 +8,7 @@ use super::draft::Draft;
 use super::size::{Allowance, Size};
 use super::{CONDITION_WITHIN_MAXIMUM, Note};
 use crate::conditions::{self, Holds};
+use crate::event_reason::executors as reason;
 
 /// Environment variables of one executor, in bytes: each of its pods holds them.
 const MOST_WORDS: usize = 128 << 10;
@@ -93,7 +94,7 @@ impl Draft<'_> {
             let holds = Holds { kind: CONDITION_WITHIN_MAXIMUM, status: "False", reason, message: &message };
             conditions::set(&mut ledger.conditions, &holds, 0, self.sight.now);
             if !before {
-                self.effects.notes.push(Note { warning: true, reason: "DemandClamped", text: message });
+                self.effects.notes.push(Note { warning: true, reason: reason::DEMAND_CLAMPED, text: message });
             }
         }
         wanted

@@ -10,10 +10,8 @@ use super::ending::{self, Ending, Kind};
 use super::pod::{ExecutorPod, State};
 use super::{Asked, CONDITION_SATISFIED, Driver, Effects, MOST_LOSSES, Note, Removal, Sight, Slots};
 use crate::conditions::{self, Holds};
+use crate::event_reason::executors as reason;
 use crate::pod::Words;
-
-/// Why executors wait that their namespace has no room for.
-const NAMESPACE_LIMIT: &str = "NamespaceLimit";
 
 /// How long a lost connection may stay without a reason.
 const DISCONNECTED: SignedDuration = SignedDuration::from_secs(10);
@@ -216,7 +214,7 @@ impl<'a> Draft<'a> {
             let who =
                 id.map_or_else(|| "an executor that had not registered".to_owned(), |id| format!("executor {id}"));
             let text = format!("{who} was lost: {}", ending.text);
-            self.effects.notes.push(Note { warning: true, reason: "ExecutorLost", text });
+            self.effects.notes.push(Note { warning: true, reason: reason::EXECUTOR_LOST, text });
         }
         if matches!(ending.kind, Kind::Failed | Kind::NeverStarted) {
             self.fresh_failures.push((node, ending.clone()));
@@ -296,11 +294,11 @@ impl<'a> Draft<'a> {
                  its flags --max-executors-per-namespace, --max-executor-cores-per-namespace and \
                  --max-executor-memory-per-namespace"
             );
-            let known = |c: &&Condition| c.type_ == CONDITION_SATISFIED && c.reason == NAMESPACE_LIMIT;
+            let known = |c: &&Condition| c.type_ == CONDITION_SATISFIED && c.reason == reason::NAMESPACE_LIMIT;
             if !self.sight.ledger.conditions.iter().any(|c| known(&c)) {
-                self.effects.notes.push(Note { warning: true, reason: NAMESPACE_LIMIT, text: why.clone() });
+                self.effects.notes.push(Note { warning: true, reason: reason::NAMESPACE_LIMIT, text: why.clone() });
             }
-            self.waits = Some((NAMESPACE_LIMIT, why));
+            self.waits = Some((reason::NAMESPACE_LIMIT, why));
         }
         let mut left = slots.most;
         for asked in &mut self.asked {

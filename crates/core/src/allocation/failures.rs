@@ -7,6 +7,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use super::draft::{Draft, START_ERROR};
 use super::pod::{ExecutorPod, State};
 use super::{Note, nodes};
+use crate::event_reason::executors as reason;
 
 /// The longest wait between failures in a row.
 const LONGEST_DELAY: SignedDuration = SignedDuration::from_secs(60);
@@ -63,7 +64,7 @@ impl Draft<'_> {
         let verdict = if let (true, Some(latest)) = (over_budget, &latest) {
             let most = budget.maximum.unwrap_or_default();
             Some((
-                "ExecutorsKeepFailing",
+                reason::KEEP_FAILING,
                 format!(
                     "{count} executors failed by the application's fault, more than the {most} that \
                      spark.executor.maxNumFailures allows; the last one: {latest}"
@@ -71,7 +72,7 @@ impl Draft<'_> {
             ))
         } else if let (true, true, Some(latest)) = (row >= HOPELESS_ROW, none_left, latest) {
             Some((
-                "NoExecutorStarts",
+                reason::NONE_STARTS,
                 format!("no executor is left, and {row} attempts in a row to start one failed; the last one: {latest}"),
             ))
         } else {
@@ -91,7 +92,7 @@ impl Draft<'_> {
         failures.not_before = delay(failures.row.saturating_add(1)).map(|wait| Time(now + wait));
         let hopeless = failures.row >= HOPELESS_ROW && self.effects.ledger.verdict.is_none();
         if hopeless && !self.sight.pods.iter().any(|pod| self.is_live(pod)) {
-            self.sentence("ExecutorsRefused", format!("the cluster refuses executors: {why}"));
+            self.sentence(reason::ALL_REFUSED, format!("the cluster refuses executors: {why}"));
         }
     }
 
@@ -103,7 +104,7 @@ impl Draft<'_> {
         let avoided = nodes::record(list, fresh, now);
         for node in avoided {
             let text = format!("no executor goes to node {node} for a while: they keep failing there");
-            self.effects.notes.push(Note { warning: true, reason: "NodeAvoided", text });
+            self.effects.notes.push(Note { warning: true, reason: reason::NODE_AVOIDED, text });
         }
         if nodes::avoided(&self.effects.ledger.avoided_nodes, now).is_empty() {
             return;

@@ -10,6 +10,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use super::pod::{ExecutorPod, Flight};
 use super::sets::Mark;
 use super::{Effects, Removal};
+use crate::event_reason::executors as reason;
 
 /// How long after the end of a wait the next refusal is one more in a row.
 const FORGIVEN: SignedDuration = SignedDuration::from_secs(60);
@@ -166,11 +167,11 @@ impl Memory {
         let recent = self.hold.as_ref().filter(|hold| now.duration_since(hold.until) < FORGIVEN);
         let row = recent.map_or(0, |hold| hold.row);
         let (reason, why, wait) = match refusal {
-            Refusal::Later { why, retry_after } => ("ApiServerBusy", why, retry_after.unwrap_or(BUSY)),
-            Refusal::Quota(why) => ("QuotaExceeded", why, Duration::from_secs(1 << row.min(4))),
+            Refusal::Later { why, retry_after } => (reason::API_SERVER_BUSY, why, retry_after.unwrap_or(BUSY)),
+            Refusal::Quota(why) => (reason::QUOTA_EXCEEDED, why, Duration::from_secs(1 << row.min(4))),
             Refusal::Final(why) => {
                 self.refused = Some(why.clone());
-                ("Refused", why, Duration::from_secs(1 << row.min(5)))
+                (reason::REFUSED, why, Duration::from_secs(1 << row.min(5)))
             }
         };
         let until = now + SignedDuration::try_from(wait).unwrap_or_default();

@@ -22,6 +22,7 @@ use super::ending::{self, Ending};
 use super::nodes;
 use super::pod::{ExecutorPod, Member, State};
 use super::size::Size;
+use crate::event_reason::executors as reason;
 use crate::identity::bounded_name;
 use crate::pod::Words;
 
@@ -428,7 +429,7 @@ impl<'a> Draft<'a> {
             return;
         }
         let message = format!("the cluster refuses executors: {}", trouble.words.message);
-        self.sentence("ExecutorsRefused", message);
+        self.sentence(reason::ALL_REFUSED, message);
     }
 }
 

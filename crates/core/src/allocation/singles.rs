@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::draft::Draft;
 use super::ending::{self, Ending, Kind};
 use super::pod::{End, ExecutorPod, State};
+use crate::event_reason::executors as reason;
 
 impl Draft<'_> {
     /// Looks at each pod: has it ended, or will it never work?
@@ -151,7 +152,7 @@ impl Draft<'_> {
             "no executor is left, and all {most} that spark.kubernetes.allocation.maximum allows in the life of an \
              application were made"
         );
-        self.sentence("ExecutorsUsedUp", message);
+        self.sentence(reason::USED_UP, message);
     }
 
     /// Takes a pod away that does not run yet.

@@ -8,6 +8,7 @@ use firesteel_api::ExecutorGrant;
 use firesteel_api::executors::ExecutorLedgerStatus;
 use firesteel_core::allocation::admission::{self, Apart, LiveDriver, Neighbour};
 use firesteel_core::allocation::{self, Note};
+use firesteel_core::event_reason::executors as reason;
 use kube::runtime::controller::Action;
 
 use super::index::{AppKey, AppPods, live_driver};
@@ -76,7 +77,7 @@ async fn wait(
     let told = state.ledger.status().is_some_and(|ledger| ledger.message == refusal);
     if !told {
         state.ledger.answer(&allocator.client, grant, Some(refusal.clone())).await?;
-        tell(allocator, grant, Some(driver), &[Note { warning: true, reason: "NotAccepted", text: refusal }]);
+        tell(allocator, grant, Some(driver), &[Note { warning: true, reason: reason::NOT_ACCEPTED, text: refusal }]);
     }
     Ok(Answer::Later(Action::requeue(WAITING)))
 }

@@ -13,6 +13,7 @@ use firesteel_core::allocation::pod::ExecutorPod;
 use firesteel_core::allocation::set_plan::SetWrite;
 use firesteel_core::allocation::sets::{ExecutorSet, identify};
 use firesteel_core::allocation::{self, Driver, Effects, Note, Sight};
+use firesteel_core::event_reason::executors as reason;
 use firesteel_core::pod::DriverPod;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::jiff::Timestamp;
@@ -279,7 +280,7 @@ async fn believed(
             pods.account,
             policy::COMMAND
         );
-        let note = Note { warning: true, reason: "DemandDoubted", text };
+        let note = Note { warning: true, reason: reason::DEMAND_DOUBTED, text };
         tell(allocator, grant, pods.driver.as_ref().map(|driver| driver.uid.as_str()), &[note]);
         state.doubted = doubted;
     }
