@@ -7,22 +7,24 @@
 - Starts: a manifest is sent to the API server of a running cluster, a SparkApplication for the operator and a bare Pod in turn, and the
   clock runs from before the request until the driver's process is there: a new process in /proc that has the driver's environment."""
 import argparse
-import base64
 import contextlib
 import http.client
 import json
 import os
 import re
-import ssl
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time
 from pathlib import Path
 
 import results
-from results import say, spread
+from results import ROOT, say, spread
+
+sys.path.insert(0, str(ROOT / "testenv"))
+from kubeconfig import Access  # noqa: E402
 
 PI = "org.apache.spark.examples.SparkPi"
 JAR = "examples/jars/spark-examples.jar"
@@ -191,12 +193,9 @@ class Api:
     """A connection to the API server of a local cluster, by its kubeconfig."""
 
     def __init__(self, kubeconfig):
-        text = kubeconfig.read_text()
-        field = {key: re.search(rf"{key}: *\"?([^\s\"]+)", text).group(1)
-                 for key in ("server", "certificate-authority-data", "token")}
-        context = ssl.create_default_context(cadata=base64.b64decode(field["certificate-authority-data"]).decode())
-        self.headers = {"Content-Type": "application/json", "Authorization": f"Bearer {field['token']}"}
-        self.connection = http.client.HTTPSConnection(field["server"].removeprefix("https://"), context=context, timeout=60)
+        access = Access(kubeconfig)
+        self.headers = {"Content-Type": "application/json", **access.headers}
+        self.connection = http.client.HTTPSConnection(access.server.removeprefix("https://"), context=access.tls, timeout=60)
 
     def ask(self, verb, path, body=None):
         self.connection.request(verb, path, body and json.dumps(body), self.headers)

@@ -1,13 +1,14 @@
 """An API server with what the bridge needs: the two kinds, a namespace, and service accounts that may do exactly what a driver may."""
 
-import base64
 import http.client
 import json
-import re
-import ssl
-import tempfile
+import pathlib
+import sys
 import time
 import urllib.parse
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent.parent / "testenv"))
+from kubeconfig import Access  # noqa: E402
 
 GROUP = "firesteel.dev/v1alpha1"
 
@@ -18,21 +19,8 @@ class Cluster:
     def __init__(self, kubeconfig, definitions):
         """`definitions`: the CRDs to install."""
         self.definitions = definitions
-        text = kubeconfig.read_text()
-        self.server = field(text, "server")
-        self.authority = base64.b64decode(field(text, "certificate-authority-data")).decode()
-        self.tls = ssl.create_default_context(cadata=self.authority)
-        self.tls.check_hostname = False
-        # A token in our own kubeconfigs, a certificate in those of testenv.
-        token = field(text, "token")
-        self.headers = {"authorization": f"Bearer {token}"} if token else {}
-        if not token:
-            with tempfile.NamedTemporaryFile(suffix=".pem") as pem:
-                pem.write(base64.b64decode(field(text, "client-certificate-data")) + b"\n" + base64.b64decode(field(text, "client-key-data")))
-                pem.flush()
-                self.tls.load_cert_chain(pem.name)
-        self.plain = ssl.create_default_context(cadata=self.authority)
-        self.plain.check_hostname = False
+        access = Access(kubeconfig)
+        self.server, self.authority, self.headers, self.tls, self.plain = access.server, access.authority, access.headers, access.tls, access.trusting()
 
     def call(self, method, path, body=None, kind="application/json", allow=()):
         target = urllib.parse.urlsplit(self.server)
@@ -85,12 +73,6 @@ class Cluster:
         made = {"apiVersion": GROUP, "kind": "ExecutorLedger", "metadata": {"name": name}, "spec": {}, "status": status}
         if self.call("POST", path, made, allow=(409,)) is None:
             self.call("PATCH", f"{path}/{name}", {"status": status}, "application/merge-patch+json")
-
-
-def field(text, key):
-    """The value behind a key of a kubeconfig; `None` where there is none."""
-    found = re.search(rf'{key}"?: *"?([^"\s,]+)', text)
-    return found and found.group(1)
 
 
 def until(what, condition, seconds=90):
