@@ -8,10 +8,14 @@ const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 pub(crate) fn of(template: &PodTemplateSpec) -> String {
     // FNV-1a over the JSON: serde writes fields and sorted maps in a fixed order.
     let json = serde_json::to_vec(template).unwrap_or_default();
-    let mut hash =
-        json.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
-    let mut text = String::with_capacity(10);
-    for _ in 0..10 {
+    let hash = json.iter().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(*b)).wrapping_mul(0x0100_0000_01b3));
+    safe_encode(hash, 10)
+}
+
+/// A hash in the alphabet of generated names: no vowels, so that no words appear.
+pub(crate) fn safe_encode(mut hash: u64, length: usize) -> String {
+    let mut text = String::with_capacity(length);
+    for _ in 0..length {
         text.push(char::from(ALPHABET[(hash % 27) as usize]));
         hash /= 27;
     }

@@ -8,10 +8,11 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::ResourceExt;
 use kube::api::ObjectMeta;
-use kube::{Resource, ResourceExt};
 
 use crate::controllers::scheduler::is_terminal;
+use crate::controllers::{pod_control, revision};
 
 /// The label that names the writer of an Endpoints object.
 pub(crate) const MANAGED_BY: &str = "endpoints.kubernetes.io/managed-by";
@@ -226,8 +227,6 @@ fn slice(service: &Service, ports: &[Port], backends: &[Backend], index: usize) 
     let mut labels = labels(service);
     labels.insert(SERVICE_NAME.to_owned(), service.name_any());
     labels.insert(SLICE_MANAGED_BY.to_owned(), "endpointslice-controller.k8s.io".to_owned());
-    let mut owner = service.controller_owner_ref(&()).unwrap_or_default();
-    owner.block_owner_deletion = Some(true);
     // The name is derived from the content, so that repeated writes produce one slice.
     let name = format!("{}-{}", service.name_any(), suffix(&(service.uid(), ports, index)));
     EndpointSlice {
@@ -235,7 +234,7 @@ fn slice(service: &Service, ports: &[Port], backends: &[Backend], index: usize) 
             name: Some(name),
             namespace: service.namespace(),
             labels: Some(labels),
-            owner_references: Some(vec![owner]),
+            owner_references: Some(vec![pod_control::controlled_by(service)]),
             ..ObjectMeta::default()
         },
         address_type: "IPv4".to_owned(),
@@ -244,18 +243,11 @@ fn slice(service: &Service, ports: &[Port], backends: &[Backend], index: usize) 
     }
 }
 
-/// Five characters from the alphabet of generated names.
+/// Five characters that stand for a value.
 fn suffix(of: &impl Hash) -> String {
-    const ALPHABET: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut hasher = DefaultHasher::new();
     of.hash(&mut hasher);
-    let mut rest = hasher.finish();
-    let mut text = String::with_capacity(5);
-    for _ in 0..5 {
-        text.push(char::from(ALPHABET[(rest % 27) as usize]));
-        rest /= 27;
-    }
-    text
+    revision::safe_encode(hasher.finish(), 5)
 }
 
 #[cfg(test)]
