@@ -176,7 +176,7 @@ where
     }
 
     /// Waits until the cache no longer has an object just deleted, or has it as terminating.
-    pub(crate) async fn gone(&self, key: &Key, uid: &str) {
+    pub(crate) async fn wait_for_delete(&self, key: &Key, uid: &str) {
         let mut seen = self.seen.subscribe();
         let vanished = || match self.get(key) {
             Some(object) => object.meta().deletion_timestamp.is_some() || object.uid().as_deref() != Some(uid),
@@ -206,7 +206,7 @@ where
         }
     }
 
-    fn tell(&self, change: &Change<K>) {
+    fn notify(&self, change: &Change<K>) {
         for listener in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             listener(change);
         }
@@ -217,12 +217,12 @@ where
     fn apply(&self, new: Arc<K>) {
         let key = Key::of(&*new);
         let old = self.objects.write().unwrap_or_else(PoisonError::into_inner).insert(key, &new);
-        self.tell(&Change::Applied { old, new });
+        self.notify(&Change::Applied { old, new });
     }
 
     fn delete(&self, object: Arc<K>) {
         self.objects.write().unwrap_or_else(PoisonError::into_inner).remove(&Key::of(&*object));
-        self.tell(&Change::Deleted(object));
+        self.notify(&Change::Deleted(object));
     }
 
     /// Applies a new list as changes relative to the cache.

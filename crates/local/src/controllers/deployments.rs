@@ -58,7 +58,7 @@ async fn reconcile(informers: Arc<Informers>, events: EventRecorder, key: Key) -
     for set in &plan.delete {
         let deleted = api.delete(&set.name_any(), &DeleteParams::background()).await;
         if ignore::not_found(deleted).context("delete old replica set")?.is_some() {
-            informers.replica_sets.gone(&Key::of(&**set), &set.uid().unwrap_or_default()).await;
+            informers.replica_sets.wait_for_delete(&Key::of(&**set), &set.uid().unwrap_or_default()).await;
         }
     }
     number(&informers, &deployment, &sets, plan.revision).await.context("write the revision")?;

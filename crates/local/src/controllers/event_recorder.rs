@@ -19,17 +19,17 @@ impl EventRecorder {
     where
         K: Resource<DynamicType = ()>,
     {
-        self.say(EventType::Normal, about, reason, action, note);
+        self.record(EventType::Normal, about, reason, action, note);
     }
 
     pub(crate) fn warning<K>(&self, about: &K, reason: &str, action: &str, note: String)
     where
         K: Resource<DynamicType = ()>,
     {
-        self.say(EventType::Warning, about, reason, action, note);
+        self.record(EventType::Warning, about, reason, action, note);
     }
 
-    fn say<K>(&self, type_: EventType, about: &K, reason: &str, action: &str, note: String)
+    fn record<K>(&self, type_: EventType, about: &K, reason: &str, action: &str, note: String)
     where
         K: Resource<DynamicType = ()>,
     {

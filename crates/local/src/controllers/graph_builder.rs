@@ -191,7 +191,7 @@ impl GraphBuilder {
         let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
-    fn tell(&self, event: &Event) {
+    fn notify(&self, event: &Event) {
         for listener in self.listeners.lock().unwrap_or_else(PoisonError::into_inner).iter() {
             listener(event);
         }
@@ -202,13 +202,13 @@ impl GraphBuilder {
             Change::Applied { new, .. } => {
                 let new = Arc::new(Item::of(kind, new));
                 let old = self.graph.write().unwrap_or_else(PoisonError::into_inner).insert(&new);
-                self.tell(&Event::Changed { old, new });
+                self.notify(&Event::Changed { old, new });
             }
             Change::Deleted(object) => {
                 let uid = object.uid().unwrap_or_default();
                 let old = self.graph.write().unwrap_or_else(PoisonError::into_inner).remove(&uid);
                 if let Some(item) = old {
-                    self.tell(&Event::Gone(item));
+                    self.notify(&Event::Gone(item));
                 }
             }
         }
@@ -254,7 +254,7 @@ impl GraphBuilder {
                         graph.items.values().filter(|i| i.kind == *kind).map(|i| i.uid.clone()).collect();
                     uids.iter().filter_map(|uid| graph.remove(uid)).collect()
                 };
-                gone.into_iter().for_each(|item| self.tell(&Event::Gone(item)));
+                gone.into_iter().for_each(|item| self.notify(&Event::Gone(item)));
             }
             stays
         });

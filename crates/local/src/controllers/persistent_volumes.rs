@@ -45,7 +45,7 @@ pub(crate) fn start(informers: &Arc<Informers>, directory: PathBuf, tasks: &mut 
         // A new volume may satisfy a pending claim.
         .watches(&informers.volumes, |informers, _| unbound_claims(informers))
         .watches(&informers.storage_classes, |informers, _| unbound_claims(informers))
-        .watches(&informers.pods, |_, change| claims_let_go(change))
+        .watches(&informers.pods, |_, change| claims_of_terminated(change))
         .run(tasks, 4, move |_, key| Arc::clone(&of).claim(key));
     let of = Arc::clone(&volumes);
     Controller::new("volumes", informers)
@@ -68,7 +68,7 @@ fn unbound_claims(informers: &Informers) -> Vec<Key> {
 }
 
 /// The claims of a pod that has terminated or was deleted.
-fn claims_let_go(change: &Change<Pod>) -> Vec<Key> {
+fn claims_of_terminated(change: &Change<Pod>) -> Vec<Key> {
     let over = match change {
         Change::Applied { new, .. } => is_terminal(new),
         Change::Deleted(_) => true,
@@ -226,7 +226,7 @@ impl VolumeController {
                 let patch = json!({"status": {"phase": "Available"}});
                 ignore::not_found(api.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(&patch)).await)?;
             }
-            return self.let_go(&volume).await;
+            return self.remove_finalizer(&volume).await;
         };
         let claim_key =
             Key::new(reference.namespace.as_deref().unwrap_or_default(), reference.name.as_deref().unwrap_or_default());
@@ -257,11 +257,11 @@ impl VolumeController {
                 ignore::not_found(api.delete(&key.name, &DeleteParams::default()).await)?;
             }
         }
-        self.let_go(&volume).await
+        self.remove_finalizer(&volume).await
     }
 
     /// Removes the protection finalizer from a deleted volume once no claim is bound to it.
-    async fn let_go(&self, volume: &PersistentVolume) -> anyhow::Result<Action> {
+    async fn remove_finalizer(&self, volume: &PersistentVolume) -> anyhow::Result<Action> {
         if volume.metadata.deletion_timestamp.is_some() && volume.finalizers().iter().any(|f| f == VOLUME_IN_USE) {
             let left: Vec<&String> = volume.finalizers().iter().filter(|f| *f != VOLUME_IN_USE).collect();
             let patch = json!({"metadata": {"resourceVersion": volume.resource_version(), "finalizers": left}});

@@ -163,7 +163,7 @@ where
     while let Some((pod, outcome)) = writes.next().await {
         if ignore::gone_or_replaced(outcome)?.is_some() {
             events.normal(owner, "SuccessfulDelete", "Delete", format!("Deleted pod: {}", pod.name_any()));
-            informers.pods.gone(&Key::of(&*pod), &pod.uid().unwrap_or_default()).await;
+            informers.pods.wait_for_delete(&Key::of(&*pod), &pod.uid().unwrap_or_default()).await;
         }
     }
     Ok(())
