@@ -139,7 +139,7 @@ impl Shim {
                 match source {
                     PollSource::Signals => self.take_signals()?,
                     PollSource::Listener => self.accept()?,
-                    PollSource::Client(index) => self.hear(index)?,
+                    PollSource::Client(index) => self.receive(index)?,
                     PollSource::Container(name) => self.drain(&name, FAIR_ROUNDS)?,
                     PollSource::Input(name) => {
                         if let Some(live) = self.live.get_mut(&name) {
@@ -148,7 +148,7 @@ impl Shim {
                     }
                 }
             }
-            self.let_go();
+            self.drop_closed();
             self.enforce()?;
         }
     }
@@ -253,13 +253,13 @@ impl Shim {
     fn accept(&mut self) -> io::Result<()> {
         while let Ok((stream, _)) = self.listener.accept() {
             let mut client = Client::new(stream)?;
-            client.tell(&encode(&self.record)?);
+            client.send(&encode(&self.record)?);
             self.clients.push(client);
         }
         Ok(())
     }
 
-    fn hear(&mut self, index: usize) -> io::Result<()> {
+    fn receive(&mut self, index: usize) -> io::Result<()> {
         let Some(client) = self.clients.get_mut(index) else { return Ok(()) };
         client.flush();
         client.listen();
@@ -289,7 +289,7 @@ impl Shim {
     }
 
     /// Drops closed connections; a container may have been waiting for the end of its input.
-    fn let_go(&mut self) {
+    fn drop_closed(&mut self) {
         for client in self.clients.iter().filter(|c| c.is_over()) {
             if let Some(live) = client.attached.as_ref().and_then(|name| self.live.get_mut(name)) {
                 live.end_input();
@@ -426,7 +426,7 @@ impl Shim {
             let mut source = if stream == Stream::Stdout { live.stdout.take() } else { live.stderr.take() };
             read_some(&mut source, rounds, |data| {
                 for client in &mut listeners {
-                    client.tell(&frames::encode(kind, data));
+                    client.send(&frames::encode(kind, data));
                 }
                 live.keep(stream, data, now);
                 Ok(())
@@ -473,7 +473,7 @@ impl Shim {
             }
         };
         for client in self.clients.iter_mut().filter(|c| c.attached.is_none()) {
-            client.tell(&line);
+            client.send(&line);
         }
         Ok(())
     }

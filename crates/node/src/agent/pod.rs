@@ -219,7 +219,7 @@ impl PodWorker {
             let wake = self.turn().await;
             tokio::select! {
                 changed = self.view.changed() => if changed.is_err() { return },
-                alive = shim_says(&mut self.link) => self.heard_from_shim(alive),
+                alive = shim_changed(&mut self.link) => self.on_shim_change(alive),
                 finding = self.findings.1.recv() => if let Some(finding) = finding { self.found(finding).await },
                 note = self.notes.1.recv() => if let Some(note) = note { self.take(note).await },
                 _ = names.changed() => self.write_hosts(),
@@ -295,7 +295,7 @@ impl PodWorker {
         self.order = Some(order);
     }
 
-    fn heard_from_shim(&mut self, alive: bool) {
+    fn on_shim_change(&mut self, alive: bool) {
         if alive {
             if let Some(link) = &mut self.link {
                 self.record = link.record.borrow_and_update().clone();
@@ -312,7 +312,7 @@ impl PodWorker {
         if self.has_ended() && self.record.containers.is_empty() {
             // It terminated before this agent started, so nothing is left to learn about it.
             self.over = true;
-            self.tell_over();
+            self.signal_terminated();
             if deleting {
                 self.release().await;
             }
@@ -352,7 +352,7 @@ impl PodWorker {
             self.dismiss_shim().await;
             self.give_back().await;
             self.over = self.write_again.is_none();
-            self.tell_over();
+            self.signal_terminated();
         }
         if release {
             self.release().await;
@@ -415,7 +415,12 @@ impl PodWorker {
             TaskReport::Pulled { container, result, took } => self.pulled(&container, result, took),
             TaskReport::HookDone { container, left, failed } => {
                 if let Some(why) = failed {
-                    self.say(&container, Kind::Warning, "FailedPreStopHook", format!("PreStopHook failed: {why}"));
+                    self.record_event(
+                        &container,
+                        Kind::Warning,
+                        "FailedPreStopHook",
+                        format!("PreStopHook failed: {why}"),
+                    );
                 }
                 self.command(Command::Stop { container, grace_ms: millis(left) }).await;
             }
@@ -433,7 +438,7 @@ fn millis(duration: Duration) -> u64 {
 }
 
 /// Waits for a change from the shim; `false` when the shim is gone. Without a shim it waits forever.
-async fn shim_says(link: &mut Option<ShimConnection>) -> bool {
+async fn shim_changed(link: &mut Option<ShimConnection>) -> bool {
     match link {
         Some(link) => link.record.changed().await.is_ok(),
         None => std::future::pending().await,

@@ -93,12 +93,12 @@ pub(super) async fn watch(target: ProbeTarget, findings: mpsc::Sender<ProbeState
         let mut counter = Counter::default();
         pause(probe.initial_delay_seconds, 0).await;
         loop {
-            let result = ask(&target, probe).await;
+            let result = run_probe(&target, probe).await;
             let verdict = counter.count(result.is_ok(), probe);
             health.started = verdict == ProbeResult::Good;
             let kill = (verdict == ProbeResult::Bad).then(|| ProbeKill::of("startup", probe));
             let over = kill.is_some();
-            if !tell(&target, &findings, health, complaint("Startup", result), kill).await || over {
+            if !report(&target, &findings, health, complaint("Startup", result), kill).await || over {
                 return;
             }
             if health.started {
@@ -119,26 +119,26 @@ pub(super) async fn watch(target: ProbeTarget, findings: mpsc::Sender<ProbeState
         if let (Some(probe), Some(at)) = (&container.readiness_probe, next_ready)
             && now >= at
         {
-            let result = ask(&target, probe).await;
+            let result = run_probe(&target, probe).await;
             match ready.count(result.is_ok(), probe) {
                 ProbeResult::Good => health.ready = true,
                 ProbeResult::Bad => health.ready = false,
                 ProbeResult::Unchanged => {}
             }
             next_ready = Some(now + seconds(probe.period_seconds, 10));
-            if !tell(&target, &findings, health, complaint("Readiness", result), None).await {
+            if !report(&target, &findings, health, complaint("Readiness", result), None).await {
                 return;
             }
         }
         if let (Some(probe), Some(at)) = (&container.liveness_probe, next_alive)
             && now >= at
         {
-            let result = ask(&target, probe).await;
+            let result = run_probe(&target, probe).await;
             let kill =
                 (alive.count(result.is_ok(), probe) == ProbeResult::Bad).then(|| ProbeKill::of("liveness", probe));
             let over = kill.is_some();
             next_alive = Some(now + seconds(probe.period_seconds, 10));
-            if !tell(&target, &findings, health, complaint("Liveness", result), kill).await || over {
+            if !report(&target, &findings, health, complaint("Liveness", result), kill).await || over {
                 return;
             }
         }
@@ -149,7 +149,7 @@ fn complaint(which: &str, result: Result<(), String>) -> Option<String> {
     result.err().map(|why| format!("{which} probe failed: {why}"))
 }
 
-async fn tell(
+async fn report(
     target: &ProbeTarget,
     findings: &mpsc::Sender<ProbeState>,
     health: Health,
@@ -169,7 +169,7 @@ async fn pause(wanted: Option<i32>, default: u64) {
     tokio::time::sleep(seconds(wanted, default)).await;
 }
 
-async fn ask(target: &ProbeTarget, probe: &Probe) -> Result<(), String> {
+async fn run_probe(target: &ProbeTarget, probe: &Probe) -> Result<(), String> {
     let limit = seconds(probe.timeout_seconds, 1);
     let host = |wanted: &Option<String>| wanted.clone().filter(|h| !h.is_empty()).unwrap_or(target.address.clone());
     if let Some(action) = &probe.exec {

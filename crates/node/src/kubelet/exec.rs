@@ -46,7 +46,7 @@ async fn relay(session: Session, mut child: Child, tty: bool) -> ExitResult {
                 return status.map(|s| s.code().unwrap_or(137)).map_err(|e| e.to_string());
             }
             heard = input.recv() => match heard {
-                Some(heard) => hear(heard, &mut stdin, tty).await,
+                Some(heard) => write_input(heard, &mut stdin, tty).await,
                 None => {
                     let _ = child.kill().await;
                     return Err("the client is gone".to_owned());
@@ -56,7 +56,7 @@ async fn relay(session: Session, mut child: Child, tty: bool) -> ExitResult {
     }
 }
 
-async fn hear(heard: Input, stdin: &mut Option<ChildStdin>, tty: bool) {
+async fn write_input(heard: Input, stdin: &mut Option<ChildStdin>, tty: bool) {
     let Some(pipe) = stdin else { return };
     let written = match heard {
         Input::Stdin(bytes) if tty => pipe.write_all(&frames::encode(frames::STDIN, &bytes)).await,

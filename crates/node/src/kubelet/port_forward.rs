@@ -20,7 +20,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::mpsc;
 
-use super::remote_command::{decode, say, say_goodbye, switch_to_spdy, wants};
+use super::remote_command::{close, decode, send_channel, switch_to_spdy, wants};
 use super::{Api, refuse, spdy};
 
 const PROTOCOL: &str = "portforward.k8s.io";
@@ -106,7 +106,7 @@ async fn tunnel(mut socket: WebSocket, stream: DuplexStream) {
         }
     }
     let _ = write.shutdown().await;
-    say_goodbye(&mut socket).await;
+    close(&mut socket).await;
 }
 
 /// The two streams of one forwarded connection.
@@ -242,7 +242,7 @@ async fn forward_channels(mut socket: WebSocket, address: String, ports: Vec<u16
         let Ok(data) = u8::try_from(index * 2) else { return };
         // The first message on each channel is its port.
         for channel in [data, data + 1] {
-            if !say(&mut socket, channel, &port.to_le_bytes()).await {
+            if !send_channel(&mut socket, channel, &port.to_le_bytes()).await {
                 return;
             }
         }
@@ -255,7 +255,7 @@ async fn forward_channels(mut socket: WebSocket, address: String, ports: Vec<u16
             }
             Err(error) => {
                 let why = format!("failed to connect to localhost:{port} inside the pod: {error}");
-                if !say(&mut socket, data + 1, why.as_bytes()).await {
+                if !send_channel(&mut socket, data + 1, why.as_bytes()).await {
                     return;
                 }
             }
@@ -265,7 +265,7 @@ async fn forward_channels(mut socket: WebSocket, address: String, ports: Vec<u16
     loop {
         tokio::select! {
             part = incoming.recv() => match part {
-                Some((channel, bytes)) => if !say(&mut socket, channel, &bytes).await { return },
+                Some((channel, bytes)) => if !send_channel(&mut socket, channel, &bytes).await { return },
                 None => break,
             },
             message = socket.recv() => match message {
@@ -283,7 +283,7 @@ async fn forward_channels(mut socket: WebSocket, address: String, ports: Vec<u16
             },
         }
     }
-    say_goodbye(&mut socket).await;
+    close(&mut socket).await;
 }
 
 async fn pump(mut source: OwnedReadHalf, channel: u8, sender: mpsc::Sender<(u8, Vec<u8>)>) {

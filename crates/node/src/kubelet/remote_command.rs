@@ -211,7 +211,7 @@ where
                     Some(Output::Stderr(bytes)) => (CHANNEL_STDERR, bytes),
                     None => { drained = true; continue }
                 };
-                if !say(&mut socket, channel, &bytes).await {
+                if !send_channel(&mut socket, channel, &bytes).await {
                     to_process = None;
                 }
             }
@@ -231,8 +231,8 @@ where
         }
     };
     let outcome = outcome.unwrap_or_else(|e| Err(e.to_string()));
-    let _ = say(&mut socket, CHANNEL_ERROR, outcome_status(outcome).to_string().as_bytes()).await;
-    say_goodbye(&mut socket).await;
+    let _ = send_channel(&mut socket, CHANNEL_ERROR, outcome_status(outcome).to_string().as_bytes()).await;
+    close(&mut socket).await;
 }
 
 fn channel_input(data: &[u8]) -> Option<Input> {
@@ -256,7 +256,7 @@ fn size(text: &[u8]) -> Option<Input> {
     Some(Input::Resize { width: size.width, height: size.height })
 }
 
-pub(super) async fn say(socket: &mut WebSocket, channel: u8, bytes: &[u8]) -> bool {
+pub(super) async fn send_channel(socket: &mut WebSocket, channel: u8, bytes: &[u8]) -> bool {
     let mut message = Vec::with_capacity(bytes.len() + 1);
     message.push(channel);
     message.extend_from_slice(bytes);
@@ -264,7 +264,7 @@ pub(super) async fn say(socket: &mut WebSocket, channel: u8, bytes: &[u8]) -> bo
 }
 
 /// Closes with a status code: clients treat a close without one as an error.
-pub(super) async fn say_goodbye(socket: &mut WebSocket) {
+pub(super) async fn close(socket: &mut WebSocket) {
     let frame = CloseFrame { code: close_code::NORMAL, reason: "".into() };
     let _ = socket.send(Message::Close(Some(frame))).await;
     // Wait for the client's close, or bytes in flight would be lost.

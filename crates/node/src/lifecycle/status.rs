@@ -107,7 +107,7 @@ fn container_status(
     };
     let image_id = match s.images.get(&container.name) {
         Some(ImageState::Ready { id }) => format!("firesteel://{id}"),
-        _ => told(s, &container.name).map(|c| c.image_id.clone()).unwrap_or_default(),
+        _ => reported(s, &container.name).map(|c| c.image_id.clone()).unwrap_or_default(),
     };
     let ready = match (role, record.map(|r| &r.state)) {
         (Role::Init, Some(ContainerState::Exited(exit))) => exit.code == 0,
@@ -129,7 +129,7 @@ fn container_status(
 }
 
 /// What the API server knows about a container.
-fn told<'a>(s: &'a Situation<'_>, name: &str) -> Option<&'a ContainerStatus> {
+fn reported<'a>(s: &'a Situation<'_>, name: &str) -> Option<&'a ContainerStatus> {
     let status = s.pod.status.as_ref()?;
     status
         .container_statuses

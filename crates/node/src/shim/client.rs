@@ -53,11 +53,11 @@ impl Client {
     }
 
     pub(super) fn attach(&mut self, container: &str) {
-        self.tell(format!("{ATTACHED}\n").as_bytes());
+        self.send(format!("{ATTACHED}\n").as_bytes());
         self.attached = Some(container.to_owned());
     }
 
-    pub(super) fn tell(&mut self, bytes: &[u8]) {
+    pub(super) fn send(&mut self, bytes: &[u8]) {
         self.queue.extend_from_slice(bytes);
         self.flush();
         self.gone |= self.queue.len() > MOST;

@@ -16,13 +16,13 @@ impl PodWorker {
             let new = self.announced.get(name) != Some(&(container.attempt, true));
             match &container.state {
                 ContainerState::Starting => continue,
-                ContainerState::Running { .. } if new => self.say_started(name),
+                ContainerState::Running { .. } if new => self.record_started(name),
                 ContainerState::Exited(exit) if new && exit.cause == ExitCause::NotStarted => {
                     let why = exit.message.clone().unwrap_or_default();
-                    self.say(name, Kind::Normal, "Created", format!("Created container: {name}"));
-                    self.say(name, Kind::Warning, "Failed", format!("Error: {why}"));
+                    self.record_event(name, Kind::Normal, "Created", format!("Created container: {name}"));
+                    self.record_event(name, Kind::Warning, "Failed", format!("Error: {why}"));
                 }
-                ContainerState::Exited(_) if new => self.say_started(name),
+                ContainerState::Exited(_) if new => self.record_started(name),
                 ContainerState::Running { .. } | ContainerState::Exited(_) => {}
             }
             if let ContainerState::Exited(exit) = &container.state
@@ -36,16 +36,16 @@ impl PodWorker {
                     self.pod.namespace().unwrap_or_default(),
                     self.uid
                 );
-                self.say(name, Kind::Warning, "BackOff", message);
+                self.record_event(name, Kind::Warning, "BackOff", message);
             }
             self.announced.insert(name.clone(), (container.attempt, true));
         }
         self.backed_off.extend(told);
     }
 
-    fn say_started(&self, name: &str) {
-        self.say(name, Kind::Normal, "Created", format!("Created container: {name}"));
-        self.say(name, Kind::Normal, "Started", format!("Started container {name}"));
+    fn record_started(&self, name: &str) {
+        self.record_event(name, Kind::Normal, "Created", format!("Created container: {name}"));
+        self.record_event(name, Kind::Normal, "Started", format!("Started container {name}"));
     }
 
     fn waits_to_restart(&self, exit: &Exit) -> bool {

@@ -52,13 +52,13 @@ impl PodWorker {
         match launch {
             Ok(launch) => {
                 for note in security::not_applied(&self.pod, container, around.root) {
-                    self.say(name, Kind::Warning, "SecurityContextNotApplied", note);
+                    self.record_event(name, Kind::Warning, "SecurityContextNotApplied", note);
                 }
                 self.stopping.remove(name);
                 self.command(Command::Start(Box::new(launch))).await;
             }
             Err(message) => {
-                self.say(name, Kind::Warning, "Failed", format!("Error: {message}"));
+                self.record_event(name, Kind::Warning, "Failed", format!("Error: {message}"));
                 self.config_errors.insert(name.to_owned(), message);
                 self.config_delay = Some(Backoff::after(self.config_delay, CONFIG_RETRY.0, CONFIG_RETRY.1));
             }
@@ -115,7 +115,7 @@ impl PodWorker {
         let Some(attempt) = self.record.containers.get(name).map(|c| c.attempt) else { return };
         let first = self.stopping.insert(name.to_owned(), attempt) != Some(attempt);
         if first {
-            self.say(name, Kind::Normal, "Killing", format!("Stopping container {name}"));
+            self.record_event(name, Kind::Normal, "Killing", format!("Stopping container {name}"));
         }
         self.end_container(name, grace, first).await;
     }
@@ -136,7 +136,7 @@ impl PodWorker {
     }
 
     /// Records an event about a container.
-    pub(super) fn say(&self, container: &str, kind: Kind, reason: &'static str, message: impl Into<String>) {
+    pub(super) fn record_event(&self, container: &str, kind: Kind, reason: &'static str, message: impl Into<String>) {
         self.shared.recorder.record(&self.pod, Some(container), kind, reason, message);
     }
 }

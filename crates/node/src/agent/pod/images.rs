@@ -77,21 +77,21 @@ impl PodWorker {
             }
             Err((why, message)) => {
                 let previous = self.pull_delays.get(container).copied();
-                let say = |kind, reason, message: String| {
+                let record = |kind, reason, message: String| {
                     recorder.record(&self.pod, Some(container), kind, reason, message);
                 };
                 match why {
-                    NoImage::InvalidName => say(Kind::Warning, "InspectFailed", message.clone()),
-                    NoImage::NeverPull => say(Kind::Warning, why.reason(), message.clone()),
+                    NoImage::InvalidName => record(Kind::Warning, "InspectFailed", message.clone()),
+                    NoImage::NeverPull => record(Kind::Warning, why.reason(), message.clone()),
                     NoImage::NotPulled | NoImage::BackingOff => {
-                        say(Kind::Warning, "Failed", format!("Failed to pull image \"{reference}\": {message}"));
+                        record(Kind::Warning, "Failed", format!("Failed to pull image \"{reference}\": {message}"));
                     }
                 }
-                say(Kind::Warning, "Failed", format!("Error: {}", why.reason()));
+                record(Kind::Warning, "Failed", format!("Error: {}", why.reason()));
                 // The first failure is reported as `ErrImagePull`, later ones as back-off.
                 let why = match (why, previous) {
                     (NoImage::NotPulled, Some(_)) => {
-                        say(Kind::Normal, "BackOff", format!("Back-off pulling image \"{reference}\""));
+                        record(Kind::Normal, "BackOff", format!("Back-off pulling image \"{reference}\""));
                         NoImage::BackingOff
                     }
                     (why, _) => why,

@@ -63,7 +63,7 @@ impl PodWorker {
         }
         if let Some(kill) = finding.kill {
             let message = format!("Container {} failed {} probe, will be restarted", finding.container, kill.probe);
-            self.say(&finding.container, Kind::Normal, "Killing", message);
+            self.record_event(&finding.container, Kind::Normal, "Killing", message);
             let grace = kill.grace.unwrap_or_else(|| self.grace());
             self.stopping.insert(finding.container.clone(), finding.attempt);
             self.end_container(&finding.container, grace, true).await;
@@ -123,8 +123,8 @@ impl PodWorker {
         self.health.remove(name);
         if let Some(why) = failed {
             tracing::info!(container = name, %why, "a postStart hook failed");
-            self.say(name, Kind::Warning, "FailedPostStartHook", format!("PostStartHook failed: {why}"));
-            self.say(name, Kind::Normal, "Killing", "FailedPostStartHook");
+            self.record_event(name, Kind::Warning, "FailedPostStartHook", format!("PostStartHook failed: {why}"));
+            self.record_event(name, Kind::Normal, "Killing", "FailedPostStartHook");
             self.stopping.insert(name.to_owned(), attempt);
             self.end_container(name, self.grace(), true).await;
         }

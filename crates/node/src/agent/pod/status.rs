@@ -16,7 +16,7 @@ use crate::shim_protocol::{Command, ContainerRecord, ContainerState, Exit, ExitC
 
 impl PodWorker {
     /// Signals that this pod has terminated to whoever waits for all of them.
-    pub(super) fn tell_over(&self) {
+    pub(super) fn signal_terminated(&self) {
         if let Some(entry) = lock(&self.shared.pods).get(&self.uid) {
             entry.over.send_replace(self.over);
         }
