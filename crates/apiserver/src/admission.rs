@@ -60,8 +60,8 @@ pub(crate) fn refuse_deletion(kind: &Kind, name: &str) -> ApiResult<()> {
     Ok(())
 }
 
-pub(crate) fn mutate_create(state: &State, asked: &ApiRequest, object: &mut Value) -> ApiResult<()> {
-    let kind = &asked.kind;
+pub(crate) fn mutate_create(state: &State, req: &ApiRequest, object: &mut Value) -> ApiResult<()> {
+    let kind = &req.kind;
     match (&*kind.group, &*kind.resource) {
         ("", "pods") => {
             service_account::admit(state, object)?;
@@ -75,16 +75,16 @@ pub(crate) fn mutate_create(state: &State, asked: &ApiRequest, object: &mut Valu
             protect(object, "kubernetes.io/pvc-protection");
         }
         ("", "persistentvolumes") => protect(object, "kubernetes.io/pv-protection"),
-        ("certificates.k8s.io", "certificatesigningrequests") => certificate::admit_create(asked, object)?,
+        ("certificates.k8s.io", "certificatesigningrequests") => certificate::admit_create(req, object)?,
         _ => {}
     }
     Ok(())
 }
 
 /// Rejects a change that needs additional permissions.
-pub(crate) fn check_update(state: &State, asked: &ApiRequest, old: &Value, next: &Value) -> ApiResult<()> {
-    if asked.kind.is("certificates.k8s.io", "certificatesigningrequests") {
-        certificate::check_update(state, asked, old, next)?;
+pub(crate) fn check_update(state: &State, req: &ApiRequest, old: &Value, next: &Value) -> ApiResult<()> {
+    if req.kind.is("certificates.k8s.io", "certificatesigningrequests") {
+        certificate::check_update(state, req, old, next)?;
     }
     Ok(())
 }
@@ -123,7 +123,7 @@ impl Operation {
 
 /// A change (or a stream to a pod) as policies and webhooks see it.
 pub(crate) struct Attributes<'a> {
-    pub(crate) asked: &'a ApiRequest,
+    pub(crate) req: &'a ApiRequest,
     pub(crate) operation: Operation,
     pub(crate) namespace: &'a str,
     pub(crate) name: &'a str,
@@ -135,29 +135,29 @@ pub(crate) struct Attributes<'a> {
 impl<'a> Attributes<'a> {
     /// The attributes of a request's own change.
     pub(crate) fn on(
-        asked: &'a ApiRequest,
+        req: &'a ApiRequest,
         operation: Operation,
         old: Option<&'a Value>,
         new: Option<&'a Value>,
         dry_run: bool,
     ) -> Self {
         let object = new.or(old);
-        let name = match asked.target.name.as_str() {
+        let name = match req.target.name.as_str() {
             // Deleting a collection has no single name.
             "" => new.map(meta::name).unwrap_or_default(),
             given => given,
         };
-        let namespace = match asked.target.namespace.as_str() {
+        let namespace = match req.target.namespace.as_str() {
             "" => object.map(meta::namespace).unwrap_or_default(),
             given => given,
         };
-        Self { asked, operation, namespace, name, old, new, dry_run }
+        Self { req, operation, namespace, name, old, new, dry_run }
     }
 
     /// `request` in admission reviews and expressions, for a webhook or policy that matches the resource as `version`.
     fn request(&self, version: &str) -> Value {
-        let kind = &self.asked.kind;
-        let subresource = self.asked.target.subresource.as_str();
+        let kind = &self.req.kind;
+        let subresource = self.req.target.subresource.as_str();
         let gvk = |version: &str| match spoken(kind, subresource) {
             Some((group, version, kind)) => json!({"group": group, "version": version, "kind": kind}),
             None => json!({"group": &*kind.group, "version": version, "kind": &*kind.kind}),
@@ -172,7 +172,7 @@ impl<'a> Attributes<'a> {
         let mut request = json!({
             "uid": "", "kind": gvk(version), "resource": gvr(version),
             "requestKind": gvk(&kind.version), "requestResource": gvr(&kind.version),
-            "operation": self.operation.name(), "userInfo": self.asked.user.info(), "dryRun": self.dry_run,
+            "operation": self.operation.name(), "userInfo": self.req.user.info(), "dryRun": self.dry_run,
             "object": null, "oldObject": null, "options": null,
         });
         if !options.is_empty() {
@@ -180,7 +180,7 @@ impl<'a> Attributes<'a> {
             if self.dry_run {
                 request["options"]["dryRun"] = json!(["All"]);
             }
-            let manager = self.asked.query.get("fieldManager");
+            let manager = self.req.query.get("fieldManager");
             if !manager.is_empty() && self.operation != Operation::Delete {
                 request["options"]["fieldManager"] = manager.into();
             }
@@ -210,14 +210,20 @@ fn spoken<'a>(kind: &'a Kind, subresource: &str) -> Option<(&'a str, &'a str, &'
 }
 
 /// The final checks: policies, webhooks and quotas.
-pub(crate) async fn validate(state: &Arc<State>, act: &Attributes<'_>, warnings: &mut Vec<String>) -> ApiResult<()> {
-    let kind = &act.asked.kind;
+pub(crate) async fn validate(
+    state: &Arc<State>,
+    attributes: &Attributes<'_>,
+    warnings: &mut Vec<String>,
+) -> ApiResult<()> {
+    let kind = &attributes.req.kind;
     // Admission configuration is exempt, so that a broken one can always be removed.
     if &*kind.group != "admissionregistration.k8s.io" {
-        policy::validate(state, act, warnings)?;
-        webhook::validate(state, act, warnings).await?;
+        policy::validate(state, attributes, warnings)?;
+        webhook::validate(state, attributes, warnings).await?;
     }
-    let (Operation::Create, "", Some(new)) = (act.operation, act.asked.target.subresource.as_str(), act.new) else {
+    let (Operation::Create, "", Some(new)) =
+        (attributes.operation, attributes.req.target.subresource.as_str(), attributes.new)
+    else {
         return Ok(());
     };
     match (&*kind.group, &*kind.resource) {

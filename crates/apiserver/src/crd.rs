@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use serde_json::{Value, json};
 
-use crate::decode::Complaints;
+use crate::decode::StrictErrors;
 use crate::kinds::{Kind, Kinds, table_name};
 use crate::meta;
 use crate::schema::Schema;
@@ -107,7 +107,7 @@ impl CustomKind {
     }
 
     /// Removes fields that are not in the schema, and reports them.
-    pub(crate) fn prune(&self, object: &mut Value, complaints: &mut Complaints) {
+    pub(crate) fn prune(&self, object: &mut Value, complaints: &mut StrictErrors) {
         structural::prune_root(&self.schema, object, complaints);
     }
 

@@ -10,10 +10,10 @@ use crate::quantity;
 use crate::schema::{Schema, Type};
 
 /// Strict validation errors, in order.
-pub(crate) type Complaints = Vec<String>;
+pub(crate) type StrictErrors = Vec<String>;
 
 /// Parses JSON; duplicate fields are reported, the last one wins.
-pub(crate) fn json(bytes: &[u8], complaints: &mut Complaints) -> Result<Value, String> {
+pub(crate) fn json(bytes: &[u8], complaints: &mut StrictErrors) -> Result<Value, String> {
     let mut deserializer = serde_json::Deserializer::from_slice(bytes);
     let value = Node { path: FieldPath::Root, complaints }
         .deserialize(&mut deserializer)
@@ -22,7 +22,7 @@ pub(crate) fn json(bytes: &[u8], complaints: &mut Complaints) -> Result<Value, S
     Ok(value)
 }
 
-pub(crate) fn yaml(bytes: &[u8], complaints: &mut Complaints) -> Result<Value, String> {
+pub(crate) fn yaml(bytes: &[u8], complaints: &mut StrictErrors) -> Result<Value, String> {
     let text = std::str::from_utf8(bytes).map_err(|e| format!("error converting YAML to JSON: {e}"))?;
     let value: Value = serde_saphyr::from_str(text).map_err(|e| {
         let first = e.to_string();
@@ -67,7 +67,7 @@ impl fmt::Display for FieldPath<'_> {
 
 struct Node<'a> {
     path: FieldPath<'a>,
-    complaints: &'a mut Complaints,
+    complaints: &'a mut StrictErrors,
 }
 
 impl<'de> DeserializeSeed<'de> for Node<'_> {
@@ -153,7 +153,7 @@ pub(crate) fn conform(
     schema: &Schema,
     kind: &str,
     value: &mut Value,
-    complaints: &mut Complaints,
+    complaints: &mut StrictErrors,
     tidy: bool,
 ) -> Result<(), String> {
     let place = Location { path: FieldPath::Root, shown: FieldPath::Root, owner: kind };
@@ -220,7 +220,7 @@ struct Location<'a> {
 }
 
 struct Conform<'a> {
-    complaints: &'a mut Complaints,
+    complaints: &'a mut StrictErrors,
     tidy: bool,
 }
 

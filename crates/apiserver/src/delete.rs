@@ -38,21 +38,21 @@ pub(crate) struct DeleteOptions {
 }
 
 impl DeleteOptions {
-    pub(crate) fn parse(asked: &ApiRequest, body: &Bytes) -> ApiResult<Self> {
-        let value = if body.is_empty() { json!({}) } else { crate::write::parse_body(asked, body, &mut Vec::new())? };
+    pub(crate) fn parse(req: &ApiRequest, body: &Bytes) -> ApiResult<Self> {
+        let value = if body.is_empty() { json!({}) } else { crate::write::parse_body(req, body, &mut Vec::new())? };
         let mut value = value;
         if let Some(schema) = crate::schema::built_in("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions") {
             crate::decode::conform(schema, "DeleteOptions", &mut value, &mut Vec::new(), true)
                 .map_err(StatusError::bad_request)?;
         }
-        let mut options = Self { dry_run: asked.dry_run()?, ..Self::default() };
+        let mut options = Self { dry_run: req.dry_run()?, ..Self::default() };
         options.grace = match value.get("gracePeriodSeconds").and_then(Value::as_i64) {
             Some(grace) => Some(grace),
-            None => asked.query.number("gracePeriodSeconds")?,
+            None => req.query.number("gracePeriodSeconds")?,
         };
         let mut policy = value.get("propagationPolicy").and_then(Value::as_str).unwrap_or_default().to_owned();
         if policy.is_empty() {
-            asked.query.get("propagationPolicy").clone_into(&mut policy);
+            req.query.get("propagationPolicy").clone_into(&mut policy);
         }
         options.propagation = match policy.as_str() {
             "" => match value.get("orphanDependents").and_then(Value::as_bool) {
@@ -117,21 +117,20 @@ pub(crate) enum Deletion {
     Marked(Arc<Stored>),
 }
 
-pub(crate) async fn delete(state: &Arc<State>, asked: &ApiRequest, body: &Bytes) -> ApiResult<ApiResponse> {
-    let options = DeleteOptions::parse(asked, body)?;
-    let kind = &asked.kind;
-    let deletion =
-        delete_object(state, Some(asked), kind, &asked.target.namespace, &asked.target.name, &options).await?;
+pub(crate) async fn delete(state: &Arc<State>, req: &ApiRequest, body: &Bytes) -> ApiResult<ApiResponse> {
+    let options = DeleteOptions::parse(req, body)?;
+    let kind = &req.kind;
+    let deletion = delete_object(state, Some(req), kind, &req.target.namespace, &req.target.name, &options).await?;
     Ok(match deletion {
         Deletion::Marked(stored) => {
             let code = if options.cascade_asked { 202 } else { 200 };
-            response::object(kind, asked.accepted, code, &stored)
+            response::object(kind, req.accepted, code, &stored)
         }
-        Deletion::Removed(stored) if returns_object(kind) => response::object(kind, asked.accepted, 200, &stored),
+        Deletion::Removed(stored) if returns_object(kind) => response::object(kind, req.accepted, 200, &stored),
         Deletion::Removed(stored) => {
             let status =
-                crate::status::deleted(&kind.group, &kind.resource, &asked.target.name, meta::uid(&stored.value()));
-            response::value(Some(asked.accepted), 200, &status)
+                crate::status::deleted(&kind.group, &kind.resource, &req.target.name, meta::uid(&stored.value()));
+            response::value(Some(req.accepted), 200, &status)
         }
     })
 }
@@ -154,23 +153,23 @@ fn returns_object(kind: &Kind) -> bool {
     )
 }
 
-pub(crate) async fn delete_collection(state: &Arc<State>, asked: &ApiRequest, body: &Bytes) -> ApiResult<ApiResponse> {
-    let options = DeleteOptions::parse(asked, body)?;
-    let filter = SelectionPredicate::parse(asked)?;
+pub(crate) async fn delete_collection(state: &Arc<State>, req: &ApiRequest, body: &Bytes) -> ApiResult<ApiResponse> {
+    let options = DeleteOptions::parse(req, body)?;
+    let filter = SelectionPredicate::parse(req)?;
     let snapshot = state
         .store
-        .list(&asked.kind.table, filter.namespace.as_deref(), None, usize::MAX, None, |s| filter.matches(s))
+        .list(&req.kind.table, filter.namespace.as_deref(), None, usize::MAX, None, |s| filter.matches(s))
         .map_err(|_| StatusError::internal("the newest state is always there"))?;
     let mut deleted = Vec::new();
     for ((namespace, name), _) in snapshot.items {
-        match delete_object(state, Some(asked), &asked.kind, &namespace, &name, &options).await {
+        match delete_object(state, Some(req), &req.kind, &namespace, &name, &options).await {
             Ok(Deletion::Removed(stored) | Deletion::Marked(stored)) => deleted.push(stored),
             Err(failure) if failure.code == 404 => {}
             Err(failure) => return Err(failure),
         }
     }
     let page = Page { items: &deleted, revision: state.store.revision(), next: "", remaining: 0 };
-    response::list(&asked.kind, asked.accepted, crate::table::Include::Metadata, &page)
+    response::list(&req.kind, req.accepted, crate::table::Include::Metadata, &page)
 }
 
 /// Deletes one object. `admit` is the request to run admission for; `None` if that has been done.
@@ -188,12 +187,12 @@ pub(crate) async fn delete_object(
         let current = state.get(kind, namespace, name).ok_or_else(absent)?;
         check_preconditions(kind, name, &current.value(), options)?;
         crate::admission::refuse_deletion(kind, name)?;
-        if let Some(asked) = admit {
+        if let Some(req) = admit {
             let value = current.value();
             let old = crate::conversion::read(kind, &value);
-            let act =
-                Attributes { namespace, ..Attributes::on(asked, Operation::Delete, Some(&old), None, options.dry_run) };
-            crate::admission::validate(state, &act, &mut Vec::new()).await?;
+            let attributes =
+                Attributes { namespace, ..Attributes::on(req, Operation::Delete, Some(&old), None, options.dry_run) };
+            crate::admission::validate(state, &attributes, &mut Vec::new()).await?;
         }
         let Some(marked) = mark(kind, &current.value(), options) else {
             let last = last_state(kind, &current.value());
@@ -303,12 +302,12 @@ fn last_state(kind: &Kind, current: &Value) -> Value {
 }
 
 /// The grace period of an assigned pod; everything else is deleted immediately.
-fn grace_period(kind: &Kind, current: &Value, asked: Option<i64>) -> i64 {
+fn grace_period(kind: &Kind, current: &Value, req: Option<i64>) -> i64 {
     if !kind.is("", "pods") {
         return 0;
     }
     let own = current.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
-    let period = match asked {
+    let period = match req {
         Some(given) if given < 0 => 1,
         Some(given) => given,
         None => own,

@@ -25,14 +25,14 @@ pub(crate) struct SelectionPredicate {
 }
 
 impl SelectionPredicate {
-    pub(crate) fn parse(asked: &ApiRequest) -> ApiResult<Self> {
-        let label_text = asked.query.get("labelSelector");
-        let field_text = asked.query.get("fieldSelector");
+    pub(crate) fn parse(req: &ApiRequest) -> ApiResult<Self> {
+        let label_text = req.query.get("labelSelector");
+        let field_text = req.query.get("fieldSelector");
         let labels = Labels::parse(label_text).map_err(StatusError::bad_request)?;
-        let fields = stored_fields(&asked.kind, Fields::parse(field_text).map_err(StatusError::bad_request)?);
+        let fields = stored_fields(&req.kind, Fields::parse(field_text).map_err(StatusError::bad_request)?);
         for field in fields.names() {
-            if !selectable(&asked.kind, field) {
-                let kind = &asked.kind;
+            if !selectable(&req.kind, field) {
+                let kind = &req.kind;
                 if kind.custom.is_none() && !has_own_fields(kind) {
                     return Err(StatusError::bad_request(format!(
                         "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
@@ -42,8 +42,8 @@ impl SelectionPredicate {
             }
         }
         Ok(Self {
-            namespace: (!asked.target.namespace.is_empty()).then(|| asked.target.namespace.clone()),
-            name: (!asked.target.name.is_empty()).then(|| asked.target.name.clone()),
+            namespace: (!req.target.namespace.is_empty()).then(|| req.target.namespace.clone()),
+            name: (!req.target.name.is_empty()).then(|| req.target.name.clone()),
             labels,
             fields,
         })
@@ -126,15 +126,14 @@ fn selectable(kind: &Kind, field: &str) -> bool {
     known.contains(&field)
 }
 
-pub(crate) fn get(state: &State, asked: &ApiRequest) -> ApiResult<ApiResponse> {
-    let stored =
-        state.get(&asked.kind, &asked.target.namespace, &asked.target.name).ok_or_else(|| asked.not_found())?;
-    if let Some(wanted) = revision_parameter(asked)?
+pub(crate) fn get(state: &State, req: &ApiRequest) -> ApiResult<ApiResponse> {
+    let stored = state.get(&req.kind, &req.target.namespace, &req.target.name).ok_or_else(|| req.not_found())?;
+    if let Some(wanted) = revision_parameter(req)?
         && wanted > state.store.revision()
     {
         return Err(StatusError::resource_version_too_large(wanted, state.store.revision()));
     }
-    Ok(response::object(&asked.kind, asked.accepted, 200, &stored))
+    Ok(response::object(&req.kind, req.accepted, 200, &stored))
 }
 
 /// Maps field names of `events.k8s.io` to the stored ones.
@@ -145,8 +144,8 @@ fn stored_fields(kind: &Kind, mut fields: Fields) -> Fields {
     fields
 }
 
-pub(crate) fn revision_parameter(asked: &ApiRequest) -> ApiResult<Option<u64>> {
-    match asked.query.get("resourceVersion") {
+pub(crate) fn revision_parameter(req: &ApiRequest) -> ApiResult<Option<u64>> {
+    match req.query.get("resourceVersion") {
         "" => Ok(None),
         text => text.parse().map(Some).map_err(|_| {
             StatusError::bad_request(format!(
@@ -157,10 +156,10 @@ pub(crate) fn revision_parameter(asked: &ApiRequest) -> ApiResult<Option<u64>> {
 }
 
 /// Validates `resourceVersion`, `resourceVersionMatch`, `continue` and `sendInitialEvents` together.
-fn check_options(asked: &ApiRequest, watch: bool) -> ApiResult<()> {
-    let matching = asked.query.get("resourceVersionMatch");
-    let revision = asked.query.get("resourceVersion");
-    let initial = asked.query.get("sendInitialEvents");
+fn check_options(req: &ApiRequest, watch: bool) -> ApiResult<()> {
+    let matching = req.query.get("resourceVersionMatch");
+    let revision = req.query.get("resourceVersion");
+    let initial = req.query.get("sendInitialEvents");
     let mut causes = Vec::new();
     if !initial.is_empty() {
         if !watch {
@@ -187,7 +186,7 @@ fn check_options(asked: &ApiRequest, watch: bool) -> ApiResult<()> {
                 "resourceVersionMatch is forbidden unless resourceVersion is provided",
             ));
         }
-        if !asked.query.get("continue").is_empty() {
+        if !req.query.get("continue").is_empty() {
             causes.push(Cause::forbidden(
                 "resourceVersionMatch",
                 "resourceVersionMatch is forbidden when continue is provided",
@@ -206,24 +205,24 @@ fn check_options(asked: &ApiRequest, watch: bool) -> ApiResult<()> {
     if causes.is_empty() { Ok(()) } else { Err(StatusError::invalid("meta.k8s.io", "ListOptions", "", &causes)) }
 }
 
-pub(crate) fn check_watch_options(asked: &ApiRequest) -> ApiResult<()> {
-    check_options(asked, true)
+pub(crate) fn check_watch_options(req: &ApiRequest) -> ApiResult<()> {
+    check_options(req, true)
 }
 
-pub(crate) fn include(asked: &ApiRequest) -> Include {
-    match asked.query.get("includeObject") {
+pub(crate) fn include(req: &ApiRequest) -> Include {
+    match req.query.get("includeObject") {
         "None" => Include::Nothing,
         "Object" => Include::Object,
         _ => Include::Metadata,
     }
 }
 
-pub(crate) fn list(state: &State, asked: &ApiRequest) -> ApiResult<ApiResponse> {
-    check_options(asked, false)?;
-    let filter = SelectionPredicate::parse(asked)?;
-    let wanted = revision_parameter(asked)?;
-    let token = asked.query.get("continue");
-    let mut limit = asked.query.number("limit")?.unwrap_or_default();
+pub(crate) fn list(state: &State, req: &ApiRequest) -> ApiResult<ApiResponse> {
+    check_options(req, false)?;
+    let filter = SelectionPredicate::parse(req)?;
+    let wanted = revision_parameter(req)?;
+    let token = req.query.get("continue");
+    let mut limit = req.query.number("limit")?.unwrap_or_default();
     if limit < 0 {
         return Err(StatusError::bad_request(format!("invalid limit: {limit}")));
     }
@@ -237,7 +236,7 @@ pub(crate) fn list(state: &State, asked: &ApiRequest) -> ApiResult<ApiResponse> 
             Some(revision) if revision > current => {
                 return Err(StatusError::resource_version_too_large(revision, current));
             }
-            Some(revision) if asked.query.get("resourceVersionMatch") == "Exact" => (None, Some(revision)),
+            Some(revision) if req.query.get("resourceVersionMatch") == "Exact" => (None, Some(revision)),
             _ => (None, None),
         }
     } else {
@@ -248,9 +247,9 @@ pub(crate) fn list(state: &State, asked: &ApiRequest) -> ApiResult<ApiResponse> 
         (Some(key), Some(revision))
     };
     let (items, revision, more, remaining) = match filter.only_name() {
-        Some(name) if filter.namespace.is_some() || !asked.kind.namespaced => {
+        Some(name) if filter.namespace.is_some() || !req.kind.namespaced => {
             let found = state
-                .get(&asked.kind, filter.namespace.as_deref().unwrap_or_default(), name)
+                .get(&req.kind, filter.namespace.as_deref().unwrap_or_default(), name)
                 .filter(|stored| filter.matches(stored));
             (found.into_iter().collect::<Vec<_>>(), current, None, 0)
         }
@@ -258,7 +257,7 @@ pub(crate) fn list(state: &State, asked: &ApiRequest) -> ApiResult<ApiResponse> 
             let size = if limit == 0 { usize::MAX } else { usize::try_from(limit).unwrap_or(usize::MAX) };
             let snapshot = state
                 .store
-                .list(&asked.kind.table, filter.namespace.as_deref(), after.as_ref(), size, at, |stored| {
+                .list(&req.kind.table, filter.namespace.as_deref(), after.as_ref(), size, at, |stored| {
                     filter.selects_everything() || filter.matches(stored)
                 })
                 .map_err(|_| expired(!token.is_empty(), at, current))?;
@@ -269,12 +268,7 @@ pub(crate) fn list(state: &State, asked: &ApiRequest) -> ApiResult<ApiResponse> 
     };
     let next = more.map(|key| write_token(revision, &key)).unwrap_or_default();
     let remaining = if filter.selects_everything() { remaining } else { 0 };
-    response::list(
-        &asked.kind,
-        asked.accepted,
-        include(asked),
-        &Page { items: &items, revision, next: &next, remaining },
-    )
+    response::list(&req.kind, req.accepted, include(req), &Page { items: &items, revision, next: &next, remaining })
 }
 
 fn expired(continued: bool, at: Option<u64>, current: u64) -> Box<StatusError> {

@@ -54,7 +54,7 @@ async fn dispatch(state: &Arc<State>, certificate: Option<&User>, request: Reque
     let kinds = state.kinds.load_full();
     let kind = kind_of(&kinds, &target)?;
     let user_agent = parts.headers.get(header::USER_AGENT).and_then(|v| v.to_str().ok()).unwrap_or_default().to_owned();
-    let asked = ApiRequest {
+    let req = ApiRequest {
         method: parts.method.clone(),
         target,
         query,
@@ -64,16 +64,16 @@ async fn dispatch(state: &Arc<State>, certificate: Option<&User>, request: Reque
         user_agent,
         user,
     };
-    if asked.kind.virtual_
+    if req.kind.virtual_
         || !matches!(
-            asked.target.subresource.as_str(),
+            req.target.subresource.as_str(),
             "" | "status" | "approval" | "ephemeralcontainers" | "finalize" | "resize"
         )
     {
-        return crate::subresource::serve(state, &asked, &mut parts, body).await;
+        return crate::subresource::serve(state, &req, &mut parts, body).await;
     }
-    let served = serve_objects(state, &asked, &mut parts, body).await;
-    if !asked.kind.is("", "endpoints") {
+    let served = serve_objects(state, &req, &mut parts, body).await;
+    if !req.kind.is("", "endpoints") {
         return served;
     }
     let mut reply = served.unwrap_or_else(|failure| response::failure(&failure));
@@ -86,27 +86,22 @@ async fn dispatch(state: &Arc<State>, certificate: Option<&User>, request: Reque
     Ok(reply)
 }
 
-async fn serve_objects(
-    state: &Arc<State>,
-    asked: &ApiRequest,
-    parts: &mut Parts,
-    body: Body,
-) -> ApiResult<ApiResponse> {
-    let named = !asked.target.name.is_empty();
-    let whole = asked.target.subresource.is_empty();
-    match (&asked.method, named) {
-        (&Method::GET, _) if asked.is_watch()? => crate::watch::watch(state, asked, parts).await,
-        (&Method::GET, true) => crate::get::get(state, asked),
-        (&Method::GET, false) => crate::get::list(state, asked),
-        (&Method::POST, false) if asked.kind.namespaced && asked.target.namespace.is_empty() => {
+async fn serve_objects(state: &Arc<State>, req: &ApiRequest, parts: &mut Parts, body: Body) -> ApiResult<ApiResponse> {
+    let named = !req.target.name.is_empty();
+    let whole = req.target.subresource.is_empty();
+    match (&req.method, named) {
+        (&Method::GET, _) if req.is_watch()? => crate::watch::watch(state, req, parts).await,
+        (&Method::GET, true) => crate::get::get(state, req),
+        (&Method::GET, false) => crate::get::list(state, req),
+        (&Method::POST, false) if req.kind.namespaced && req.target.namespace.is_empty() => {
             Err(StatusError::method_not_allowed())
         }
-        (&Method::POST, false) => Writer::new(state, asked)?.create(&read(body).await?).await,
-        (&Method::PUT, true) => Writer::new(state, asked)?.update(&read(body).await?).await,
-        (&Method::PATCH, true) => Writer::new(state, asked)?.patch(&read(body).await?).await,
-        (&Method::DELETE, true) if whole => crate::delete::delete(state, asked, &read(body).await?).await,
-        (&Method::DELETE, false) if !asked.kind.is("", "namespaces") => {
-            crate::delete::delete_collection(state, asked, &read(body).await?).await
+        (&Method::POST, false) => Writer::new(state, req)?.create(&read(body).await?).await,
+        (&Method::PUT, true) => Writer::new(state, req)?.update(&read(body).await?).await,
+        (&Method::PATCH, true) => Writer::new(state, req)?.patch(&read(body).await?).await,
+        (&Method::DELETE, true) if whole => crate::delete::delete(state, req, &read(body).await?).await,
+        (&Method::DELETE, false) if !req.kind.is("", "namespaces") => {
+            crate::delete::delete_collection(state, req, &read(body).await?).await
         }
         _ => Err(StatusError::method_not_allowed()),
     }

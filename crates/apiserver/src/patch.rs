@@ -26,13 +26,13 @@ pub(crate) enum Patch {
 }
 
 impl Patch {
-    pub(crate) fn parse(asked: &ApiRequest, body: &Bytes, complaints: &mut Vec<String>) -> ApiResult<Self> {
-        let custom = asked.kind.custom.is_some();
+    pub(crate) fn parse(req: &ApiRequest, body: &Bytes, complaints: &mut Vec<String>) -> ApiResult<Self> {
+        let custom = req.kind.custom.is_some();
         let mut json = || {
             crate::decode::json(body, complaints)
                 .map_err(|why| StatusError::bad_request(format!("error decoding patch: {why}")))
         };
-        let patch = match asked.media_type.as_str() {
+        let patch = match req.media_type.as_str() {
             JSON => {
                 let operations: json_patch::Patch = serde_json::from_slice(body).map_err(|why| {
                     let text = if body.trim_ascii_start().starts_with(b"{") {
@@ -62,7 +62,7 @@ impl Patch {
                 Self::Apply(object(value)?)
             }
             _ => {
-                if custom && asked.media_type == STRATEGIC {
+                if custom && req.media_type == STRATEGIC {
                     return Err(StatusError::unsupported_media_type(&[JSON, MERGE, APPLY].join(", ")));
                 }
                 let mut failure = StatusError::custom(415, "UnsupportedMediaType", "415: Unsupported Media Type");

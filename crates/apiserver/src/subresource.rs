@@ -21,58 +21,58 @@ use crate::status::{ApiResult, StatusError};
 
 pub(crate) async fn serve(
     state: &Arc<State>,
-    asked: &ApiRequest,
+    req: &ApiRequest,
     parts: &mut Parts,
     body: Body,
 ) -> ApiResult<ApiResponse> {
-    let what = (&*asked.kind.resource, asked.target.subresource.as_str());
-    match (what, &asked.method) {
-        ((_, "scale"), _) => scale::serve(state, asked, &read(body).await?).await,
-        (("pods", "binding") | ("bindings", ""), &Method::POST) => bind(state, asked, &read(body).await?).await,
-        (("pods", "eviction"), &Method::POST) => evict(state, asked, &read(body).await?).await,
+    let what = (&*req.kind.resource, req.target.subresource.as_str());
+    match (what, &req.method) {
+        ((_, "scale"), _) => scale::serve(state, req, &read(body).await?).await,
+        (("pods", "binding") | ("bindings", ""), &Method::POST) => bind(state, req, &read(body).await?).await,
+        (("pods", "eviction"), &Method::POST) => evict(state, req, &read(body).await?).await,
         (("serviceaccounts", "token"), &Method::POST) => {
-            let request = token_request(asked, parse(asked, &read(body).await?)?);
+            let request = token_request(req, parse(req, &read(body).await?)?);
             let now = jiff::Timestamp::now().as_second();
-            let made = crate::tokens::issue(state, &asked.target.namespace, &asked.target.name, &request, now)?;
-            Ok(response::value(Some(asked.accepted), 201, &made))
+            let made = crate::tokens::issue(state, &req.target.namespace, &req.target.name, &request, now)?;
+            Ok(response::value(Some(req.accepted), 201, &made))
         }
-        (("pods", "log"), &Method::GET) => kubelet::log(state, asked).await,
+        (("pods", "log"), &Method::GET) => kubelet::log(state, req).await,
         (("pods", "exec" | "attach" | "portforward"), &Method::GET | &Method::POST) => {
-            kubelet::stream(state, asked, parts).await
+            kubelet::stream(state, req, parts).await
         }
-        ((_, ""), &Method::POST) => review::serve(state, asked, parse(asked, &read(body).await?)?),
+        ((_, ""), &Method::POST) => review::serve(state, req, parse(req, &read(body).await?)?),
         _ => Err(StatusError::method_not_allowed()),
     }
 }
 
 /// A body whose kind is not the path's.
-fn parse(asked: &ApiRequest, body: &bytes::Bytes) -> ApiResult<Value> {
-    crate::write::parse_body(asked, body, &mut Vec::new())
+fn parse(req: &ApiRequest, body: &bytes::Bytes) -> ApiResult<Value> {
+    crate::write::parse_body(req, body, &mut Vec::new())
 }
 
 /// A TokenRequest and its author.
-fn token_request(asked: &ApiRequest, mut request: Value) -> Value {
+fn token_request(req: &ApiRequest, mut request: Value) -> Value {
     let spec = crate::meta::child(&mut request, "spec");
     spec.entry("expirationSeconds").or_insert_with(|| crate::tokens::USUAL.into());
     let kind = crate::kinds::Kind {
         group: "authentication.k8s.io".into(),
         kind: "TokenRequest".into(),
         schema: Some("io.k8s.api.authentication.v1.TokenRequest"),
-        ..(*asked.kind).clone()
+        ..(*req.kind).clone()
     };
-    crate::managed_fields::record(&kind, None, &mut request, &asked.field_manager(), &asked.target.subresource);
+    crate::managed_fields::record(&kind, None, &mut request, &req.field_manager(), &req.target.subresource);
     request
 }
 
-async fn bind(state: &Arc<State>, asked: &ApiRequest, body: &bytes::Bytes) -> ApiResult<ApiResponse> {
-    let mut binding = parse(asked, body)?;
-    crate::meta::of(&mut binding).insert("namespace".into(), asked.target.namespace.clone().into());
+async fn bind(state: &Arc<State>, req: &ApiRequest, body: &bytes::Bytes) -> ApiResult<ApiResponse> {
+    let mut binding = parse(req, body)?;
+    crate::meta::of(&mut binding).insert("namespace".into(), req.target.namespace.clone().into());
     if let Some(kind) = state.kinds.load().find("", "v1", "bindings") {
         binding = crate::write::check_type(&state.kinds.load(), &kind, binding)?;
-        crate::managed_fields::record(&kind, None, &mut binding, &asked.field_manager(), &asked.target.subresource);
+        crate::managed_fields::record(&kind, None, &mut binding, &req.field_manager(), &req.target.subresource);
     }
     let node = crate::meta::text(&binding, "/target/name");
-    let name = match asked.target.name.as_str() {
+    let name = match req.target.name.as_str() {
         "" => crate::meta::name(&binding).to_owned(),
         given => given.to_owned(),
     };
@@ -80,12 +80,11 @@ async fn bind(state: &Arc<State>, asked: &ApiRequest, body: &bytes::Bytes) -> Ap
         return Err(StatusError::custom(500, "", "target.name: Required value"));
     }
     let kind = state.kinds.load().find("", "v1", "pods").ok_or_else(StatusError::no_such_path)?;
-    let act = Attributes::on(asked, Operation::Create, None, Some(&binding), asked.dry_run()?);
-    crate::admission::validate(state, &act, &mut Vec::new()).await?;
+    let attributes = Attributes::on(req, Operation::Create, None, Some(&binding), req.dry_run()?);
+    crate::admission::validate(state, &attributes, &mut Vec::new()).await?;
     loop {
-        let current = state
-            .get(&kind, &asked.target.namespace, &name)
-            .ok_or_else(|| StatusError::not_found("", "pods", &name))?;
+        let current =
+            state.get(&kind, &req.target.namespace, &name).ok_or_else(|| StatusError::not_found("", "pods", &name))?;
         let wanted_uid = crate::meta::uid(&binding);
         if !wanted_uid.is_empty() && wanted_uid != crate::meta::uid(&current.value()) {
             return Err(StatusError::conflict(
@@ -101,32 +100,32 @@ async fn bind(state: &Arc<State>, asked: &ApiRequest, body: &bytes::Bytes) -> Ap
         let mut next = Value::clone(&current.value());
         crate::pods::bind(&mut next, node, binding.pointer("/metadata/annotations"))
             .map_err(|why| StatusError::conflict("", "pods/binding", &name, &why))?;
-        if asked.dry_run()? || state.replace(&kind, &current, next).await?.is_some() {
+        if req.dry_run()? || state.replace(&kind, &current, next).await?.is_some() {
             let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-            return Ok(response::value(Some(asked.accepted), 201, &done));
+            return Ok(response::value(Some(req.accepted), 201, &done));
         }
     }
 }
 
-async fn evict(state: &Arc<State>, asked: &ApiRequest, body: &bytes::Bytes) -> ApiResult<ApiResponse> {
-    let eviction = parse(asked, body)?;
-    let name = &asked.target.name;
+async fn evict(state: &Arc<State>, req: &ApiRequest, body: &bytes::Bytes) -> ApiResult<ApiResponse> {
+    let eviction = parse(req, body)?;
+    let name = &req.target.name;
     let kind = state.kinds.load().find("", "v1", "pods").ok_or_else(StatusError::no_such_path)?;
-    let pod = state.get(&kind, &asked.target.namespace, name).ok_or_else(|| asked.not_found())?;
+    let pod = state.get(&kind, &req.target.namespace, name).ok_or_else(|| req.not_found())?;
     let finished = matches!(crate::meta::text(&pod.value(), "/status/phase"), "Succeeded" | "Failed" | "Pending");
-    let options = DeleteOptions::from_eviction(&eviction).in_dry_run(asked.dry_run()?);
-    let act = Attributes::on(asked, Operation::Create, None, Some(&eviction), asked.dry_run()?);
-    crate::admission::validate(state, &act, &mut Vec::new()).await?;
+    let options = DeleteOptions::from_eviction(&eviction).in_dry_run(req.dry_run()?);
+    let attributes = Attributes::on(req, Operation::Create, None, Some(&eviction), req.dry_run()?);
+    crate::admission::validate(state, &attributes, &mut Vec::new()).await?;
     if !finished && !crate::meta::deleting(&pod.value()) {
-        spend_budget(state, &asked.target.namespace, &pod.value()).await?;
+        spend_budget(state, &req.target.namespace, &pod.value()).await?;
     }
-    if !asked.dry_run()? {
+    if !req.dry_run()? {
         mark_disrupted(state, &kind, pod).await?;
     }
-    match crate::delete::delete_object(state, None, &kind, &asked.target.namespace, name, &options).await? {
+    match crate::delete::delete_object(state, None, &kind, &req.target.namespace, name, &options).await? {
         Deletion::Removed(_) | Deletion::Marked(_) => {
             let done = json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201});
-            Ok(response::value(Some(asked.accepted), 201, &done))
+            Ok(response::value(Some(req.accepted), 201, &done))
         }
     }
 }

@@ -53,26 +53,26 @@ struct Watcher {
 }
 
 impl Watcher {
-    fn new(state: &Arc<State>, asked: &ApiRequest) -> ApiResult<Self> {
-        crate::get::check_watch_options(asked)?;
-        let filter = SelectionPredicate::parse(asked)?;
-        let wanted = crate::get::revision_parameter(asked).map_err(|mut failure| {
+    fn new(state: &Arc<State>, req: &ApiRequest) -> ApiResult<Self> {
+        crate::get::check_watch_options(req)?;
+        let filter = SelectionPredicate::parse(req)?;
+        let wanted = crate::get::revision_parameter(req).map_err(|mut failure| {
             // A watch reports the same error differently.
             failure.code = 500;
             failure.reason = "".into();
             failure.message = failure.message.trim_start_matches("invalid resource version: ").to_owned();
             failure
         })?;
-        let wake = state.store.subscribe(&asked.kind.table);
-        let send_initial = asked.query.get("sendInitialEvents");
+        let wake = state.store.subscribe(&req.kind.table);
+        let send_initial = req.query.get("sendInitialEvents");
         let initial = match send_initial {
             "" => wanted.is_none_or(|r| r == 0),
-            _ => asked.query.flag("sendInitialEvents")?,
+            _ => req.query.flag("sendInitialEvents")?,
         };
         let (at, objects) = if initial {
             let snapshot = state
                 .store
-                .list(&asked.kind.table, filter.namespace.as_deref(), None, usize::MAX, None, |s| filter.matches(s))
+                .list(&req.kind.table, filter.namespace.as_deref(), None, usize::MAX, None, |s| filter.matches(s))
                 .map_err(|_| StatusError::internal("the newest state is always there"))?;
             let objects =
                 snapshot.items.into_iter().filter(|(key, _)| filter.in_scope(key)).map(|(_, stored)| stored).collect();
@@ -80,22 +80,22 @@ impl Watcher {
         } else {
             (wanted.filter(|r| *r != 0).unwrap_or_else(|| state.store.revision()), VecDeque::new())
         };
-        let seconds = match asked.query.number("timeoutSeconds")? {
+        let seconds = match req.query.number("timeoutSeconds")? {
             Some(given) if given > 0 => u64::try_from(given).unwrap_or(1800).min(86_400),
             _ => rand::random_range(1800..3600),
         };
         let now = Instant::now();
         Ok(Self {
             state: state.clone(),
-            kind: asked.kind.clone(),
+            kind: req.kind.clone(),
             filter,
-            form: asked.accepted.form,
-            include: crate::get::include(asked),
+            form: req.accepted.form,
+            include: crate::get::include(req),
             columns_sent: false,
             at,
             initial: objects,
             mark_initial_end: !send_initial.is_empty() && initial,
-            bookmarks: asked.query.flag("allowWatchBookmarks")?,
+            bookmarks: req.query.flag("allowWatchBookmarks")?,
             next_bookmark: now
                 + match Duration::from_secs(seconds).checked_sub(LAST_BOOKMARK) {
                     Some(last) if !last.is_zero() => BOOKMARK_EVERY.min(last),
@@ -144,7 +144,7 @@ impl Watcher {
                         if size >= CHUNK {
                             return Some(events);
                         }
-                        if let Some(event) = self.told(change) {
+                        if let Some(event) = self.event_for(change) {
                             size += event.len();
                             events.push(event);
                         }
@@ -180,7 +180,7 @@ impl Watcher {
     }
 
     /// The event for a change, if it concerns this watcher.
-    fn told(&mut self, change: &Change) -> Option<Bytes> {
+    fn event_for(&mut self, change: &Change) -> Option<Bytes> {
         if !self.filter.in_scope(&change.key) {
             return None;
         }
@@ -252,8 +252,8 @@ fn envelope(kind: &str, object: &[u8]) -> Bytes {
 }
 
 /// Starts a watch, over a WebSocket if the client requested one.
-pub(crate) async fn watch(state: &Arc<State>, asked: &ApiRequest, parts: &mut Parts) -> ApiResult<ApiResponse> {
-    let watcher = Watcher::new(state, asked)?;
+pub(crate) async fn watch(state: &Arc<State>, req: &ApiRequest, parts: &mut Parts) -> ApiResult<ApiResponse> {
+    let watcher = Watcher::new(state, req)?;
     if wants_websocket(parts) {
         return Ok(over_websocket(watcher, parts).await);
     }

@@ -9,7 +9,7 @@ use http::Method;
 use serde_json::Value;
 
 use crate::admission::{Attributes, Operation};
-use crate::decode::Complaints;
+use crate::decode::StrictErrors;
 use crate::kinds::Kind;
 use crate::managed_fields;
 use crate::meta;
@@ -32,7 +32,7 @@ const NAME_ATTEMPTS: usize = 8;
 /// A write request, with its warnings.
 pub(crate) struct Writer<'a> {
     pub(crate) state: &'a Arc<State>,
-    pub(crate) asked: &'a ApiRequest,
+    pub(crate) req: &'a ApiRequest,
     pub(crate) warnings: Vec<String>,
     dry_run: bool,
     strictness: FieldValidation,
@@ -41,8 +41,8 @@ pub(crate) struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    pub(crate) fn new(state: &'a Arc<State>, asked: &'a ApiRequest) -> ApiResult<Self> {
-        let manager = asked.query.get("fieldManager");
+    pub(crate) fn new(state: &'a Arc<State>, req: &'a ApiRequest) -> ApiResult<Self> {
+        let manager = req.query.get("fieldManager");
         if manager.len() > 128 {
             return Err(StatusError::invalid(
                 "meta.k8s.io",
@@ -53,21 +53,21 @@ impl<'a> Writer<'a> {
         }
         Ok(Self {
             state,
-            asked,
+            req,
             warnings: Vec::new(),
-            dry_run: asked.dry_run()?,
-            strictness: asked.strictness()?,
+            dry_run: req.dry_run()?,
+            strictness: req.strictness()?,
             admitted: false,
         })
     }
 
     /// As [`Writer::new`], for a change that has passed admission.
-    pub(crate) fn admitted(state: &'a Arc<State>, asked: &'a ApiRequest) -> ApiResult<Self> {
-        Ok(Self { admitted: true, ..Self::new(state, asked)? })
+    pub(crate) fn admitted(state: &'a Arc<State>, req: &'a ApiRequest) -> ApiResult<Self> {
+        Ok(Self { admitted: true, ..Self::new(state, req)? })
     }
 
     fn kind(&self) -> &'a Kind {
-        &self.asked.kind
+        &self.req.kind
     }
 
     fn finish(&self, mut reply: ApiResponse) -> ApiResponse {
@@ -77,9 +77,9 @@ impl<'a> Writer<'a> {
 
     /// The object in the body, checked against the path.
     fn decode(&mut self, body: &Bytes) -> ApiResult<Value> {
-        let mut complaints = Complaints::new();
+        let mut complaints = StrictErrors::new();
         let kind = self.kind();
-        let object = parse_body(self.asked, body, &mut complaints)?;
+        let object = parse_body(self.req, body, &mut complaints)?;
         if kind.custom.is_some() {
             let missing = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default().is_empty();
             if let Some(what) =
@@ -100,13 +100,13 @@ impl<'a> Writer<'a> {
     }
 
     /// Drops unknown fields, checks types, enforces `fieldValidation` and fills in defaults.
-    fn conform(&mut self, object: Value, complaints: Complaints) -> ApiResult<Value> {
+    fn conform(&mut self, object: Value, complaints: StrictErrors) -> ApiResult<Value> {
         let kind = self.kind();
         self.shape(object, complaints).map_err(|why| unreadable(kind, &why))
     }
 
     /// As [`Writer::conform`], with only the reason as error.
-    fn shape(&mut self, mut object: Value, mut complaints: Complaints) -> Result<Value, String> {
+    fn shape(&mut self, mut object: Value, mut complaints: StrictErrors) -> Result<Value, String> {
         let kind = self.kind();
         decoded(kind, &mut object, &mut complaints)?;
         if !complaints.is_empty() {
@@ -123,7 +123,7 @@ impl<'a> Writer<'a> {
     pub(crate) async fn create(mut self, body: &Bytes) -> ApiResult<ApiResponse> {
         let object = self.decode(body)?;
         let stored = self.create_object(object, managed_fields::ManagedFieldsOperation::Update).await?;
-        Ok(self.finish(response::object(self.kind(), self.asked.accepted, 201, &stored)))
+        Ok(self.finish(response::object(self.kind(), self.req.accepted, 201, &stored)))
     }
 
     pub(crate) async fn create_object(
@@ -132,7 +132,7 @@ impl<'a> Writer<'a> {
         operation: managed_fields::ManagedFieldsOperation,
     ) -> ApiResult<Arc<Stored>> {
         let kind = self.kind();
-        let namespace = &self.asked.target.namespace;
+        let namespace = &self.req.target.namespace;
         place(kind, namespace, &mut object)?;
         if !meta::resource_version(&object).is_empty() {
             return Err(StatusError::custom(500, "", "resourceVersion should not be set on objects to be created"));
@@ -195,16 +195,16 @@ impl<'a> Writer<'a> {
             }
         }
         if operation == managed_fields::ManagedFieldsOperation::Update {
-            managed_fields::record(kind, None, &mut object, &self.asked.field_manager(), "");
+            managed_fields::record(kind, None, &mut object, &self.req.field_manager(), "");
         }
-        crate::authorization::check_escalation(self.state, &self.asked.user, kind, None, &object)?;
+        crate::authorization::check_escalation(self.state, &self.req.user, kind, None, &object)?;
         crate::strategy::prepare_create(self.state, kind, &mut object)?;
-        crate::admission::mutate_create(self.state, self.asked, &mut object)?;
+        crate::admission::mutate_create(self.state, self.req, &mut object)?;
         let name = meta::name(&object).to_owned();
         let causes = crate::validate::create(self.state, kind, &object);
         self.refuse_invalid(&name, &causes)?;
-        let act = Attributes::on(self.asked, Operation::Create, None, Some(&object), self.dry_run);
-        crate::admission::validate(self.state, &act, &mut self.warnings).await?;
+        let attributes = Attributes::on(self.req, Operation::Create, None, Some(&object), self.dry_run);
+        crate::admission::validate(self.state, &attributes, &mut self.warnings).await?;
         crate::strategy::allocate(self.state, kind, &mut object, self.dry_run)?;
         Ok(object)
     }
@@ -221,7 +221,7 @@ impl<'a> Writer<'a> {
     pub(crate) async fn update(mut self, body: &Bytes) -> ApiResult<ApiResponse> {
         let mut object = self.decode(body)?;
         let kind = self.kind();
-        let target = &self.asked.target;
+        let target = &self.req.target;
         place(kind, &target.namespace, &mut object)?;
         let name = meta::name(&object);
         if name.is_empty() {
@@ -238,15 +238,15 @@ impl<'a> Writer<'a> {
                 let mut fresh = object;
                 meta::of(&mut fresh).remove("resourceVersion");
                 let stored = self.create_object(fresh, managed_fields::ManagedFieldsOperation::Update).await?;
-                return Ok(self.finish(response::object(kind, self.asked.accepted, 201, &stored)));
+                return Ok(self.finish(response::object(kind, self.req.accepted, 201, &stored)));
             }
-            return Err(self.asked.not_found());
+            return Err(self.req.not_found());
         }
         if meta::resource_version(&object).is_empty() && !crate::strategy::unconditional_update(kind) {
             let cause = Cause::invalid("metadata.resourceVersion", &Value::from(0), "must be specified for an update");
             return Err(StatusError::invalid(&kind.group, &kind.resource, &target.name, &[cause]));
         }
-        let manager = self.asked.field_manager();
+        let manager = self.req.field_manager();
         let subresource = target.subresource.clone();
         let stored = self
             .change(
@@ -258,25 +258,25 @@ impl<'a> Writer<'a> {
                 |kind, old, new| managed_fields::record(kind, Some(old), new, &manager, &subresource),
             )
             .await?;
-        Ok(self.finish(response::object(kind, self.asked.accepted, 200, &stored)))
+        Ok(self.finish(response::object(kind, self.req.accepted, 200, &stored)))
     }
 
     pub(crate) async fn patch(mut self, body: &Bytes) -> ApiResult<ApiResponse> {
         let kind = self.kind();
-        let target = &self.asked.target;
-        let mut complaints = Complaints::new();
-        let patch = Patch::parse(self.asked, body, &mut complaints)?;
-        let manager = self.asked.field_manager();
+        let target = &self.req.target;
+        let mut complaints = StrictErrors::new();
+        let patch = Patch::parse(self.req, body, &mut complaints)?;
+        let manager = self.req.field_manager();
         let subresource = target.subresource.clone();
         if let Patch::Apply(applied) = patch {
             return self.apply(applied).await;
         }
-        if !self.asked.query.get("force").is_empty() {
+        if !self.req.query.get("force").is_empty() {
             let cause = Cause::forbidden("force", "may not be specified for non-apply patch");
             return Err(StatusError::invalid("meta.k8s.io", "PatchOptions", "", &[cause]));
         }
         if self.state.get(kind, &target.namespace, &target.name).is_none() {
-            return Err(self.asked.not_found());
+            return Err(self.req.not_found());
         }
         let stored = self
             .change(
@@ -300,19 +300,19 @@ impl<'a> Writer<'a> {
                 |kind, old, new| managed_fields::record(kind, Some(old), new, &manager, &subresource),
             )
             .await?;
-        Ok(self.finish(response::object(kind, self.asked.accepted, 200, &stored)))
+        Ok(self.finish(response::object(kind, self.req.accepted, 200, &stored)))
     }
 
     /// Server-side apply.
     async fn apply(mut self, applied: Value) -> ApiResult<ApiResponse> {
         let kind = self.kind();
-        let target = &self.asked.target;
-        let manager = self.asked.query.get("fieldManager").to_owned();
+        let target = &self.req.target;
+        let manager = self.req.query.get("fieldManager").to_owned();
         if manager.is_empty() {
             let cause = Cause::required("fieldManager", "is required for apply patch");
             return Err(StatusError::invalid("meta.k8s.io", "PatchOptions", "", &[cause]));
         }
-        let force = self.asked.query.flag("force")?;
+        let force = self.req.query.flag("force")?;
         let typed = |field: &str| applied.get(field).and_then(Value::as_str).unwrap_or_default();
         if typed("apiVersion").is_empty() || typed("kind").is_empty() {
             let version = typed("apiVersion");
@@ -336,7 +336,7 @@ impl<'a> Writer<'a> {
         let mut applied = applied;
         meta::of(&mut applied).insert("name".into(), target.name.as_str().into());
         place(kind, &target.namespace, &mut applied)?;
-        let mut complaints = Complaints::new();
+        let mut complaints = StrictErrors::new();
         let mut checked = applied.clone();
         // Types and unknown fields are checked on what was sent; it is merged as sent, without defaults.
         let untyped = |why: &str| {
@@ -368,7 +368,7 @@ impl<'a> Writer<'a> {
         let subresource = target.subresource.clone();
         if self.state.get(kind, &target.namespace, &target.name).is_none() {
             if !subresource.is_empty() {
-                return Err(self.asked.not_found());
+                return Err(self.req.not_found());
             }
             if !meta::uid(&checked).is_empty() {
                 return Err(StatusError::conflict(
@@ -383,9 +383,9 @@ impl<'a> Writer<'a> {
             }
             let mut fresh = checked.clone();
             managed_fields::apply_new(kind, &mut fresh, &manager);
-            let fresh = self.conform(fresh, Complaints::new())?;
+            let fresh = self.conform(fresh, StrictErrors::new())?;
             match self.create_object(fresh, managed_fields::ManagedFieldsOperation::Apply).await {
-                Ok(stored) => return Ok(self.finish(response::object(kind, self.asked.accepted, 201, &stored))),
+                Ok(stored) => return Ok(self.finish(response::object(kind, self.req.accepted, 201, &stored))),
                 // Somebody was faster: apply on top of theirs.
                 Err(failure) if failure.reason == "AlreadyExists" => {}
                 Err(failure) => return Err(failure),
@@ -396,12 +396,12 @@ impl<'a> Writer<'a> {
                 |writer, current| {
                     let shown = crate::conversion::read(kind, current);
                     let merged = managed_fields::apply(kind, &shown, &checked, &manager, &subresource, force)?;
-                    writer.conform(merged, Complaints::new())
+                    writer.conform(merged, StrictErrors::new())
                 },
                 |_, _, _| {},
             )
             .await?;
-        Ok(self.finish(response::object(kind, self.asked.accepted, 200, &stored)))
+        Ok(self.finish(response::object(kind, self.req.accepted, 200, &stored)))
     }
 
     /// Reads, changes and stores an object. Retries conflicts unless the client set a revision.
@@ -411,27 +411,26 @@ impl<'a> Writer<'a> {
         own: impl Fn(&Kind, &Value, &mut Value),
     ) -> ApiResult<Arc<Stored>> {
         let kind = self.kind();
-        let target = &self.asked.target;
+        let target = &self.req.target;
         for _ in 0..ATTEMPTS {
-            let current =
-                self.state.get(kind, &target.namespace, &target.name).ok_or_else(|| self.asked.not_found())?;
+            let current = self.state.get(kind, &target.namespace, &target.name).ok_or_else(|| self.req.not_found())?;
             let old = crate::conversion::read(kind, &current.value()).into_owned();
             let mut next = make(self, &current.value())?;
             let sent = meta::resource_version(&next).to_owned();
             if !sent.is_empty() && sent != "0" && sent != meta::resource_version(&old) {
                 return Err(StatusError::modified(&kind.group, &kind.resource, &target.name));
             }
-            keep_identity(kind, &self.asked.method, &old, &mut next)?;
-            crate::authorization::check_escalation(self.state, &self.asked.user, kind, Some(&old), &next)?;
+            keep_identity(kind, &self.req.method, &old, &mut next)?;
+            crate::authorization::check_escalation(self.state, &self.req.user, kind, Some(&old), &next)?;
             crate::strategy::prepare_update(kind, &target.subresource, &old, &mut next);
             own(kind, &old, &mut next);
-            crate::admission::check_update(self.state, self.asked, &old, &next)?;
+            crate::admission::check_update(self.state, self.req, &old, &next)?;
             bump_generation(kind, &old, &mut next);
             let causes = crate::validate::update(self.state, kind, &target.subresource, &old, &next);
             self.refuse_invalid(&target.name, &causes)?;
             if !self.admitted {
-                let act = Attributes::on(self.asked, Operation::Update, Some(&old), Some(&next), self.dry_run);
-                crate::admission::validate(self.state, &act, &mut self.warnings).await?;
+                let attributes = Attributes::on(self.req, Operation::Update, Some(&old), Some(&next), self.dry_run);
+                crate::admission::validate(self.state, &attributes, &mut self.warnings).await?;
             }
             crate::strategy::reallocate(self.state, kind, &old, &mut next, self.dry_run)?;
             if managed_fields::same_but_for_times(&old, &next) {
@@ -461,7 +460,7 @@ impl<'a> Writer<'a> {
             };
             match done {
                 Some(stored) => return Ok(stored),
-                None if !sent.is_empty() && self.asked.method == Method::PUT => {
+                None if !sent.is_empty() && self.req.method == Method::PUT => {
                     return Err(StatusError::modified(&kind.group, &kind.resource, &target.name));
                 }
                 None => {}

@@ -16,8 +16,8 @@ const RESOURCE: &str = "certificatesigningrequests";
 const CLIENT_SIGNER: &str = "kubernetes.io/kube-apiserver-client";
 
 /// Records the requester, and rejects a certificate that would bypass authorization.
-pub(super) fn admit_create(asked: &ApiRequest, object: &mut Value) -> ApiResult<()> {
-    let User { name, uid, groups, extra } = &asked.user;
+pub(super) fn admit_create(req: &ApiRequest, object: &mut Value) -> ApiResult<()> {
+    let User { name, uid, groups, extra } = &req.user;
     let spec = meta::child(object, "spec");
     for field in ["username", "uid", "groups", "extra"] {
         spec.remove(field);
@@ -42,9 +42,9 @@ pub(super) fn admit_create(asked: &ApiRequest, object: &mut Value) -> ApiResult<
 }
 
 /// Rejects an approval or certificate by a user without permission for this signer.
-pub(super) fn check_update(state: &State, asked: &ApiRequest, old: &Value, next: &Value) -> ApiResult<()> {
+pub(super) fn check_update(state: &State, req: &ApiRequest, old: &Value, next: &Value) -> ApiResult<()> {
     let changed = |field: &str| old.pointer(field) != next.pointer(field);
-    let verb = match asked.target.subresource.as_str() {
+    let verb = match req.target.subresource.as_str() {
         "approval" => "approve",
         "status" if changed("/status/certificate") || changed("/status/conditions") => "sign",
         _ => return Ok(()),
@@ -55,11 +55,11 @@ pub(super) fn check_update(state: &State, asked: &ApiRequest, old: &Value, next:
     let may = [signer.to_owned(), format!("{domain}/*")].into_iter().any(|name| {
         let access =
             Access { verb: verb.into(), group: GROUP.into(), resource: "signers".into(), name, ..Access::default() };
-        crate::authorization::allowed(state, &asked.user, &access)
+        crate::authorization::allowed(state, &req.user, &access)
     });
     if may {
         return Ok(());
     }
     let why = format!("user not permitted to {verb} requests with signerName {signer:?}");
-    Err(StatusError::forbidden(GROUP, RESOURCE, &asked.target.name, &why))
+    Err(StatusError::forbidden(GROUP, RESOURCE, &req.target.name, &why))
 }

@@ -34,7 +34,7 @@ impl Denial {
     }
 }
 
-pub(super) fn validate(state: &Arc<State>, act: &Attributes<'_>, warnings: &mut Vec<String>) -> ApiResult<()> {
+pub(super) fn validate(state: &Arc<State>, attributes: &Attributes<'_>, warnings: &mut Vec<String>) -> ApiResult<()> {
     let all = |table: &str| -> Vec<Arc<Stored>> {
         let found = state.store.list(table, None, None, usize::MAX, None, |_| true);
         found.map(|f| f.items.into_iter().map(|(_, stored)| stored).collect()).unwrap_or_default()
@@ -49,19 +49,19 @@ pub(super) fn validate(state: &Arc<State>, act: &Attributes<'_>, warnings: &mut 
         let name = meta::name(&policy);
         let spec = policy.get("spec").unwrap_or(&Value::Null);
         let constraints = spec.get("matchConstraints").unwrap_or(&Value::Null);
-        let Some(version) = concerned(state, act, constraints) else { continue };
+        let Some(version) = concerned(state, attributes, constraints) else { continue };
         for binding in bindings.iter().filter(|b| meta::text(&b.value(), "/spec/policyName") == name) {
             let binding = binding.value();
             let bound = binding.get("spec").unwrap_or(&Value::Null);
-            if bound.get("matchResources").is_some_and(|m| concerned(state, act, m).is_none()) {
+            if bound.get("matchResources").is_some_and(|m| concerned(state, attributes, m).is_none()) {
                 continue;
             }
             let fails = meta::text(spec, "/failurePolicy") != "Ignore";
-            let params = match params(state, act, spec, bound) {
+            let params = match params(state, attributes, spec, bound) {
                 Ok(params) => params,
                 Err(why) if fails => {
                     let denial = Denial::of_error(format!("failed to configure binding: {why}"));
-                    return Err(refusal(act, name, &binding, &denial));
+                    return Err(refusal(attributes, name, &binding, &denial));
                 }
                 Err(_) => continue,
             };
@@ -73,9 +73,9 @@ pub(super) fn validate(state: &Arc<State>, act: &Attributes<'_>, warnings: &mut 
                     .flatten()
                     .filter_map(Value::as_str)
                     .collect();
-                for denial in judge(state, act, spec, &version, param, fails) {
+                for denial in judge(state, attributes, spec, &version, param, fails) {
                     if actions.contains(&"Deny") {
-                        return Err(refusal(act, name, &binding, &denial));
+                        return Err(refusal(attributes, name, &binding, &denial));
                     }
                     if actions.contains(&"Warn") {
                         warnings.push(format!(
@@ -92,28 +92,28 @@ pub(super) fn validate(state: &Arc<State>, act: &Attributes<'_>, warnings: &mut 
 }
 
 /// The version in which a request matches `matchResources`; without rules everything matches.
-fn concerned(state: &State, act: &Attributes<'_>, resources: &Value) -> Option<Arc<str>> {
-    if !rules::selected(state, act, resources) {
+fn concerned(state: &State, attributes: &Attributes<'_>, resources: &Value) -> Option<Arc<str>> {
+    if !rules::selected(state, attributes, resources) {
         return None;
     }
     let exact = meta::text(resources, "/matchPolicy") == "Exact";
-    if rules::version_for(state, act, resources.get("excludeResourceRules"), exact).is_some() {
+    if rules::version_for(state, attributes, resources.get("excludeResourceRules"), exact).is_some() {
         return None;
     }
     match resources.get("resourceRules").and_then(Value::as_array) {
-        Some(list) if !list.is_empty() => rules::version_for(state, act, resources.get("resourceRules"), exact),
-        _ => Some(act.asked.kind.version.clone()),
+        Some(list) if !list.is_empty() => rules::version_for(state, attributes, resources.get("resourceRules"), exact),
+        _ => Some(attributes.req.kind.version.clone()),
     }
 }
 
-fn refusal(act: &Attributes<'_>, policy: &str, binding: &Value, denial: &Denial) -> Box<StatusError> {
+fn refusal(attributes: &Attributes<'_>, policy: &str, binding: &Value, denial: &Denial) -> Box<StatusError> {
     let message = format!(
         "ValidatingAdmissionPolicy '{policy}' with binding '{}' denied request: {}",
         meta::name(binding),
         denial.message
     );
-    let kind = &act.asked.kind;
-    let mut failure = StatusError::forbidden(&kind.group, &kind.resource, act.name, &message);
+    let kind = &attributes.req.kind;
+    let mut failure = StatusError::forbidden(&kind.group, &kind.resource, attributes.name, &message);
     failure.code = match denial.reason.as_str() {
         "Forbidden" => 403,
         "RequestEntityTooLarge" => 413,
@@ -127,7 +127,7 @@ fn refusal(act: &Attributes<'_>, policy: &str, binding: &Value, denial: &Denial)
 }
 
 /// The parameters of a binding; a single `null` if it has none.
-fn params(state: &State, act: &Attributes<'_>, policy: &Value, binding: &Value) -> Result<Vec<Value>, String> {
+fn params(state: &State, attributes: &Attributes<'_>, policy: &Value, binding: &Value) -> Result<Vec<Value>, String> {
     let (Some(wanted), Some(reference)) = (policy.get("paramKind"), binding.get("paramRef")) else {
         return Ok(vec![Value::Null]);
     };
@@ -140,10 +140,10 @@ fn params(state: &State, act: &Attributes<'_>, policy: &Value, binding: &Value) 
         .cloned()
         .ok_or_else(|| format!("paramKind kind `{version}, Kind={name}` not known"))?;
     let namespace = match (meta::text(reference, "/namespace"), kind.namespaced) {
-        ("", true) if act.namespace.is_empty() => {
+        ("", true) if attributes.namespace.is_empty() => {
             return Err("cannot use namespaced paramRef in policy binding that matches cluster-scoped resources".into());
         }
-        ("", true) => act.namespace,
+        ("", true) => attributes.namespace,
         (given, true) => given,
         ("", false) => "",
         (_, false) => {
@@ -170,16 +170,26 @@ fn params(state: &State, act: &Attributes<'_>, policy: &Value, binding: &Value) 
 }
 
 /// A policy's objections to a request.
-fn judge(state: &State, act: &Attributes<'_>, spec: &Value, version: &str, param: &Value, fails: bool) -> Vec<Denial> {
-    let (object, old) = (rules::in_version(act, act.new, version), rules::in_version(act, act.old, version));
-    let request = act.request(version);
+fn judge(
+    state: &State,
+    attributes: &Attributes<'_>,
+    spec: &Value,
+    version: &str,
+    param: &Value,
+    fails: bool,
+) -> Vec<Denial> {
+    let (object, old) = (
+        rules::in_version(attributes, attributes.new, version),
+        rules::in_version(attributes, attributes.old, version),
+    );
+    let request = attributes.request(version);
     let mut scope = Scope::new(&[("object", &object), ("oldObject", &old), ("request", &request), ("params", param)]);
     match conditions_met(&scope, spec.get("matchConditions")) {
         Ok(true) => {}
         Ok(false) => return Vec::new(),
         Err(why) => return if fails { vec![Denial::of_error(why)] } else { Vec::new() },
     }
-    let namespace = if act.asked.kind.is("", "namespaces") { None } else { state.namespace(act.namespace) };
+    let namespace = if attributes.req.kind.is("", "namespaces") { None } else { state.namespace(attributes.namespace) };
     let namespace = namespace.map(|stored| stored.value());
     let namespace = Scope::new(&[("namespaceObject", namespace.as_deref().unwrap_or(&Value::Null))])
         .evaluate("namespaceObject")

@@ -17,18 +17,23 @@ use crate::status::{ApiResult, StatusError};
 const TABLE: &str = "validatingwebhookconfigurations.admissionregistration.k8s.io";
 const USUAL_TIMEOUT: u64 = 10;
 
-pub(super) async fn validate(state: &Arc<State>, act: &Attributes<'_>, warnings: &mut Vec<String>) -> ApiResult<()> {
+pub(super) async fn validate(
+    state: &Arc<State>,
+    attributes: &Attributes<'_>,
+    warnings: &mut Vec<String>,
+) -> ApiResult<()> {
     let Ok(configurations) = state.store.list(TABLE, None, None, usize::MAX, None, |_| true) else { return Ok(()) };
     let configurations: Vec<_> = configurations.items.iter().map(|(_, stored)| stored.value()).collect();
     let mut concerned = Vec::new();
     for configuration in &configurations {
         for hook in configuration.get("webhooks").and_then(Value::as_array).into_iter().flatten() {
-            if let Some(version) = version_for(state, act, hook)? {
+            if let Some(version) = version_for(state, attributes, hook)? {
                 concerned.push((hook, version));
             }
         }
     }
-    let answers = join_all(concerned.iter().map(|(hook, version)| ask(state, act, hook, version))).await;
+    let answers =
+        join_all(concerned.iter().map(|(hook, version)| call_webhook(state, attributes, hook, version))).await;
     let mut refused = None;
     for answer in answers {
         match answer {
@@ -42,35 +47,43 @@ pub(super) async fn validate(state: &Arc<State>, act: &Attributes<'_>, warnings:
 }
 
 /// The version to send to a webhook; `None` if it does not match the request.
-fn version_for(state: &State, act: &Attributes<'_>, hook: &Value) -> ApiResult<Option<Arc<str>>> {
-    if !rules::selected(state, act, hook) {
+fn version_for(state: &State, attributes: &Attributes<'_>, hook: &Value) -> ApiResult<Option<Arc<str>>> {
+    if !rules::selected(state, attributes, hook) {
         return Ok(None);
     }
     let exact = meta::text(hook, "/matchPolicy") == "Exact";
-    let Some(version) = rules::version_for(state, act, hook.get("rules"), exact) else { return Ok(None) };
+    let Some(version) = rules::version_for(state, attributes, hook.get("rules"), exact) else { return Ok(None) };
     let conditions = hook.get("matchConditions");
     if conditions.and_then(Value::as_array).is_none_or(Vec::is_empty) {
         return Ok(Some(version));
     }
-    let (object, old) = (rules::in_version(act, act.new, &version), rules::in_version(act, act.old, &version));
-    let scope = Scope::new(&[("object", &object), ("oldObject", &old), ("request", &act.request(&version))]);
+    let (object, old) = (
+        rules::in_version(attributes, attributes.new, &version),
+        rules::in_version(attributes, attributes.old, &version),
+    );
+    let scope = Scope::new(&[("object", &object), ("oldObject", &old), ("request", &attributes.request(&version))]);
     match policy::conditions_met(&scope, conditions) {
         Ok(met) => Ok(met.then_some(version)),
         Err(_) if meta::text(hook, "/failurePolicy") == "Ignore" => Ok(None),
         Err(why) => {
-            let kind = &act.asked.kind;
-            Err(StatusError::forbidden(&kind.group, &kind.resource, act.name, &why))
+            let kind = &attributes.req.kind;
+            Err(StatusError::forbidden(&kind.group, &kind.resource, attributes.name, &why))
         }
     }
 }
 
 /// Calls one webhook; returns its warnings if it allows the request.
-async fn ask(state: &Arc<State>, act: &Attributes<'_>, hook: &Value, version: &str) -> ApiResult<Vec<String>> {
+async fn call_webhook(
+    state: &Arc<State>,
+    attributes: &Attributes<'_>,
+    hook: &Value,
+    version: &str,
+) -> ApiResult<Vec<String>> {
     let name = meta::text(hook, "/name");
-    if act.dry_run && !matches!(meta::text(hook, "/sideEffects"), "None" | "NoneOnDryRun") {
+    if attributes.dry_run && !matches!(meta::text(hook, "/sideEffects"), "None" | "NoneOnDryRun") {
         return Err(StatusError::bad_request(format!("admission webhook {name:?} does not support dry run")));
     }
-    let review = review(act, version);
+    let review = review(attributes, version);
     let seconds = hook.get("timeoutSeconds").and_then(Value::as_u64).unwrap_or(USUAL_TIMEOUT);
     let response = match call::call(state, hook, &review, Duration::from_secs(seconds)).await {
         Ok(response) => response,
@@ -105,10 +118,10 @@ fn denial(name: &str, status: &Value) -> Box<StatusError> {
     failure
 }
 
-fn review(act: &Attributes<'_>, version: &str) -> Value {
-    let mut request = act.request(version);
+fn review(attributes: &Attributes<'_>, version: &str) -> Value {
+    let mut request = attributes.request(version);
     request["uid"] = uuid::Uuid::new_v4().to_string().into();
-    request["object"] = rules::in_version(act, act.new, version);
-    request["oldObject"] = rules::in_version(act, act.old, version);
+    request["object"] = rules::in_version(attributes, attributes.new, version);
+    request["oldObject"] = rules::in_version(attributes, attributes.old, version);
     json!({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request})
 }

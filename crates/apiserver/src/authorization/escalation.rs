@@ -82,7 +82,7 @@ pub(crate) fn check(state: &State, user: &User, kind: &Kind, old: Option<&Value>
         "user {:?} (groups=[{}]) is attempting to grant RBAC permissions not currently held:\n{}",
         user.name,
         groups.join(" "),
-        told(missing)
+        rule_lines(missing)
     );
     Err(StatusError::forbidden(GROUP, &kind.resource, meta::name(object), &why))
 }
@@ -136,7 +136,7 @@ fn covers(rule: &Value, right: &Permission) -> bool {
 }
 
 /// Rules as Go prints them, one line per resource.
-fn told(missing: Vec<Permission>) -> String {
+fn rule_lines(missing: Vec<Permission>) -> String {
     let mut lines = BTreeSet::new();
     let mut verbs: BTreeMap<(String, String, Option<String>), Vec<String>> = BTreeMap::new();
     for right in missing {

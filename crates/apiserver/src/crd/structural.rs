@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::decode::Complaints;
+use crate::decode::StrictErrors;
 use crate::meta;
 use crate::schema::Schema;
 use crate::status::{Cause, go_quote};
@@ -11,12 +11,12 @@ fn join(path: &str, field: &str) -> String {
     if path.is_empty() { field.to_owned() } else { format!("{path}.{field}") }
 }
 
-pub(super) fn prune_root(schema: &Schema, object: &mut Value, complaints: &mut Complaints) {
+pub(super) fn prune_root(schema: &Schema, object: &mut Value, complaints: &mut StrictErrors) {
     prune(schema, object, "", true, complaints);
     complaints.sort();
 }
 
-fn prune(schema: &Schema, value: &mut Value, path: &str, resource: bool, complaints: &mut Complaints) {
+fn prune(schema: &Schema, value: &mut Value, path: &str, resource: bool, complaints: &mut StrictErrors) {
     match value {
         Value::Object(map) => prune_map(schema, map, path, resource || schema.embedded, complaints),
         Value::Array(list) => {
@@ -30,14 +30,14 @@ fn prune(schema: &Schema, value: &mut Value, path: &str, resource: bool, complai
     }
 }
 
-fn prune_map(schema: &Schema, map: &mut Map<String, Value>, path: &str, resource: bool, complaints: &mut Complaints) {
+fn prune_map(schema: &Schema, map: &mut Map<String, Value>, path: &str, resource: bool, complaints: &mut StrictErrors) {
     let mut unknown = Vec::new();
     for (name, field) in map.iter_mut() {
         if resource {
             match name.as_str() {
                 "apiVersion" | "kind" => continue,
                 "metadata" => {
-                    let mut inner = Complaints::new();
+                    let mut inner = StrictErrors::new();
                     let _ = crate::decode::conform(crate::schema::object_meta(), "ObjectMeta", field, &mut inner, true);
                     let prefix = join(path, "metadata");
                     complaints

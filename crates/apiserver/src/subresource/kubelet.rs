@@ -55,9 +55,9 @@ fn all_names(pod: &Value) -> Vec<&str> {
 }
 
 /// The container of a request: the one named, or the only one.
-fn container(asked: &ApiRequest, pod: &Value) -> ApiResult<String> {
-    let name = &asked.target.name;
-    let wanted = asked.query.get("container");
+fn container(req: &ApiRequest, pod: &Value) -> ApiResult<String> {
+    let name = &req.target.name;
+    let wanted = req.query.get("container");
     if !wanted.is_empty() {
         if all_names(pod).contains(&wanted) {
             return Ok(wanted.to_owned());
@@ -82,8 +82,8 @@ fn container(asked: &ApiRequest, pod: &Value) -> ApiResult<String> {
     }
 }
 
-fn pod(state: &State, asked: &ApiRequest) -> ApiResult<Arc<Stored>> {
-    state.store.get("pods", &asked.target.namespace, &asked.target.name).ok_or_else(|| asked.not_found())
+fn pod(state: &State, req: &ApiRequest) -> ApiResult<Arc<Stored>> {
+    state.store.get("pods", &req.target.namespace, &req.target.name).ok_or_else(|| req.not_found())
 }
 
 async fn call(
@@ -107,9 +107,9 @@ fn request(kubelet: &Kubelet, method: http::Method, path: &str, headers: HeaderM
     Ok(request)
 }
 
-pub(super) async fn log(state: &Arc<State>, asked: &ApiRequest) -> ApiResult<ApiResponse> {
-    let pod = pod(state, asked)?.value();
-    let container = container(asked, &pod)?;
+pub(super) async fn log(state: &Arc<State>, req: &ApiRequest) -> ApiResult<ApiResponse> {
+    let pod = pod(state, req)?.value();
+    let container = container(req, &pod)?;
     let node = meta::text(&pod, "/spec/nodeName");
     if node.is_empty() {
         // There is nothing to log yet.
@@ -118,9 +118,9 @@ pub(super) async fn log(state: &Arc<State>, asked: &ApiRequest) -> ApiResult<Api
         return Ok(nothing);
     }
     let kubelet = kubelet_of(state, node)?;
-    let query = log_query(asked);
+    let query = log_query(req);
     let mark = if query.is_empty() { "" } else { "?" };
-    let path = format!("/containerLogs/{}/{}/{container}{mark}{query}", asked.target.namespace, asked.target.name);
+    let path = format!("/containerLogs/{}/{}/{container}{mark}{query}", req.target.namespace, req.target.name);
     let response = call(state, &kubelet, request(&kubelet, http::Method::GET, &path, HeaderMap::new())?).await?;
     let status = response.status();
     if !status.is_success() {
@@ -131,7 +131,7 @@ pub(super) async fn log(state: &Arc<State>, asked: &ApiRequest) -> ApiResult<Api
             404 => StatusError::custom(
                 404,
                 "NotFound",
-                format!("the server could not find the requested resource ( pods/log {})", asked.target.name),
+                format!("the server could not find the requested resource ( pods/log {})", req.target.name),
             ),
             _ => StatusError::internal(format!(
                 "an error on the server ({text:?}) has prevented the request from succeeding"
@@ -144,10 +144,10 @@ pub(super) async fn log(state: &Arc<State>, asked: &ApiRequest) -> ApiResult<Api
     Ok(reply)
 }
 
-fn log_query(asked: &ApiRequest) -> String {
+fn log_query(req: &ApiRequest) -> String {
     let mut query = Serializer::new(String::new());
     for name in ["follow", "previous", "sinceSeconds", "sinceTime", "timestamps", "tailLines", "limitBytes", "stream"] {
-        let value = asked.query.get(name);
+        let value = req.query.get(name);
         if !value.is_empty() {
             query.append_pair(name, value);
         }
@@ -165,16 +165,16 @@ fn travels(name: &HeaderName) -> bool {
         || name == "content-length"
 }
 
-pub(super) async fn stream(state: &Arc<State>, asked: &ApiRequest, parts: &mut Parts) -> ApiResult<ApiResponse> {
-    let pod = pod(state, asked)?.value();
+pub(super) async fn stream(state: &Arc<State>, req: &ApiRequest, parts: &mut Parts) -> ApiResult<ApiResponse> {
+    let pod = pod(state, req)?.value();
     let node = meta::text(&pod, "/spec/nodeName");
     if node.is_empty() {
-        return Err(StatusError::bad_request(format!("pod {} does not have a host assigned", asked.target.name)));
+        return Err(StatusError::bad_request(format!("pod {} does not have a host assigned", req.target.name)));
     }
-    let path = kubelet_path(asked, &pod)?;
-    let options = options(asked);
-    let act = Attributes::on(asked, Operation::Connect, None, Some(&options), false);
-    crate::admission::validate(state, &act, &mut Vec::new()).await?;
+    let path = kubelet_path(req, &pod)?;
+    let options = options(req);
+    let attributes = Attributes::on(req, Operation::Connect, None, Some(&options), false);
+    crate::admission::validate(state, &attributes, &mut Vec::new()).await?;
     let kubelet = kubelet_of(state, node)?;
     let upgrade = parts.extensions.remove::<OnUpgrade>();
     let asks_upgrade = parts.headers.contains_key(header::UPGRADE);
@@ -216,9 +216,9 @@ pub(super) async fn stream(state: &Arc<State>, asked: &ApiRequest, parts: &mut P
 }
 
 /// The attributes of a stream for policies and webhooks: its options as the API's object.
-fn options(asked: &ApiRequest) -> Value {
-    let query = &asked.query;
-    if asked.target.subresource == "portforward" {
+fn options(req: &ApiRequest) -> Value {
+    let query = &req.query;
+    if req.target.subresource == "portforward" {
         let ports: Vec<u16> = query.all("ports").filter_map(|p| p.parse().ok()).collect();
         let mut options = json!({"kind": "PodPortForwardOptions", "apiVersion": "v1"});
         if !ports.is_empty() {
@@ -226,7 +226,7 @@ fn options(asked: &ApiRequest) -> Value {
         }
         return options;
     }
-    let kind = if asked.target.subresource == "exec" { "PodExecOptions" } else { "PodAttachOptions" };
+    let kind = if req.target.subresource == "exec" { "PodExecOptions" } else { "PodAttachOptions" };
     let mut options = json!({"kind": kind, "apiVersion": "v1"});
     for flag in ["stdin", "stdout", "stderr", "tty"] {
         if query.flag(flag).unwrap_or_default() {
@@ -236,33 +236,33 @@ fn options(asked: &ApiRequest) -> Value {
     if !query.get("container").is_empty() {
         options["container"] = query.get("container").into();
     }
-    if asked.target.subresource == "exec" {
+    if req.target.subresource == "exec" {
         options["command"] = query.all("command").collect();
     }
     options
 }
 
 /// The kubelet's path and query for a request.
-fn kubelet_path(asked: &ApiRequest, pod: &Value) -> ApiResult<String> {
-    let (namespace, name) = (&asked.target.namespace, &asked.target.name);
+fn kubelet_path(req: &ApiRequest, pod: &Value) -> ApiResult<String> {
+    let (namespace, name) = (&req.target.namespace, &req.target.name);
     let mut query = Serializer::new(String::new());
-    let base = if asked.target.subresource == "portforward" {
-        let ports: Vec<&str> = asked.query.all("ports").collect();
+    let base = if req.target.subresource == "portforward" {
+        let ports: Vec<&str> = req.query.all("ports").collect();
         if !ports.is_empty() {
             query.append_pair("port", &ports.join(","));
         }
         format!("/portForward/{namespace}/{name}")
     } else {
         for (ours, theirs) in [("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")] {
-            if asked.query.flag(ours)? {
+            if req.query.flag(ours)? {
                 query.append_pair(theirs, "1");
             }
         }
-        for word in asked.query.all("command") {
+        for word in req.query.all("command") {
             query.append_pair("command", word);
         }
-        let verb = &asked.target.subresource;
-        format!("/{verb}/{namespace}/{name}/{}", container(asked, pod)?)
+        let verb = &req.target.subresource;
+        format!("/{verb}/{namespace}/{name}/{}", container(req, pod)?)
     };
     let query = query.finish();
     Ok(if query.is_empty() { base } else { format!("{base}?{query}") })

@@ -10,32 +10,32 @@ use crate::response::{self, ApiResponse};
 use crate::state::State;
 use crate::status::{ApiResult, Cause, StatusError};
 
-pub(super) fn serve(state: &State, asked: &ApiRequest, mut review: Value) -> ApiResult<ApiResponse> {
-    let kind = &asked.kind;
+pub(super) fn serve(state: &State, req: &ApiRequest, mut review: Value) -> ApiResult<ApiResponse> {
+    let kind = &req.kind;
     review["kind"] = (*kind.kind).into();
     review["apiVersion"] = kind.api_version().into();
     if !review.get("metadata").is_some_and(Value::is_object) {
         review["metadata"] = json!({});
     }
-    crate::managed_fields::record(kind, None, &mut review, &asked.field_manager(), "");
+    crate::managed_fields::record(kind, None, &mut review, &req.field_manager(), "");
     if &*kind.resource == "selfsubjectreviews" {
         review["metadata"]["creationTimestamp"] = crate::meta::now().into();
     }
     if &*kind.resource == "localsubjectaccessreviews" {
-        check_namespace(&asked.target.namespace, &review)?;
+        check_namespace(&req.target.namespace, &review)?;
     }
     review["status"] = match &*kind.resource {
         "tokenreviews" => token_review(state, &review)?,
-        "selfsubjectreviews" => json!({"userInfo": asked.user.info()}),
-        "selfsubjectaccessreviews" => access_review(state, &asked.user, &review)?,
+        "selfsubjectreviews" => json!({"userInfo": req.user.info()}),
+        "selfsubjectaccessreviews" => access_review(state, &req.user, &review)?,
         "subjectaccessreviews" | "localsubjectaccessreviews" => {
             let user = subject(&review)?;
             access_review(state, &user, &review)?
         }
-        "selfsubjectrulesreviews" => rules_review(state, asked, &review)?,
+        "selfsubjectrulesreviews" => rules_review(state, req, &review)?,
         _ => return Err(StatusError::method_not_allowed()),
     };
-    Ok(response::value(Some(asked.accepted), 201, &review))
+    Ok(response::value(Some(req.accepted), 201, &review))
 }
 
 fn token_review(state: &State, review: &Value) -> ApiResult<Value> {
@@ -78,9 +78,9 @@ fn token_review(state: &State, review: &Value) -> ApiResult<Value> {
 
 /// A local review is limited to its namespace.
 fn check_namespace(namespace: &str, review: &Value) -> ApiResult<()> {
-    let asked = text(review, "/spec/resourceAttributes/namespace");
-    if review.pointer("/spec/resourceAttributes").is_some() && asked != namespace {
-        let cause = Cause::invalid("spec.resourceAttributes.namespace", &asked.into(), "must match metadata.namespace");
+    let req = text(review, "/spec/resourceAttributes/namespace");
+    if review.pointer("/spec/resourceAttributes").is_some() && req != namespace {
+        let cause = Cause::invalid("spec.resourceAttributes.namespace", &req.into(), "must match metadata.namespace");
         return Err(StatusError::invalid("authorization.k8s.io", "", "", &[cause]));
     }
     Ok(())
@@ -154,18 +154,18 @@ fn access_review(state: &State, user: &User, review: &Value) -> ApiResult<Value>
     })
 }
 
-fn rules_review(state: &State, asked: &ApiRequest, review: &Value) -> ApiResult<Value> {
+fn rules_review(state: &State, req: &ApiRequest, review: &Value) -> ApiResult<Value> {
     let namespace = text(review, "/spec/namespace");
     if namespace.is_empty() {
         return Err(StatusError::bad_request("no namespace on request"));
     }
     let mut resource_rules = Vec::new();
     let mut path_rules = Vec::new();
-    if asked.user.is_master() || !state.enforce {
+    if req.user.is_master() || !state.enforce {
         resource_rules.push(json!({"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}));
         path_rules.push(json!({"verbs": ["*"], "nonResourceURLs": ["*"]}));
     }
-    for rule in rules_for(state, &asked.user, namespace) {
+    for rule in rules_for(state, &req.user, namespace) {
         if rule.get("resources").and_then(Value::as_array).is_some_and(|r| !r.is_empty()) {
             resource_rules.push(rule);
         } else {

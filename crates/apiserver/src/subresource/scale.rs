@@ -88,18 +88,18 @@ fn selector_text(selector: &Value) -> String {
     parts.join(",")
 }
 
-pub(super) async fn serve(state: &Arc<State>, asked: &ApiRequest, body: &Bytes) -> ApiResult<ApiResponse> {
-    let kind = &asked.kind;
-    let current = state.get(kind, &asked.target.namespace, &asked.target.name).ok_or_else(|| asked.not_found())?;
+pub(super) async fn serve(state: &Arc<State>, req: &ApiRequest, body: &Bytes) -> ApiResult<ApiResponse> {
+    let kind = &req.kind;
+    let current = state.get(kind, &req.target.namespace, &req.target.name).ok_or_else(|| req.not_found())?;
     let current = current.value();
     let shown = crate::conversion::read(kind, &current);
-    if asked.method == Method::GET {
-        return Ok(response::value(Some(asked.accepted), 200, &scale_of(kind, &shown)));
+    if req.method == Method::GET {
+        return Ok(response::value(Some(req.accepted), 200, &scale_of(kind, &shown)));
     }
-    let sent = match asked.method {
-        Method::PUT => super::parse(asked, body)?,
+    let sent = match req.method {
+        Method::PUT => super::parse(req, body)?,
         Method::PATCH => {
-            let patch = crate::patch::Patch::parse(asked, body, &mut Vec::new())?;
+            let patch = crate::patch::Patch::parse(req, body, &mut Vec::new())?;
             let mut scale = scale_of(kind, &shown);
             match &patch {
                 crate::patch::Patch::Apply(applied) => {
@@ -114,26 +114,26 @@ pub(super) async fn serve(state: &Arc<State>, asked: &ApiRequest, body: &Bytes) 
     let replicas = sent.pointer("/spec/replicas").and_then(Value::as_i64).unwrap_or_default();
     if replicas < 0 {
         let cause = Cause::invalid("spec.replicas", &replicas.into(), "must be greater than or equal to 0");
-        return Err(StatusError::invalid("autoscaling", "Scale", &asked.target.name, &[cause]));
+        return Err(StatusError::invalid("autoscaling", "Scale", &req.target.name, &[cause]));
     }
     let version = meta::resource_version(&sent).to_owned();
     let place = places(kind).spec;
     let plain = ApiRequest {
-        method: asked.method.clone(),
-        target: crate::request::RequestInfo { subresource: String::new(), ..asked.target.clone() },
-        query: asked.query.clone(),
+        method: req.method.clone(),
+        target: crate::request::RequestInfo { subresource: String::new(), ..req.target.clone() },
+        query: req.query.clone(),
         kind: kind.clone(),
-        accepted: asked.accepted,
-        media_type: asked.media_type.clone(),
-        user_agent: asked.user_agent.clone(),
-        user: asked.user.clone(),
+        accepted: req.accepted,
+        media_type: req.media_type.clone(),
+        user_agent: req.user_agent.clone(),
+        user: req.user.clone(),
     };
-    let manager = asked.field_manager();
+    let manager = req.field_manager();
     let (before, mut after) = (scale_of(kind, &shown), scale_of(kind, &shown));
     after["spec"]["replicas"] = replicas.into();
-    let act = Attributes::on(asked, Operation::Update, Some(&before), Some(&after), asked.dry_run()?);
+    let attributes = Attributes::on(req, Operation::Update, Some(&before), Some(&after), req.dry_run()?);
     let mut warnings = Vec::new();
-    crate::admission::validate(state, &act, &mut warnings).await?;
+    crate::admission::validate(state, &attributes, &mut warnings).await?;
     let stored = Writer::admitted(state, &plain)?
         .change(
             |_, current| {
@@ -147,7 +147,7 @@ pub(super) async fn serve(state: &Arc<State>, asked: &ApiRequest, body: &Bytes) 
             |kind, old, new| crate::managed_fields::record(kind, Some(old), new, &manager, "scale"),
         )
         .await?;
-    let mut reply = response::value(Some(asked.accepted), 200, &scale_of(kind, &stored.value()));
+    let mut reply = response::value(Some(req.accepted), 200, &scale_of(kind, &stored.value()));
     response::warn(&mut reply, &warnings);
     Ok(reply)
 }

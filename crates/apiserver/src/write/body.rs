@@ -4,15 +4,15 @@ use bytes::Bytes;
 use http::Method;
 use serde_json::Value;
 
-use crate::decode::Complaints;
+use crate::decode::StrictErrors;
 use crate::kinds::{Kind, Kinds};
 use crate::meta;
 use crate::request::ApiRequest;
 use crate::status::{ApiResult, Cause, StatusError};
 
 /// Parses a body by its media type.
-pub(crate) fn parse_body(asked: &ApiRequest, body: &Bytes, complaints: &mut Complaints) -> ApiResult<Value> {
-    let parsed = match asked.media_type.as_str() {
+pub(crate) fn parse_body(req: &ApiRequest, body: &Bytes, complaints: &mut StrictErrors) -> ApiResult<Value> {
+    let parsed = match req.media_type.as_str() {
         "" | "application/json" => crate::decode::json(body, complaints)
             .map_err(|e| format!("couldn't get version/kind; json parse error: {e}")),
         "application/yaml" => crate::decode::yaml(body, complaints),
@@ -26,7 +26,7 @@ pub(crate) fn parse_body(asked: &ApiRequest, body: &Bytes, complaints: &mut Comp
     let value = parsed.map_err(|why| {
         StatusError::bad_request(format!(
             "the object provided is unrecognized (must be of type {}): {why} ({})",
-            asked.kind.kind,
+            req.kind.kind,
             summary(body)
         ))
     })?;
@@ -42,7 +42,7 @@ pub(crate) fn parse_body(asked: &ApiRequest, body: &Bytes, complaints: &mut Comp
     };
     Err(StatusError::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: json: cannot unmarshal {found} into Go value of type struct {{ APIVersion string \"json:\\\"apiVersion,omitempty\\\"\"; Kind string \"json:\\\"kind,omitempty\\\"\" }} ({})",
-        asked.kind.kind,
+        req.kind.kind,
         summary(body)
     )))
 }
@@ -106,7 +106,7 @@ pub(crate) fn check_type(kinds: &Kinds, kind: &Kind, mut object: Value) -> ApiRe
 }
 
 /// Decodes a body: drops unknown fields, checks types. No defaults.
-pub(super) fn sent(kind: &Kind, object: &mut Value, complaints: &mut Complaints, tidy: bool) -> Result<(), String> {
+pub(super) fn sent(kind: &Kind, object: &mut Value, complaints: &mut StrictErrors, tidy: bool) -> Result<(), String> {
     if let Some(custom) = &kind.custom {
         custom.prune(object, complaints);
         return Ok(());
@@ -115,7 +115,7 @@ pub(super) fn sent(kind: &Kind, object: &mut Value, complaints: &mut Complaints,
     crate::decode::conform(schema, &kind.kind, object, complaints, tidy)
 }
 
-pub(super) fn decoded(kind: &Kind, object: &mut Value, complaints: &mut Complaints) -> Result<(), String> {
+pub(super) fn decoded(kind: &Kind, object: &mut Value, complaints: &mut StrictErrors) -> Result<(), String> {
     sent(kind, object, complaints, true)?;
     if let Some(custom) = &kind.custom {
         custom.fill_defaults(object);
