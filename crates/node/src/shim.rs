@@ -467,7 +467,7 @@ impl Shim {
             Ok(()) => false,
             Err(error) => {
                 if !self.unwritten {
-                    eprintln!("the state of the pod was not written down and will be again: {error}");
+                    eprintln!("could not save the state of the pod, will retry: {error}");
                 }
                 true
             }

@@ -125,7 +125,7 @@ pub(super) async fn route(shared: Arc<Shared>) {
                     let why = error.to_string();
                     if refused.get(&listener) != Some(&why) {
                         tracing::warn!(
-                            "port {port} of service {}/{} cannot be opened on {address}: {why}; its name leads to its pods instead",
+                            "port {port} of service {}/{} cannot be bound on {address}: {why}; its name resolves to its pods instead",
                             key.0,
                             key.1
                         );

@@ -112,7 +112,7 @@ impl Decoder {
         if version != 3 {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!("SPDY version {version} is not spoken here"),
+                format!("SPDY version {version} is not supported"),
             ));
         }
         let id = body.first_chunk::<4>().map_or(0, |b| u32::from_be_bytes(*b) & 0x7fff_ffff);

@@ -112,7 +112,7 @@ fn from_debian_package(partial: &Path) -> Result<(), RuntimeError> {
     let jvm = work.join("tree/usr/lib/jvm");
     let homes = fs::read_dir(&jvm).map_err(|e| RuntimeError::file(&jvm, e))?;
     let home = homes.flatten().map(|e| e.path()).find(|p| p.join("bin/java").exists());
-    let home = home.ok_or_else(|| RuntimeError::Provision(format!("{PACKAGE} holds no java")))?;
+    let home = home.ok_or_else(|| RuntimeError::Provision(format!("{PACKAGE} contains no java")))?;
     // Its configuration is symlinked from /etc; here it must be inside.
     run(Command::new("cp").arg("-a").arg(home.join(".")).arg(partial))?;
     let etc = work.join("tree/etc/java-17-openjdk");

@@ -57,7 +57,7 @@ pub(super) fn find_or_make(
     java: &Path,
     progress: &OnProgress,
 ) -> Result<(), RuntimeError> {
-    let none = || RuntimeError::Provision(format!("{} is no Java whose classes can be shared", java.display()));
+    let none = || RuntimeError::Provision(format!("{} does not support class data sharing", java.display()));
     make_once(&place(runtimes, id, java).ok_or_else(none)?, |partial| {
         progress(&Progress { what: format!("preparing quick starts of {id}"), done: 0, total: None });
         make(partial, spark, java)

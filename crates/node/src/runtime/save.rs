@@ -134,12 +134,12 @@ fn environment_on(base: &Path) -> Result<Vec<(String, String)>, RuntimeError> {
         env.push(("PATH".to_owned(), format!("{DEFAULT_PATH}:{SPARK_HOME}/bin")));
     } else {
         return Err(RuntimeError::Mapping(format!(
-            "{} holds no Java (opt/java/openjdk, usr/bin/java, usr/local/bin/java): Spark cannot run on it",
+            "{} contains no Java (opt/java/openjdk, usr/bin/java, usr/local/bin/java): Spark cannot run on it",
             base.display()
         )));
     }
     if !has("bin/bash") && !has("usr/bin/bash") {
-        return Err(RuntimeError::Mapping(format!("{} holds no bash, which Spark's scripts need", base.display())));
+        return Err(RuntimeError::Mapping(format!("{} contains no bash, which Spark's scripts need", base.display())));
     }
     Ok(env)
 }

@@ -288,7 +288,7 @@ fn unpack(package: &Path, target: &Path, version: &str, progress: &OnProgress) -
 fn complete(target: &Path, version: &str) -> Result<(), RuntimeError> {
     for needed in ["bin/spark-submit", "jars", "python/pyspark/__init__.py"] {
         if !target.join(needed).exists() {
-            return Err(RuntimeError::Provision(format!("the package of Spark {version} holds no {needed}")));
+            return Err(RuntimeError::Provision(format!("the package of Spark {version} contains no {needed}")));
         }
     }
     // Programs must be executable, whatever the archive says.

@@ -87,7 +87,7 @@ impl LogWriter {
     /// Records that output was lost, once there is space again.
     pub(crate) fn lost(&mut self, bytes: u64, why: &str, now: Timestamp) -> io::Result<()> {
         let mut entry = Vec::new();
-        let text = format!("[firesteel: {bytes} bytes of output could not be written down: {why}]");
+        let text = format!("[firesteel: {bytes} bytes of output could not be logged: {why}]");
         push_entry(&mut entry, Stream::Stderr, now, b'F', text.as_bytes());
         self.append(&entry)
     }

@@ -172,10 +172,10 @@ fn a_failure_in_the_middle_leaves_neither_a_part_nor_harm_to_an_older_archive() 
 fn a_base_must_have_java_and_bash() {
     let dir = tempfile::tempdir().expect("temporary directory");
     let words = |base: &Path| environment_on(base).expect_err("no Java").to_string();
-    assert!(words(dir.path()).contains("holds no Java"), "{}", words(dir.path()));
+    assert!(words(dir.path()).contains("contains no Java"), "{}", words(dir.path()));
     fs::create_dir_all(dir.path().join("usr/bin")).expect("usr");
     fs::write(dir.path().join("usr/bin/java"), "").expect("java");
-    assert!(words(dir.path()).contains("holds no bash"));
+    assert!(words(dir.path()).contains("contains no bash"));
     fs::write(dir.path().join("usr/bin/bash"), "").expect("bash");
     let env = environment_on(dir.path()).expect("an environment");
     assert!(env.iter().all(|(k, _)| k != "JAVA_HOME"), "the entry point finds it: {env:?}");
