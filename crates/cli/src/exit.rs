@@ -4,6 +4,8 @@ use std::any::Any;
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use firesteel_cluster::BadAccess;
+
 use crate::output::ReaderGone;
 
 /// How a verb ended.
@@ -51,7 +53,7 @@ pub(crate) fn report(outcome: anyhow::Result<ExitStatus>) -> ExitStatus {
         Err(error) if error.downcast_ref::<ReaderGone>().is_some() => ExitStatus::Success,
         Err(error) => {
             say(&error.chain().map(ToString::to_string).collect::<Vec<_>>().join(": "));
-            if error.downcast_ref::<BadInput>().is_some() {
+            if error.is::<BadInput>() || error.is::<BadAccess>() {
                 ExitStatus::BadInput
             } else if error.downcast_ref::<Interrupted>().is_some() {
                 ExitStatus::Interrupted

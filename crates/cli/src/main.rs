@@ -2,10 +2,12 @@
 //!
 //! This file only finds the verb and turns its outcome into an exit code; each verb has a file of its own.
 
-mod cluster;
 mod crds;
+mod creation;
+mod disk;
 mod exit;
 mod image;
+mod interrupt;
 mod local;
 mod logging;
 mod node;
@@ -17,6 +19,7 @@ mod run;
 mod setup;
 mod shim;
 mod submit;
+mod surroundings;
 mod verdict;
 
 use clap::{Parser, Subcommand};

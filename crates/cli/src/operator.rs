@@ -169,7 +169,7 @@ async fn client(kubeconfig: Option<PathBuf>) -> anyhow::Result<kube::Client> {
         None => kube::Config::infer().await.context("no cluster found: use --kubeconfig FILE")?,
     };
     config.connect_timeout = Some(std::time::Duration::from_secs(10));
-    Ok(firesteel_operator::pace::client(config)?)
+    Ok(firesteel_cluster::rate_limit::client(config)?)
 }
 
 async fn cancel_on_signal(until: CancellationToken) {

@@ -23,10 +23,10 @@ use std::path::PathBuf;
 
 use crate::ExitStatus;
 use crate::exit::BadInput;
+use crate::interrupt::Interrupt;
 use crate::run::call::{Call, Own};
 use crate::run::cluster::Local;
 use crate::run::view::View;
-use crate::submit::interrupt::Interrupt;
 
 #[derive(Debug, clap::Args)]
 #[command(

@@ -6,18 +6,19 @@
 
 use std::path::PathBuf;
 
+use firesteel_cluster::refusal::Attempt;
+use firesteel_cluster::writes;
+use firesteel_cluster::{Access, Cluster};
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::{PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams};
+use kube::api::{Api, ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 use kube::{Resource, ResourceExt as _};
 use serde_json::{Value, json};
 
 use crate::ExitStatus;
-use crate::cluster::refusal::Attempt;
-use crate::cluster::{Access, Cluster};
 use crate::exit::BadInput;
 use crate::output::{Format, Printer};
 
@@ -173,8 +174,7 @@ async fn apply(args: &Args, objects: &[Value]) -> anyhow::Result<ExitStatus> {
             Printer.talk(format_args!("{} {} exists already", kind.to_lowercase(), name));
             continue;
         }
-        let params = PatchParams::apply("firesteel").force();
-        cluster.ask(api.patch(&name, &params, &Patch::Apply(&object))).await.map_err(|error| {
+        cluster.ask(writes::apply(&api, "firesteel", &name, &object, false)).await.map_err(|error| {
             let kind = kind.to_lowercase();
             let about =
                 Attempt { verb: "create", kind: &kind, name: &name, namespace: &namespace, server: &cluster.server };

@@ -4,24 +4,17 @@
 //! report. Everything that decides is pure and lies there; here are the disk, the clock, the cluster and the words.
 
 mod applications;
-pub(crate) mod creation;
-pub(crate) mod disk;
 mod explanation;
-mod fault;
-mod gate;
-pub(crate) mod grant;
 mod handover;
-pub(crate) mod interrupt;
 mod manifest;
-mod object;
 mod settings;
 mod state;
-pub(crate) mod surroundings;
 mod upload;
 pub(crate) mod usage;
 mod waiting;
 
 use firesteel_api::ExecutorGrant;
+use firesteel_cluster::Cluster;
 use firesteel_spark::args::{self, Output, RawArgs};
 use firesteel_spark::driver::DriverPlan;
 use firesteel_spark::redaction::Redaction;
@@ -30,15 +23,15 @@ use firesteel_spark::{SparkConf, Surroundings};
 use kube::ResourceExt as _;
 
 use crate::ExitStatus;
-use crate::cluster::Cluster;
+use crate::creation::Creation;
+use crate::disk::Disk;
 use crate::exit::BadInput;
+use crate::interrupt::Interrupt;
 use crate::output::{Format, Printer};
 use crate::submit::applications::Selection;
-use crate::submit::creation::Creation;
-use crate::submit::disk::Disk;
-use crate::submit::interrupt::Interrupt;
 use crate::submit::settings::Settings;
 use crate::submit::waiting::{Outcome, Waiting};
+use crate::surroundings;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

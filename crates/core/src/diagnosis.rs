@@ -10,7 +10,7 @@ mod log;
 pub use cause::{Cause, Facts, Kind, MOST_BYTES, cause};
 pub use log::{Log, MOST_BYTES as LOG_BYTES};
 
-use crate::pod::{DriverEnd, DriverPod, EXECUTORS_FAILED, Ended, PodPhase, Role, Words};
+use crate::pod::{DriverEnd, DriverPod, EXECUTORS_FAILED, Ended, Role, Words};
 
 /// The most of an API server's answer that a status holds.
 const REFUSAL_BYTES: usize = 4096;
@@ -46,14 +46,7 @@ pub fn driver_end(end: &DriverEnd, cause: Option<&Cause>) -> String {
         }
         DriverEnd::Failed { ended: None, failure: None } => "the driver's pod failed without starting it".to_owned(),
         DriverEnd::Deleted { phase, .. } => {
-            let phase = match phase {
-                PodPhase::Pending => "pending",
-                PodPhase::Running => "running",
-                PodPhase::Succeeded => "succeeded",
-                PodPhase::Failed => "failed",
-                PodPhase::Unknown => "unknown",
-            };
-            format!("its pod was deleted while it was {phase}")
+            format!("its pod was deleted while it was {}", phase.word().to_lowercase())
         }
     }
 }
@@ -157,7 +150,7 @@ mod tests {
     use firesteel_spark::redaction::Redaction;
 
     use super::*;
-    use crate::pod::Owner;
+    use crate::pod::{Owner, PodPhase};
 
     fn pod(ended: Option<Ended>, failure: Option<Words>) -> DriverPod {
         DriverPod {

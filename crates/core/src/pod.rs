@@ -15,7 +15,7 @@ mod phase;
 mod reason;
 
 pub use container::SparkContainer;
-pub use driver::{DriverEnd, DriverPod, Outcome, Owner};
+pub use driver::{DriverEnd, DriverPod, Outcome, Owner, driver_owner};
 pub use exit::{EXECUTORS_FAILED, Ended};
 pub use hold_up::{HoldUp, hold_up};
 pub use phase::{PodPhase, phase};

@@ -5,14 +5,13 @@
 //! - [`executors`] allocates executors for drivers that have no right on pods;
 //! - [`definitions`] knows what the cluster keeps of a status;
 //! - [`exposures`] makes what stands around drivers, [`scope`] says in which namespaces to work, [`pods`] keeps what is
-//!   needed of pods, [`driver_log`] reads the end of a driver's log, [`leader`] makes sure only one operator acts, [`serve`]
-//!   answers probes and [`metrics`], [`turns`] says who comes first, [`pace`] keeps the API server from being asked too much.
+//!   needed of pods, [`leader`] makes sure only one operator acts, [`serve`]
+//!   answers probes and [`metrics`], [`turns`] says who comes first.
 //!
 //! No decision is made here, and nothing but `writes` changes the cluster (the leader's lease and events aside).
 
 pub mod context;
 pub mod definitions;
-pub mod driver_log;
 pub mod error;
 pub mod executors;
 pub mod exposures;
@@ -22,7 +21,6 @@ pub mod metrics;
 pub mod observe;
 pub mod operator;
 pub mod options;
-pub mod pace;
 pub mod pods;
 pub mod reconcile;
 pub mod scope;

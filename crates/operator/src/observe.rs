@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use firesteel_api::{ExecutorLedger, SparkApplication, names};
+use firesteel_cluster::log;
 use firesteel_core::conf::Subject;
 use firesteel_core::diagnosis::{self, Cause, Facts, Log};
 use firesteel_core::driver_node::DriverNode;
@@ -17,7 +18,6 @@ use kube::Api;
 use kube::api::ListParams;
 
 use crate::context::Context;
-use crate::driver_log;
 use crate::error::{During, Error, words};
 use crate::pods::FALLBACK_TO_LOGS;
 
@@ -188,7 +188,7 @@ async fn cause(ctx: &Context, subject: &Subject<'_>, pod: &Pod, driver: &mut Dri
     if !ctx.options.driver_log {
         return None;
     }
-    let log = match driver_log::tail(&ctx.client, subject.namespace, &driver.name, container).await {
+    let log = match log::tail(&ctx.client, subject.namespace, &driver.name, container).await {
         Ok(log) => log,
         Err(error) => {
             tracing::debug!(pod = driver.name, %error, "no log of the failed driver");

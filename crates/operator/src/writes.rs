@@ -7,7 +7,12 @@
 
 use std::time::Duration;
 
+pub(crate) use firesteel_cluster::writes::delete;
+
 use firesteel_api::{ExecutorGrant, SparkApplication, SparkApplicationStatus, names};
+use firesteel_cluster::object::PlannedObject;
+use firesteel_cluster::rate_limit::EXPOSURE_MANAGER;
+use firesteel_cluster::writes::{create, is_owned_by};
 use firesteel_core::lifecycle::{Created, Exposed, ExposureOutcome, Submission};
 use firesteel_core::pod::{DriverPod, Owner};
 use firesteel_core::run::Run;
@@ -29,8 +34,6 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{Class, During, Error, class, words};
 
-/// Who writes what stands around drivers. Requests with this name have a pace of their own.
-pub(crate) const EXPOSURE_MANAGER: &str = "firesteel-exposure";
 /// How long the API server may take for one object beside the driver, and for the driver itself. A pass waits for both.
 const OBJECT_PATIENCE: Duration = Duration::from_secs(22);
 const DRIVER_PATIENCE: Duration = Duration::from_secs(30);
@@ -91,6 +94,16 @@ enum Made<T> {
 }
 
 impl<T> Made<T> {
+    /// What an error means for an object that was to be created.
+    fn not(error: kube::Error, kind: &str, name: &str) -> Result<Self, Error> {
+        let why = format!("{kind} {name}: {}", words(&error));
+        match class(&error) {
+            Class::Refused | Class::Missing => Ok(Made::Refused(why)),
+            Class::Transient => Ok(Made::Hindered(why)),
+            Class::Conflict | Class::Exists => Err(error).during(|| format!("create {kind} {name}")),
+        }
+    }
+
     fn done(self) -> Made<()> {
         match self {
             Made::Done(_) => Made::Done(()),
@@ -112,8 +125,8 @@ async fn in_time<T>(
 }
 
 async fn create_object(client: &Client, namespace: &str, app_uid: &str, object: &Object) -> Result<Made<()>, Error> {
-    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource(object));
-    let wanted: DynamicObject = serde_json::from_value(object.to_value()?)?;
+    let PlannedObject { resource, body: wanted, .. } = PlannedObject::new(object)?;
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     // One of a fixed name may be of an earlier attempt; it says the same.
     let same = |found: &DynamicObject| has_same(found, &wanted, &[names::ANNOTATION_SPEC]);
     let params = PostParams::default();
@@ -152,17 +165,10 @@ async fn create_or_find(
     let name = wanted.name_any();
     let what = || format!("create {kind} {name}");
     let hindered = |error: &kube::Error| Ok(Made::Hindered(format!("{kind} {name}: {}", words(error))));
-    let error = match api.create(params, wanted).await {
-        Ok(created) => return Ok(Made::Done(created)),
-        Err(error) => error,
-    };
-    match class(&error) {
-        Class::Refused | Class::Missing => {
-            return Ok(Made::Refused(format!("{kind} {name}: {}", words(&error))));
-        }
-        Class::Exists => {}
-        Class::Transient => return hindered(&error),
-        Class::Conflict => return Err(error).during(what),
+    match create(api, params, wanted).await {
+        Ok(Some(created)) => return Ok(Made::Done(created)),
+        Ok(None) => {}
+        Err(error) => return Made::not(error, kind, &name),
     }
     let found = match api.get_opt(&name).await {
         Ok(Some(found)) => found,
@@ -170,7 +176,7 @@ async fn create_or_find(
         Err(error) if class(&error) == Class::Transient => return hindered(&error),
         Err(error) => return Err(error).during(what),
     };
-    if !belongs_to(&found, app_uid) {
+    if !is_owned_by(&found, app_uid) {
         let why = format!("a {kind} named {name} exists already and does not belong to this application");
         return Ok(Made::Refused(why));
     }
@@ -179,10 +185,6 @@ async fn create_or_find(
     }
     delete(api, &name, found.metadata.uid.clone(), false).await.during(what)?;
     Ok(Made::InTheWay)
-}
-
-fn belongs_to(object: &impl ResourceExt, app_uid: &str) -> bool {
-    object.owner_references().iter().any(|owner| owner.uid == app_uid)
 }
 
 async fn create_driver(
@@ -195,15 +197,10 @@ async fn create_driver(
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let name = run.pod.name_any();
     let what = || format!("create pod {name}");
-    let error = match api.create(&PostParams::default(), &run.pod).await {
-        Ok(_) => return Ok(Made::Done(())),
-        Err(error) => error,
-    };
-    match class(&error) {
-        Class::Refused | Class::Missing => return Ok(Made::Refused(format!("pod {name}: {}", words(&error)))),
-        Class::Exists => {}
-        Class::Transient => return Ok(Made::Hindered(format!("pod {name}: {}", words(&error)))),
-        Class::Conflict => return Err(error).during(what),
+    match create(&api, &PostParams::default(), &run.pod).await {
+        Ok(Some(_)) => return Ok(Made::Done(())),
+        Ok(None) => {}
+        Err(error) => return Made::not(error, "pod", &name),
     }
     let Some(found) = api.get_opt(&name).await.during(what)? else { return Ok(Made::InTheWay) };
     let found = DriverPod::read(&found, app_name, app_uid);
@@ -287,33 +284,6 @@ where
     (what, made)
 }
 
-fn resource(object: &Object) -> ApiResource {
-    match object {
-        Object::ConfigMap(_) => ApiResource::erase::<ConfigMap>(&()),
-        Object::Service(_) => ApiResource::erase::<Service>(&()),
-        Object::Secret(_) => ApiResource::erase::<Secret>(&()),
-        Object::PersistentVolumeClaim(_) => ApiResource::erase::<PersistentVolumeClaim>(&()),
-        Object::NetworkPolicy(_) => ApiResource::erase::<NetworkPolicy>(&()),
-    }
-}
-
-/// Deletes an object if it still is the one with this uid. Gone already is fine. `at_once` leaves a pod no time to end.
-pub(crate) async fn delete<K>(api: &Api<K>, name: &str, uid: Option<String>, at_once: bool) -> Result<(), kube::Error>
-where
-    K: Clone + DeserializeOwned + std::fmt::Debug,
-{
-    let params = DeleteParams {
-        grace_period_seconds: at_once.then_some(0),
-        preconditions: Some(Preconditions { uid, resource_version: None }),
-        ..DeleteParams::background()
-    };
-    match api.delete(name, &params).await {
-        Ok(_) => Ok(()),
-        Err(error) if matches!(class(&error), Class::Missing | Class::Conflict | Class::Exists) => Ok(()),
-        Err(error) => Err(error),
-    }
-}
-
 /// Deletes a driver pod by name and uid; with `force` without waiting for its node.
 pub async fn delete_driver(client: &Client, namespace: &str, name: &str, uid: &str, force: bool) -> Result<(), Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
@@ -390,7 +360,7 @@ where
             Which::Named(name) => api.get_metadata_opt(name).await?.into_iter().collect(),
             Which::Labelled(selector) => api.list_metadata(&ListParams::default().labels(selector)).await?.items,
         };
-        for object in found.iter().filter(|object| belongs_to(*object, app_uid)) {
+        for object in found.iter().filter(|object| is_owned_by(*object, app_uid)) {
             if object.metadata.deletion_timestamp.is_none() {
                 delete(api, &object.name_any(), object.uid(), false).await?;
             }

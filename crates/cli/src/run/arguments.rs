@@ -14,12 +14,12 @@ use firesteel_spark::driver::DriverPlan;
 use firesteel_spark::names::{DRIVER_CONTAINER, EXECUTOR_CONTAINER, key};
 use firesteel_spark::submission::{self, Around, Effective, MainResource, Resolved, is_local_file};
 
+use crate::disk::Disk;
 use crate::exit::BadInput;
 use crate::run::files::{self, Shelf};
 use crate::run::mounts::{Mounts, User, Which};
 use crate::run::{Place, call, python};
-use crate::submit::disk::Disk;
-use crate::submit::surroundings;
+use crate::surroundings;
 
 /// The release of Spark that is run when no image is named.
 const DEFAULT_SPARK: &str = "4.1.4";

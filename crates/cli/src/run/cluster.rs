@@ -1,9 +1,9 @@
 //! The local cluster as `run` uses it: there for the time of the run, unless it was there before.
 
+use firesteel_cluster::{Access, Cluster};
 use firesteel_local::cluster;
 use firesteel_local::home::Home;
 
-use crate::cluster::{Access, Cluster};
 use crate::run::view::View;
 
 pub(crate) struct Local {

@@ -4,22 +4,23 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use firesteel_api::names;
+use firesteel_cluster::writes;
 use firesteel_core::pod::{SparkContainer, hold_up};
 use firesteel_spark::redaction::Redaction;
 use futures::{StreamExt, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams};
+use kube::api::{Api, ApiResource, DynamicObject, ListParams};
 use kube::runtime::{WatchStreamExt, watcher};
 use tokio::task::JoinHandle;
 
 use crate::ExitStatus;
+use crate::interrupt::Interrupt;
 use crate::run::cluster::Local;
 use crate::run::logs::Source;
 use crate::run::stages;
 use crate::run::story::{self, Story};
 use crate::run::view::View;
-use crate::submit::interrupt::Interrupt;
 use crate::verdict::Verdict;
 
 /// How long a pod may be held up before the run is given up.
@@ -62,15 +63,14 @@ impl Followed {
     }
 
     async fn delete(&self, client: &kube::Client) {
-        let how = DeleteParams::background();
         let outcome = match &self.application {
             Some(resource) => {
                 let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &self.namespace, resource);
-                api.delete(&self.name, &how).await.map(|_| ())
+                writes::delete(&api, &self.name, None, false).await
             }
             None => {
                 let api: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
-                api.delete(&self.name, &how).await.map(|_| ())
+                writes::delete(&api, &self.name, None, false).await
             }
         };
         if let Err(error) = outcome {

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use firesteel_node::runtime::{Progress, Runtimes};
 
+use crate::interrupt::Interrupt;
 use crate::run::view::View;
-use crate::submit::interrupt::Interrupt;
 
 /// Makes sure that the runtime of each image is on this machine. What cannot be had is left to the node, which says so
 /// as a kubelet would.

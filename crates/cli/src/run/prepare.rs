@@ -4,17 +4,20 @@ use std::collections::BTreeSet;
 use std::time::Instant;
 
 use anyhow::Context;
+use firesteel_cluster::writes;
 use firesteel_core::overlay::{DRIVER_CONTAINERS, EXECUTOR_CONTAINERS};
 use firesteel_spark::names::key;
 use firesteel_spark::redaction::Redaction;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
-use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, PostParams};
 use kube::core::{GroupVersionKind, TypeMeta};
 use kube::discovery::Scope;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
+use crate::creation::Creation;
 use crate::exit::{BadInput, Interrupted};
+use crate::interrupt::Interrupt;
 use crate::run::arguments::{Planned, Wanted};
 use crate::run::cluster::Local;
 use crate::run::files::{self, Shelf};
@@ -23,8 +26,6 @@ use crate::run::images;
 use crate::run::manifests::{Document, Work};
 use crate::run::mounts::{Mounts, Which};
 use crate::run::view::View;
-use crate::submit::creation::Creation;
-use crate::submit::interrupt::Interrupt;
 
 const MANAGER: &str = "firesteel-run";
 /// How long an old application of the same name may take to go.
@@ -276,11 +277,8 @@ async fn make_room(api: &Api<DynamicObject>, document: &Document, view: &View) -
         .into());
     }
     view.line(&format!("Replacing the finished {kind} {name}"));
-    match api.delete(name, &DeleteParams::foreground()).await {
-        Ok(_) => {}
-        Err(kube::Error::Api(status)) if status.is_not_found() => {}
-        Err(error) => return Err(error).with_context(|| format!("delete the old {kind} {name}")),
-    }
+    let deleted = writes::delete_if(api, name, old.uid(), DeleteParams::foreground()).await;
+    deleted.with_context(|| format!("delete the old {kind} {name}"))?;
     let gone = async {
         while api.get_opt(name).await?.is_some_and(|o| o.uid() == old.uid()) {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
@@ -294,9 +292,7 @@ async fn make_room(api: &Api<DynamicObject>, document: &Document, view: &View) -
 }
 
 async fn apply(api: &Api<DynamicObject>, document: &Document) -> anyhow::Result<()> {
-    let how = PatchParams { field_validation: None, ..PatchParams::apply(MANAGER).force() }.validation_strict();
-    let patched = api.patch(document.name(), &how, &Patch::Apply(&document.object)).await;
-    match patched {
+    match writes::apply(api, MANAGER, document.name(), &document.object, true).await {
         Ok(_) => Ok(()),
         Err(kube::Error::Api(status)) if status.is_invalid() || matches!(status.code, 400 | 403 | 422) => {
             Err(BadInput(format!("{}: {}", document.place, status.message)).into())

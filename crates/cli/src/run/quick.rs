@@ -14,8 +14,8 @@ use firesteel_node::runtime::Runtimes;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use crate::interrupt::Interrupt;
 use crate::run::view::View;
-use crate::submit::interrupt::Interrupt;
 
 const LOOK: Duration = Duration::from_millis(200);
 

@@ -5,13 +5,15 @@
 
 use std::time::Duration;
 
+use firesteel_cluster::Cluster;
+use firesteel_cluster::error::{Class, class};
+use firesteel_cluster::refusal::Attempt;
+use firesteel_cluster::writes::delete_if;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Api, DeleteParams, ListParams, Preconditions};
-use kube::{Error, ResourceExt as _};
+use kube::ResourceExt as _;
+use kube::api::{Api, DeleteParams, ListParams};
 use serde_json::json;
 
-use crate::cluster::Cluster;
-use crate::cluster::refusal::Attempt;
 use crate::exit::{BadInput, ExitStatus};
 use crate::output::{Format, Printer};
 use crate::submit::state;
@@ -63,7 +65,7 @@ impl Selection {
                 self.namespace,
                 self.name
             ),
-            Err(Error::Api(status)) if status.code == 404 => {
+            Err(error) if class(&error) == Class::Missing => {
                 anyhow::bail!("Application not found: there is no driver pod {}/{}", self.namespace, self.name)
             }
             Err(error) => Err(about("get").refused(&error).into()),
@@ -107,12 +109,9 @@ pub(crate) async fn kill(
     let mut refused = Vec::new();
     for pod in &found {
         let name = pod.name_any();
-        let preconditions = Some(Preconditions { uid: pod.uid(), resource_version: None });
-        match cluster
-            .ask(pods.delete(&name, &DeleteParams { grace_period_seconds, preconditions, ..DeleteParams::default() }))
-            .await
-        {
-            Ok(_) => {
+        let params = DeleteParams { grace_period_seconds, ..DeleteParams::default() };
+        match cluster.ask(delete_if(&pods, &name, pod.uid(), params)).await {
+            Ok(true) => {
                 let app = pod
                     .labels()
                     .get("spark-app-selector")
@@ -121,7 +120,7 @@ pub(crate) async fn kill(
                 printer.talk(format_args!("Killed {}:{name}{app}", selection.namespace));
             }
             // Gone in between, or replaced by another: the one that was meant does not run any more.
-            Err(Error::Api(status)) if matches!(status.code, 404 | 409) => {
+            Ok(false) => {
                 printer.talk(format_args!("{}:{name} was gone already", selection.namespace));
             }
             Err(error) => {

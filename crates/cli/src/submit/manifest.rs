@@ -4,16 +4,14 @@
 //! would lift it).
 
 use firesteel_api::ExecutorGrant;
-use firesteel_spark::driver::DriverPlan;
+use firesteel_spark::driver::{DriverPlan, Object};
 use serde_json::{Value, json};
-
-use crate::submit::object;
 
 pub(crate) fn list(plan: &DriverPlan, grant: Option<&ExecutorGrant>) -> anyhow::Result<Value> {
     let mut pod = plan.pod.clone();
     pod.metadata.namespace = Some(plan.namespace.clone());
     // Before the pod, so that it finds its files at once.
-    let mut items = plan.objects.iter().map(object::value).collect::<Result<Vec<_>, _>>()?;
+    let mut items = plan.objects.iter().map(Object::to_value).collect::<Result<Vec<_>, _>>()?;
     items.extend(grant.map(serde_json::to_value).transpose()?);
     items.push(serde_json::to_value(&pod)?);
     Ok(json!({ "apiVersion": "v1", "kind": "List", "metadata": {}, "items": items }))

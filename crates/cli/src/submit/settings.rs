@@ -5,10 +5,10 @@
 use std::fmt::Display;
 use std::time::Duration;
 
+use firesteel_cluster::{Access, Cluster};
 use firesteel_spark::SparkConf;
 use firesteel_spark::value::{self, TimeUnit};
 
-use crate::cluster::{Access, Cluster};
 use crate::exit::BadInput;
 
 const SUBMISSION: &str = "spark.kubernetes.authenticate.submission";

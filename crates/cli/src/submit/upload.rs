@@ -16,9 +16,9 @@ use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt as _, WriteMultipart};
 use tokio::io::AsyncReadExt as _;
 
+use crate::disk;
 use crate::exit::BadInput;
 use crate::output::Printer;
-use crate::submit::disk;
 
 /// Up to this size a file is sent in one request.
 const ONE_REQUEST: u64 = 8 << 20;

@@ -5,20 +5,21 @@
 
 use std::time::Duration;
 
+use firesteel_cluster::Cluster;
+use firesteel_cluster::error::is_denied;
+use firesteel_cluster::log;
+use firesteel_cluster::refusal::Attempt;
 use firesteel_core::pod::{SparkContainer, hold_up};
-use firesteel_operator::driver_log;
 use firesteel_spark::redaction::Redaction;
 use futures::StreamExt as _;
 use futures::stream::BoxStream;
 use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
 use kube::api::{Api, WatchEvent, WatchParams};
-use kube::{Error, ResourceExt as _};
 use tokio::time::{Instant, MissedTickBehavior};
 
-use crate::cluster::Cluster;
-use crate::cluster::refusal::Attempt;
+use crate::interrupt::Interrupt;
 use crate::output::Printer;
-use crate::submit::interrupt::Interrupt;
 use crate::submit::state;
 use crate::verdict::{Failure, Verdict};
 
@@ -107,7 +108,7 @@ impl Waiting<'_> {
                             may_watch = false;
                             break;
                         }
-                        Some(Err(Error::Api(status))) if status.code == 403 => {
+                        Some(Err(error)) if is_denied(&error) => {
                             may_watch = false;
                             break;
                         }
@@ -124,7 +125,7 @@ impl Waiting<'_> {
                     pause = Duration::from_millis(100).max(pause * 2).min(Duration::from_secs(5));
                 }
                 Ok(_) => return Ok(Outcome::deleted(pod)),
-                Err(error @ Error::Api(_)) if refused(&error) => {
+                Err(error) if is_denied(&error) => {
                     return Err(anyhow::Error::from(about.refused(&error))
                         .context("the driver was started, but cannot be looked at"));
                 }
@@ -194,8 +195,7 @@ impl Waiting<'_> {
             return failure.words(None);
         }
         let log =
-            driver_log::tail(&self.cluster.client, self.namespace, &pod.name_any(), SparkContainer::of(pod).name())
-                .await;
+            log::tail(&self.cluster.client, self.namespace, &pod.name_any(), SparkContainer::of(pod).name()).await;
         let cause = match log {
             Ok(log) => failure.cause(pod, &log, redaction),
             Err(error) => {
@@ -205,9 +205,4 @@ impl Waiting<'_> {
         };
         failure.words(cause.as_ref())
     }
-}
-
-/// Whether asking again is pointless.
-fn refused(error: &Error) -> bool {
-    matches!(error, Error::Api(status) if matches!(status.code, 401 | 403))
 }

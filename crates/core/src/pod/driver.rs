@@ -2,6 +2,7 @@
 
 use firesteel_api::names;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use k8s_openapi::jiff::Timestamp;
 
 use super::container::SparkContainer;
@@ -41,6 +42,18 @@ pub struct DriverPod {
     /// Why it does not run yet, in Kubernetes' words.
     pub waiting: Option<Words>,
     pub created: Option<Timestamp>,
+}
+
+/// The reference with which Spark makes a driver the owner of what it needs.
+pub fn driver_owner(name: &str, uid: &str) -> OwnerReference {
+    OwnerReference {
+        api_version: "v1".to_owned(),
+        kind: "Pod".to_owned(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
+        controller: Some(true),
+        block_owner_deletion: None,
+    }
 }
 
 /// Whose pod it is.

@@ -11,6 +11,19 @@ pub enum PodPhase {
     Unknown,
 }
 
+impl PodPhase {
+    /// Kubernetes' word for it.
+    pub fn word(self) -> &'static str {
+        match self {
+            PodPhase::Pending => "Pending",
+            PodPhase::Running => "Running",
+            PodPhase::Succeeded => "Succeeded",
+            PodPhase::Failed => "Failed",
+            PodPhase::Unknown => "Unknown",
+        }
+    }
+}
+
 /// The phase of a pod. One that has none yet is pending.
 pub fn phase(pod: &Pod) -> PodPhase {
     match pod.status.as_ref().and_then(|status| status.phase.as_deref()) {

@@ -94,7 +94,7 @@ impl Proxy {
     pub(crate) fn client(&self) -> Client {
         let mut config = kube::Config::new(format!("http://{}", self.address).parse().unwrap());
         config.read_timeout = Some(Duration::from_secs(20));
-        firesteel_operator::pace::client(config).unwrap()
+        firesteel_cluster::rate_limit::client(config).unwrap()
     }
 
     /// Takes the server away for a while: connections break, new ones are not taken.

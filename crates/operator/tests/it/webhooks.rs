@@ -124,7 +124,7 @@ async fn paced(prefix: &str) -> Option<Fixture> {
     let namespace = env.namespace(prefix).await;
     let mut options = options(namespace.name());
     options.runs.ui.url_format = "spark.example/{{$appNamespace}}/{{$appName}}".to_owned();
-    let operator = firesteel_operator::pace::client(crate::crash::config(env).await).unwrap();
+    let operator = firesteel_cluster::rate_limit::client(crate::crash::config(env).await).unwrap();
     Some(Fixture::around(namespace, client, start_with(operator, options)))
 }
 

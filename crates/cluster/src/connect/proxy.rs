@@ -7,10 +7,10 @@ use std::net::IpAddr;
 
 use http::Uri;
 
-use crate::exit::BadInput;
+use crate::connect::BadAccess;
 
 /// The proxy for requests to `server`.
-pub(crate) fn choose(
+pub(super) fn choose(
     server: &Uri,
     configured: Option<&str>,
     env: &dyn Fn(&str) -> Option<String>,
@@ -36,7 +36,7 @@ pub(crate) fn choose(
     let url = if proxy.contains("://") { proxy.clone() } else { format!("http://{proxy}") };
     match url.parse::<Uri>() {
         Ok(url) if url.host().is_some() && matches!(url.scheme_str(), Some("http" | "https")) => Ok(Some(url)),
-        _ => Err(BadInput(format!(
+        _ => Err(BadAccess(format!(
             "{origin}={proxy}: this is not the URL of an HTTP proxy; it looks like http://HOST:PORT"
         ))
         .into()),

@@ -19,8 +19,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 
-use crate::writes::EXPOSURE_MANAGER;
-
+/// Who writes what stands around drivers. Requests with this name have a limit of their own.
+pub const EXPOSURE_MANAGER: &str = "firesteel-exposure";
 /// Requests under way at the same time when nothing is wrong.
 const MOST_REQUESTS: f64 = 64.0;
 /// How often one request is sent again before its refusal is passed on.

@@ -4,7 +4,7 @@ use json_patch::{Patch as JsonPatch, PatchOperation, RemoveOperation, TestOperat
 use k8s_openapi::api::core::v1::Pod;
 
 /// The gate that holds a driver back until everything it needs exists.
-pub(crate) const GATE: &str = "firesteel.dev/objects";
+pub const GATE: &str = "firesteel.dev/objects";
 
 /// Schedulers with releases in use that do not know scheduling gates: Volcano before 1.10, YuniKorn before 1.7, kube-batch.
 /// The name does not tell the release.
@@ -12,7 +12,7 @@ const SCHEDULERS_WITHOUT_GATES: [&str; 3] = ["kube-batch", "volcano", "yunikorn"
 
 /// In which order things are created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub enum Order {
     /// Pod with a gate, objects, gate lifted.
     Gated,
     /// Pod, objects: as Spark does it.
@@ -23,7 +23,7 @@ impl Order {
     /// The order for a pod, as far as the pod itself tells. A gate cannot work where
     /// - the pod names its node: the API server refuses a gate then;
     /// - its scheduler is one whose releases in use do not know gates: they would try to bind the pod in vain.
-    pub(crate) fn of(pod: &Pod) -> Order {
+    pub fn of(pod: &Pod) -> Order {
         let spec = pod.spec.as_ref();
         let placed = spec.and_then(|spec| spec.node_name.as_ref()).is_some_and(|node| !node.is_empty());
         let scheduler = spec.and_then(|spec| spec.scheduler_name.as_deref()).unwrap_or_default();
@@ -32,12 +32,12 @@ impl Order {
 }
 
 /// Where our gate stands among the pod's gates.
-pub(crate) fn position(pod: &Pod) -> Option<usize> {
+pub fn position(pod: &Pod) -> Option<usize> {
     pod.spec.as_ref()?.scheduling_gates.as_ref()?.iter().position(|gate| gate.name == GATE)
 }
 
 /// The patch that takes away the gate at this place, and fails if another stands there by then.
-pub(crate) fn lifting(at: usize) -> JsonPatch {
+pub fn lifting(at: usize) -> JsonPatch {
     let path = PointerBuf::from_tokens(["spec".to_owned(), "schedulingGates".to_owned(), at.to_string()]);
     JsonPatch(vec![
         PatchOperation::Test(TestOperation { path: path.clone(), value: serde_json::json!({ "name": GATE }) }),

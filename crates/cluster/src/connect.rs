@@ -7,9 +7,8 @@
 //!
 //! Nothing is sent while a client is built.
 
-pub(crate) mod kubeconfig;
-pub(crate) mod proxy;
-pub(crate) mod refusal;
+mod kubeconfig;
+mod proxy;
 
 use std::future::Future;
 use std::io;
@@ -22,26 +21,25 @@ use kube::client::{ConfigExt as _, retry::RetryPolicy};
 use kube::{Client, Config};
 use tower::{BoxError, ServiceBuilder, retry::RetryLayer};
 
-use crate::cluster::kubeconfig::Found;
-use crate::exit::BadInput;
+use self::kubeconfig::Found;
 
 /// What is known beforehand about the way to a cluster.
 #[derive(Debug, Clone)]
-pub(crate) struct Access {
+pub struct Access {
     /// The server's address, without `k8s://`; replaces the kubeconfig's.
-    pub(crate) master: Option<String>,
+    pub master: Option<String>,
     /// A kubeconfig file instead of the usual ones.
-    pub(crate) kubeconfig: Option<PathBuf>,
-    pub(crate) context: Option<String>,
-    pub(crate) ca_cert_file: Option<String>,
-    pub(crate) client_key_file: Option<String>,
-    pub(crate) client_cert_file: Option<String>,
-    pub(crate) oauth_token: Option<String>,
-    pub(crate) oauth_token_file: Option<String>,
+    pub kubeconfig: Option<PathBuf>,
+    pub context: Option<String>,
+    pub ca_cert_file: Option<String>,
+    pub client_key_file: Option<String>,
+    pub client_cert_file: Option<String>,
+    pub oauth_token: Option<String>,
+    pub oauth_token_file: Option<String>,
     /// Believe any certificate of the server.
-    pub(crate) trust_certificates: bool,
-    pub(crate) connection_timeout: Duration,
-    pub(crate) request_timeout: Duration,
+    pub trust_certificates: bool,
+    pub connection_timeout: Duration,
+    pub request_timeout: Duration,
 }
 
 impl Default for Access {
@@ -62,20 +60,25 @@ impl Default for Access {
     }
 }
 
+/// What is wrong with the given way to a cluster: a sentence that says what to do about it.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct BadAccess(pub String);
+
 /// An API server one can talk to.
 #[derive(Clone)]
-pub(crate) struct Cluster {
-    pub(crate) client: Client,
+pub struct Cluster {
+    pub client: Client,
     /// Its address, for messages.
-    pub(crate) server: String,
+    pub server: String,
     /// The namespace of the kubeconfig's context or of the pod we run in.
-    pub(crate) namespace: String,
+    pub namespace: String,
     request_timeout: Duration,
 }
 
 impl Cluster {
     /// A client for what `access` describes. Must run inside a tokio runtime.
-    pub(crate) fn reach(access: &Access) -> anyhow::Result<Cluster> {
+    pub fn reach(access: &Access) -> anyhow::Result<Cluster> {
         let config = configure(access)?;
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let namespace = config.default_namespace.clone();
@@ -84,7 +87,7 @@ impl Cluster {
     }
 
     /// Waits for one request, at most the request timeout.
-    pub(crate) async fn ask<T>(&self, request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    pub async fn ask<T>(&self, request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
         match tokio::time::timeout(self.request_timeout, request).await {
             Ok(answer) => answer,
             Err(_) => {
@@ -100,14 +103,14 @@ fn configure(access: &Access) -> anyhow::Result<Config> {
     let Found { cluster, auth, namespace } = kubeconfig::find(access)?;
 
     let address = access.master.clone().or_else(|| cluster.server.clone()).ok_or_else(|| {
-        BadInput("no API server is known: set KUBECONFIG, or give --master k8s://https://HOST:PORT".to_owned())
+        BadAccess("no API server is known: set KUBECONFIG, or give --master k8s://https://HOST:PORT".to_owned())
     })?;
     let url: Uri = address
         .parse()
         .ok()
         .filter(|url: &Uri| url.host().is_some() && matches!(url.scheme_str(), Some("http" | "https")))
         .ok_or_else(|| {
-            BadInput(format!("the API server's address is not a URL: {address}; it looks like https://HOST:PORT"))
+            BadAccess(format!("the API server's address is not a URL: {address}; it looks like https://HOST:PORT"))
         })?;
 
     let mut config = Config::new(url);

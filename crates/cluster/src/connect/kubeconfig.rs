@@ -8,27 +8,27 @@ use base64::Engine as _;
 use kube::config::{AuthInfo, Cluster, ExecAuthCluster, Kubeconfig};
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 
-use crate::cluster::Access;
-use crate::exit::BadInput;
+use crate::connect::Access;
+use crate::connect::BadAccess;
 
 /// Where a pod finds the credentials of its service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
 /// What was found about a cluster and about us; empty where nothing was.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
-    pub(crate) cluster: Cluster,
-    pub(crate) auth: AuthInfo,
-    pub(crate) namespace: Option<String>,
+pub(super) struct Found {
+    pub(super) cluster: Cluster,
+    pub(super) auth: AuthInfo,
+    pub(super) namespace: Option<String>,
 }
 
 /// Looks in the kubeconfig and, if there is none, in the pod we run in; then lays the explicit settings over it.
-pub(crate) fn find(access: &Access) -> anyhow::Result<Found> {
+pub(super) fn find(access: &Access) -> anyhow::Result<Found> {
     let mut found = match read(access)? {
         Some(kubeconfig) => select(&kubeconfig, access)?,
         None => {
             if let Some(context) = &access.context {
-                return Err(BadInput(format!(
+                return Err(BadAccess(format!(
                     "the context {context} is wanted, but there is no kubeconfig: set KUBECONFIG, or leave spark.kubernetes.context out"
                 ))
                 .into());
@@ -46,7 +46,7 @@ fn read(access: &Access) -> anyhow::Result<Option<Kubeconfig>> {
     let paths: Vec<PathBuf> = match (&access.kubeconfig, std::env::var_os("KUBECONFIG")) {
         (Some(path), _) => {
             if !path.exists() {
-                return Err(BadInput(format!("there is no kubeconfig {}", path.display())).into());
+                return Err(BadAccess(format!("there is no kubeconfig {}", path.display())).into());
             }
             vec![path.clone()]
         }
@@ -80,11 +80,11 @@ fn select(kubeconfig: &Kubeconfig, access: &Access) -> anyhow::Result<Found> {
         .iter()
         .find(|named| &named.name == name)
         .and_then(|named| named.context.clone())
-        .ok_or_else(|| BadInput(format!("the kubeconfig has no context {name}; it has: {}", known())))?;
+        .ok_or_else(|| BadAccess(format!("the kubeconfig has no context {name}; it has: {}", known())))?;
     let cluster =
         kubeconfig.clusters.iter().find(|named| named.name == context.cluster).and_then(|named| named.cluster.clone());
     if cluster.is_none() && access.master.is_none() {
-        return Err(BadInput(format!(
+        return Err(BadAccess(format!(
             "context {name} of the kubeconfig names the cluster {}, which it does not have",
             context.cluster
         ))
@@ -125,7 +125,7 @@ fn in_cluster() -> Option<Found> {
 fn lay_over(auth: &mut AuthInfo, access: &Access) -> anyhow::Result<()> {
     let token = match (&access.oauth_token, &access.oauth_token_file) {
         (Some(_), Some(_)) => {
-            return Err(BadInput(
+            return Err(BadAccess(
                 "spark.kubernetes.authenticate.submission.oauthToken and …oauthTokenFile are both set; keep one of them".to_owned(),
             )
             .into());
@@ -158,7 +158,7 @@ fn lay_over(auth: &mut AuthInfo, access: &Access) -> anyhow::Result<()> {
         ..if explicit_pair { pair } else { AuthInfo::default() }
     };
     if explicit_pair && (auth.client_key.is_none() || auth.client_certificate.is_none()) {
-        return Err(BadInput(
+        return Err(BadAccess(
             "spark.kubernetes.authenticate.submission.clientKeyFile and …clientCertFile belong together; set both"
                 .to_owned(),
         )
@@ -168,7 +168,7 @@ fn lay_over(auth: &mut AuthInfo, access: &Access) -> anyhow::Result<()> {
 }
 
 /// The certificate authorities to believe, as DER: the explicit file, else the kubeconfig's. `None` means the system's.
-pub(crate) fn authorities(access: &Access, cluster: &Cluster) -> anyhow::Result<Option<Vec<Vec<u8>>>> {
+pub(super) fn authorities(access: &Access, cluster: &Cluster) -> anyhow::Result<Option<Vec<Vec<u8>>>> {
     let (origin, pem) = if let Some(path) = &access.ca_cert_file {
         let key = "spark.kubernetes.authenticate.submission.caCertFile";
         (format!("{key}={path}"), text_of(key, path)?.into_bytes())
@@ -187,7 +187,7 @@ pub(crate) fn authorities(access: &Access, cluster: &Cluster) -> anyhow::Result<
         CertificateDer::pem_slice_iter(&pem).map(|der| der.map(|der| der.to_vec())).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(Some(found)),
-        _ => Err(BadInput(format!("{origin}: there is no PEM certificate in it")).into()),
+        _ => Err(BadAccess(format!("{origin}: there is no PEM certificate in it")).into()),
     }
 }
 
@@ -199,7 +199,7 @@ fn text_of(key: &str, path: &str) -> anyhow::Result<String> {
         } else {
             error.to_string()
         };
-        BadInput(format!("{key}={path}: {reason}")).into()
+        BadAccess(format!("{key}={path}: {reason}")).into()
     })
 }
 

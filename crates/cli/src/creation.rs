@@ -10,23 +10,31 @@
 //!
 //! All writes of a submission to the cluster are here, and each is followed by a look whether to stop.
 
+mod fault;
+mod grant;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use anyhow::Context as _;
 use firesteel_api::ExecutorGrant;
+use firesteel_cluster::Cluster;
+use firesteel_cluster::error::{Class, class, is_forbidden, is_invalid, is_unsure};
+use firesteel_cluster::gate::{self, GATE, Order};
+use firesteel_cluster::object::PlannedObject;
+use firesteel_cluster::refusal::{Attempt, Refused};
+use firesteel_cluster::writes;
+use firesteel_core::pod::{self, driver_owner};
 use firesteel_spark::driver::DriverPlan;
 use futures::future::join_all;
 use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use kube::api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions};
-use kube::{Error, ResourceExt as _};
+use kube::ResourceExt as _;
+use kube::api::{Api, DynamicObject, PostParams};
 
-use crate::cluster::Cluster;
-use crate::cluster::refusal::Attempt;
 use crate::exit::Interrupted;
+use crate::interrupt::Interrupt;
 use crate::output::Printer;
-use crate::submit::gate::{self, GATE, Order};
-use crate::submit::{fault, grant, interrupt::Interrupt, object::Beside, state};
 
 /// How long deleted objects may take to go away before they are made again.
 const VANISHING: Duration = Duration::from_secs(30);
@@ -40,6 +48,13 @@ struct Made {
     pod_unsure: bool,
     /// Objects beside the pod that were asked for: their uid, or `None` if the answer never came.
     objects: Vec<(usize, Option<String>)>,
+}
+
+/// An object that was not made.
+struct NotMade {
+    /// It may have been made all the same.
+    is_unsure: bool,
+    refused: Refused,
 }
 
 /// Why a creation did not come to its end.
@@ -61,7 +76,7 @@ pub(crate) struct Creation<'a> {
     plan: &'a DriverPlan,
     /// What the operator is to give the driver as executors.
     grant: Option<&'a ExecutorGrant>,
-    beside: Vec<Beside>,
+    beside: Vec<PlannedObject>,
     interrupt: &'a Interrupt,
     pods: Api<Pod>,
     name: String,
@@ -73,7 +88,12 @@ impl<'a> Creation<'a> {
             cluster,
             plan,
             grant: None,
-            beside: plan.objects.iter().map(Beside::new).collect::<Result<_, _>>()?,
+            beside: plan
+                .objects
+                .iter()
+                .map(PlannedObject::new)
+                .collect::<Result<_, _>>()
+                .context("a planned object cannot be written")?,
             interrupt,
             pods: Api::namespaced(cluster.client.clone(), &plan.namespace),
             name: plan.pod.name_any(),
@@ -149,14 +169,14 @@ impl<'a> Creation<'a> {
         {
             spec.scheduling_gates.get_or_insert_default().push(PodSchedulingGate { name: GATE.to_owned() });
         }
-        match self.cluster.ask(self.pods.create(&params(), &pod)).await {
-            Ok(pod) => {
+        match self.cluster.ask(writes::create(&self.pods, &params(), &pod)).await {
+            Ok(Some(pod)) => {
                 made.pod = pod.uid();
                 fault::after_write();
                 Ok(pod)
             }
             // An answer may have been lost and the request repeated: what bears our own id is ours.
-            Err(Error::Api(status)) if status.is_already_exists() => match self.ours().await {
+            Ok(None) => match self.ours().await {
                 Ok(pod) => {
                     made.pod = pod.uid();
                     Ok(pod)
@@ -164,7 +184,7 @@ impl<'a> Creation<'a> {
                 Err(other) => Err(Stop::Because(other)),
             },
             Err(error) => {
-                made.pod_unsure = unsure(&error);
+                made.pod_unsure = is_unsure(&error);
                 Err(self.about("create", "pod", &self.name).refused(&error).into())
             }
         }
@@ -187,29 +207,26 @@ impl<'a> Creation<'a> {
             let mut body = beside.body.clone();
             body.metadata.owner_references = Some(vec![owner.clone()]);
             let api = self.api(beside);
-            let answer = match self.cluster.ask(api.create(&params(), &body)).await {
-                Err(Error::Api(status)) if status.is_already_exists() => {
-                    self.existing(&api, beside, &owner, status).await
-                }
-                Ok(object) => {
+            match self.cluster.ask(writes::create(&api, &params(), &body)).await {
+                Ok(None) => self.existing(&api, beside, &owner).await,
+                Ok(Some(object)) => {
                     fault::after_write();
                     Ok(object.uid())
                 }
-                Err(error) => Err(error),
-            };
-            (beside, answer)
+                Err(error) => Err(self.not_made(beside, &error)),
+            }
         }))
         .await;
         let mut failed = None;
-        for (at, (beside, answer)) in answers.into_iter().enumerate() {
+        for (at, answer) in answers.into_iter().enumerate() {
             match answer {
                 Ok(None) => {}
                 Ok(uid) => made.objects.push((at, uid)),
-                Err(error) => {
-                    if unsure(&error) {
+                Err(NotMade { is_unsure, refused }) => {
+                    if is_unsure {
                         made.objects.push((at, None));
                     }
-                    failed.get_or_insert_with(|| self.about("create", beside.kind(), beside.name()).refused(&error));
+                    failed.get_or_insert(refused);
                 }
             }
         }
@@ -221,32 +238,36 @@ impl<'a> Creation<'a> {
     async fn existing(
         &self,
         api: &Api<DynamicObject>,
-        beside: &Beside,
+        beside: &PlannedObject,
         owner: &OwnerReference,
-        status: Box<kube::core::Status>,
-    ) -> kube::Result<Option<String>> {
-        let found = self.cluster.ask(api.get(beside.name())).await?;
-        if found.owner_references().iter().any(|known| known.uid == owner.uid) {
+    ) -> Result<Option<String>, NotMade> {
+        let found = self.cluster.ask(api.get(beside.name())).await.map_err(|error| self.not_made(beside, &error))?;
+        if writes::is_owned_by(&found, &owner.uid) {
             return Ok(found.uid());
         }
-        if beside.kind() == "persistentvolumeclaim" { Ok(None) } else { Err(Error::Api(status)) }
+        if beside.kind() == "persistentvolumeclaim" {
+            return Ok(None);
+        }
+        let refused = self.about("create", beside.kind(), beside.name()).exists();
+        Err(NotMade { is_unsure: false, refused })
+    }
+
+    fn not_made(&self, beside: &PlannedObject, error: &kube::Error) -> NotMade {
+        let refused = self.about("create", beside.kind(), beside.name()).refused(error);
+        NotMade { is_unsure: is_unsure(error), refused }
     }
 
     /// Takes our gate away. Others may add and take theirs meanwhile, so the place is tested by the patch itself.
     async fn lift(&self, mut pod: Pod) -> Result<Pod, Stop> {
         for _ in 0..5 {
             let Some(at) = gate::position(&pod) else { return Ok(pod) };
-            match self
-                .cluster
-                .ask(self.pods.patch(&self.name, &PatchParams::default(), &Patch::<()>::Json(gate::lifting(at))))
-                .await
-            {
+            match self.cluster.ask(writes::lift_gate(&self.pods, &self.name, at)).await {
                 Ok(pod) => {
                     fault::after_write();
                     return Ok(pod);
                 }
-                Err(Error::Api(status)) if status.code == 403 => return Err(Stop::MayNotLift),
-                Err(Error::Api(status)) if status.code == 404 => {
+                Err(error) if is_forbidden(&error) => return Err(Stop::MayNotLift),
+                Err(error) if class(&error) == Class::Missing => {
                     return Err(anyhow::anyhow!(
                         "pod {}/{} was deleted by somebody else while it was being submitted",
                         self.plan.namespace,
@@ -254,7 +275,7 @@ impl<'a> Creation<'a> {
                     )
                     .into());
                 }
-                Err(Error::Api(status)) if matches!(status.code, 409 | 422) => {}
+                Err(error) if class(&error) == Class::Conflict || is_invalid(&error) => {}
                 Err(error) => return Err(self.about("patch", "pod", &self.name).refused(&error).into()),
             }
             pod = self
@@ -340,7 +361,7 @@ impl<'a> Creation<'a> {
         }
     }
 
-    fn api(&self, beside: &Beside) -> Api<DynamicObject> {
+    fn api(&self, beside: &PlannedObject) -> Api<DynamicObject> {
         Api::namespaced_with(self.cluster.client.clone(), &self.plan.namespace, &beside.resource)
     }
 
@@ -369,45 +390,22 @@ impl Left {
     }
 }
 
-/// Whether a write may have been carried out although it failed here: it was sent, and no answer came.
-fn unsure(error: &Error) -> bool {
-    match error {
-        Error::Api(_) => false,
-        Error::Service(cause) => !cause
-            .downcast_ref::<hyper_util::client::legacy::Error>()
-            .is_some_and(hyper_util::client::legacy::Error::is_connect),
-        _ => true,
-    }
-}
-
 fn params() -> PostParams {
     PostParams { field_manager: Some("firesteel".to_owned()), ..PostParams::default() }
 }
 
-/// The reference with which Spark makes a driver the owner of what it needs.
+/// The pod as the owner of what is made for it.
 fn owner(pod: &Pod) -> OwnerReference {
-    OwnerReference {
-        api_version: "v1".to_owned(),
-        kind: "Pod".to_owned(),
-        name: pod.name_any(),
-        uid: pod.uid().unwrap_or_default(),
-        controller: Some(true),
-        block_owner_deletion: None,
-    }
+    driver_owner(&pod.name_any(), &pod.uid().unwrap_or_default())
 }
 
-/// Deletes one object, only if it is still the one with this uid. Gone already is as good.
+/// Deletes one object, only if it is still the one with this uid.
 async fn delete<K>(cluster: &Cluster, api: &Api<K>, name: &str, uid: Option<&str>) -> kube::Result<()>
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
 {
     let Some(uid) = uid else { return Ok(()) };
-    let preconditions = Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None });
-    match cluster.ask(api.delete(name, &DeleteParams { preconditions, ..DeleteParams::default() })).await {
-        Ok(_) => Ok(()),
-        Err(Error::Api(status)) if matches!(status.code, 404 | 409) => Ok(()),
-        Err(error) => Err(error),
-    }
+    cluster.ask(writes::delete(api, name, Some(uid.to_owned()), false)).await
 }
 
 /// Who has the name that we wanted.
@@ -418,7 +416,7 @@ fn occupied(namespace: &str, name: &str, existing: Option<&Pod>) -> String {
             return format!("pod {namespace}/{name} exists already: choose another spark.kubernetes.driver.pod.name");
         }
     };
-    let phase = existing.map_or("Unknown", state::phase);
+    let phase = existing.map_or("Unknown", |pod| pod::phase(pod).word());
     match labels.get("spark-app-selector") {
         Some(app) => format!(
             "pod {namespace}/{name} exists already: it is the driver of application {app} ({phase}); remove it with `firesteel submit --kill {namespace}:{name} --master …`, or choose another spark.kubernetes.driver.pod.name"

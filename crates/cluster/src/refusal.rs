@@ -9,28 +9,33 @@ use kube::core::{ApiResource, GroupVersionKind, Status};
 
 /// What was tried when the error came.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Attempt<'a> {
+pub struct Attempt<'a> {
     /// A verb of the API: `create`, `get`, `list`, `watch`, `patch`, `delete`.
-    pub(crate) verb: &'a str,
+    pub verb: &'a str,
     /// The kind, as a person writes it: `pod`, `service`.
-    pub(crate) kind: &'a str,
-    pub(crate) name: &'a str,
-    pub(crate) namespace: &'a str,
+    pub kind: &'a str,
+    pub name: &'a str,
+    pub namespace: &'a str,
     /// The address of the API server.
-    pub(crate) server: &'a str,
+    pub server: &'a str,
 }
 
 /// The cluster said no, or could not be asked.
 #[derive(Debug, thiserror::Error)]
 #[error("{sentence}")]
-pub(crate) struct Refused {
+pub struct Refused {
     sentence: String,
 }
 
 impl Attempt<'_> {
     /// The sentence for `error`, as an error.
-    pub(crate) fn refused(&self, error: &kube::Error) -> Refused {
+    pub fn refused(&self, error: &kube::Error) -> Refused {
         Refused { sentence: self.sentence(error) }
+    }
+
+    /// Another object has the name.
+    pub fn exists(&self) -> Refused {
+        Refused { sentence: format!("{} exists already", self.object()) }
     }
 
     fn sentence(&self, error: &kube::Error) -> String {

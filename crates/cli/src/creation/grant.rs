@@ -4,13 +4,14 @@
 use std::time::Duration;
 
 use firesteel_api::{ExecutorGrant, ExecutorLedger};
+use firesteel_cluster::Cluster;
+use firesteel_cluster::error::{Class, class, words};
+use firesteel_cluster::refusal::Attempt;
+use firesteel_cluster::writes;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::ResourceExt as _;
 use kube::api::{Api, PostParams};
-
-use crate::cluster::Cluster;
-use crate::cluster::refusal::Attempt;
 
 /// How long an operator may take to answer.
 const ANSWER: Duration = Duration::from_secs(15);
@@ -34,9 +35,8 @@ pub(super) async fn settle(
     // The grant of an earlier pod of that name goes with its pod, a moment later.
     let deadline = tokio::time::Instant::now() + ANSWER;
     let made = loop {
-        let made = cluster.ask(grants.create(params, &grant)).await;
-        let exists = matches!(&made, Err(kube::Error::Api(status)) if status.is_already_exists());
-        if !exists || tokio::time::Instant::now() >= deadline {
+        let made = cluster.ask(writes::create(&grants, params, &grant)).await;
+        if !matches!(made, Ok(None)) || tokio::time::Instant::now() >= deadline {
             break made;
         }
         // Made by an attempt whose answer was lost.
@@ -44,13 +44,14 @@ pub(super) async fn settle(
         if let Ok(Some(found)) = cluster.ask(grants.get_opt(&name)).await
             && ours(&found)
         {
-            break Ok(found);
+            break Ok(Some(found));
         }
         tokio::time::sleep(LOOK).await;
     };
     let uid = match made {
-        Ok(made) => made.uid(),
-        Err(kube::Error::Api(status)) if status.code == 404 && !status.message.contains("namespaces") => anyhow::bail!(
+        Ok(Some(made)) => made.uid(),
+        Ok(None) => return Err(about("create").exists().into()),
+        Err(error) if class(&error) == Class::Missing && !words(&error).contains("namespaces") => anyhow::bail!(
             "this cluster does not know ExecutorGrants, which spark.kubernetes.allocation.pods.allocator=firesteel needs: run `firesteel crds | kubectl apply --server-side -f -` and start `firesteel operator`, or use the allocator direct"
         ),
         Err(error) => return Err(about("create").refused(&error).into()),
@@ -64,8 +65,7 @@ pub(super) async fn settle(
             Err(error) => return Err(about("get the ledger of").refused(&error).into()),
         };
         // That of an earlier grant of this name says nothing about this one.
-        let ours =
-            |ledger: &ExecutorLedger| ledger.owner_references().iter().any(|owner| Some(&owner.uid) == uid.as_ref());
+        let ours = |ledger: &ExecutorLedger| uid.as_ref().is_some_and(|uid| writes::is_owned_by(ledger, uid));
         if let Some(status) = found.filter(ours).and_then(|ledger| ledger.status) {
             if status.accepted {
                 return Ok(());
