@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use firesteel_spark::surroundings::submitting_user;
-use firesteel_spark::{Files, Ids, Surroundings};
+use firesteel_spark::{Files, Ids, Surroundings, Templates};
 use rand::RngCore as _;
 
 /// Looks around once.
 pub(crate) fn look(files: &dyn Files) -> Surroundings<'_> {
     let env = environment();
-    Surroundings { ids: ids(now()), user: submitting_user(&env, login), env, files }
+    Surroundings { ids: ids(now()), user: submitting_user(&env, login), env, files, templates: Templates::default() }
 }
 
 /// The environment, without what is not text.

@@ -4,7 +4,7 @@
 //! that the driver's Spark starts from, so what Spark writes later wins there: [`lost`](crate::lost) names those fields.
 
 use firesteel_api::names;
-use firesteel_api::pod_spec::{Port, SparkPodSpec};
+use firesteel_api::pod_spec::{NamePath, Port, SparkPodSpec};
 use firesteel_api::spark_application::SparkApplicationSpec;
 use firesteel_api::validate::{LOCAL_DIR_PREFIX, memory_quantity};
 use k8s_openapi::api::core::v1::{
@@ -152,7 +152,7 @@ fn volumes(spec: &mut PodSpec, main: &str, role: &Role<'_>) {
         }
     }
     for map in &role.pod.config_maps {
-        let name = bounded_name(&format!("{}-vol", map.name.replace('.', "-")), 63);
+        let name = volume_name(map);
         add_volume(spec, config_map(&name, &map.name));
         mounts.push(read_only(&name, &map.path));
     }
@@ -179,6 +179,11 @@ fn volumes(spec: &mut PodSpec, main: &str, role: &Role<'_>) {
             container.volume_mounts = None;
         }
     }
+}
+
+/// The name of the volume that a ConfigMap of `configMaps` becomes.
+pub(crate) fn volume_name(map: &NamePath) -> String {
+    bounded_name(&format!("{}-vol", map.name.replace('.', "-")), 63)
 }
 
 fn environment(spec: &mut PodSpec, main: &str, role: &Role<'_>) {

@@ -1,18 +1,20 @@
 //! One attempt as objects: the driver pod, everything beside it, and what leads to it.
 
 use std::collections::BTreeMap;
-use std::io;
 
 use firesteel_api::ExecutorGrant;
 use firesteel_api::names;
+use firesteel_api::validate::Problem;
 use firesteel_spark::driver::Object;
 use firesteel_spark::submission::{Around, Resolved, resolve};
-use firesteel_spark::{Files, SparkVersion, Surroundings};
+use firesteel_spark::surroundings::NoFiles;
+use firesteel_spark::version::VersionError;
+use firesteel_spark::{SparkVersion, Surroundings, Templates};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 
-use crate::conf::{self, DRIVER_TEMPLATE, EXECUTOR_TEMPLATE, Extras, Subject, operator_labels};
+use crate::conf::{self, Extras, Subject, operator_labels};
 use crate::overlay::{self, DRIVER_CONTAINERS, EXECUTOR_CONTAINERS, Role};
 use crate::ui::{self, Exposure, UiSettings};
 use crate::{grant, identity, lost, monitoring, template};
@@ -52,11 +54,6 @@ pub struct Run {
     pub warnings: Vec<String>,
 }
 
-/// Why an application cannot become objects: a sentence that names the field.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct Refusal(pub String);
-
 /// When an attempt is made.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt {
@@ -71,9 +68,9 @@ pub struct Attempt {
 }
 
 /// Plans one attempt. The same arguments give the same objects, except for `spark.app.submitTime`.
-pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Result<Run, Refusal> {
-    let version: SparkVersion =
-        app.spec.spark_version.parse().map_err(|e| Refusal(format!("spec.sparkVersion: {e}")))?;
+pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Result<Run, Problem> {
+    let bad_version = |e: VersionError| Problem { path: "spec.sparkVersion".to_owned(), message: e.to_string() };
+    let version: SparkVersion = app.spec.spark_version.parse().map_err(bad_version)?;
     let submission_id = identity::submission_id(app.uid, attempt.number);
     let ids =
         identity::ids(app.uid, attempt.number, u64::try_from(attempt.created.as_millisecond()).unwrap_or_default());
@@ -94,39 +91,36 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
         proxy_base: proxy_base.as_deref(),
     };
     let command = conf::settings(app, &extras);
-    let refuse = |sentence: String| match command.blame(&sentence) {
-        Some(path) => Refusal(format!("{path}: {sentence}")),
-        None => Refusal(sentence),
-    };
 
     let executor_role = Role::executor(app.spec, monitoring.as_ref());
     overlay::apply(&mut executor_template.pod, &executor_template.container, &executor_role);
     executor_template.pod.metadata.owner_references = Some(vec![owner(app, false)]);
-    let files = Rendered(BTreeMap::from([
-        (DRIVER_TEMPLATE, render(&driver_template.pod, "spec.driver.template")?),
-        (EXECUTOR_TEMPLATE, render(&executor_template.pod, "spec.executor.template")?),
-    ]));
 
     let env = BTreeMap::new();
     let now_ms = u64::try_from(attempt.now.as_millisecond()).unwrap_or_default();
-    let around = Around { env: &env, files: &files, cwd: "/", now_ms };
-    let effective = match resolve(&command.args, around).map_err(|e| refuse(e.to_string()))? {
+    let around = Around { env: &env, files: &NoFiles, cwd: "/", now_ms };
+    let effective = match resolve(&command.args, around).map_err(|e| command.unresolved(&e))? {
         Resolved::Submit(effective) => effective,
         Resolved::Client
         | Resolved::Kill(_)
         | Resolved::Status(_)
         | Resolved::Version
         | Resolved::Help
-        | Resolved::UsageError => return Err(Refusal("spec.mode: only cluster mode can run".to_owned())),
+        | Resolved::UsageError => {
+            return Err(Problem { path: "spec.mode".to_owned(), message: "only cluster mode can run".to_owned() });
+        }
     };
-    let around = Surroundings { ids, user: "spark".to_owned(), env, files: &files };
+    let templates = Templates { driver: Some(driver_template.pod), executor: Some(executor_template.pod) };
+    let around = Surroundings { ids, user: "spark".to_owned(), env, files: &NoFiles, templates };
     let secret = format!("{:032x}", attempt.nonce);
-    let (planned, grant) = grant::plan(&effective.submission, &around, &secret).map_err(|e| refuse(e.to_string()))?;
+    let (planned, grant) = grant::plan(&effective.submission, &around, &secret).map_err(|e| command.unplanned(&e))?;
     if let Some(upload) = planned.uploads.first() {
-        return Err(Refusal(format!(
-            "spec: {} would have to be uploaded from the operator, which has no files",
+        let message = format!(
+            "{} would have to be uploaded from the operator, which has no files; write local:// for a file inside the \
+             image, or a URI the driver can read",
             upload.from
-        )));
+        );
+        return Err(command.problem(&upload.input, message));
     }
 
     let mark = Mark { app, submission_id: &submission_id, attempt: attempt.number, spec_hash: &spec_hash };
@@ -220,25 +214,6 @@ impl Mark<'_> {
             (names::ANNOTATION_ATTEMPT.to_owned(), self.attempt.to_string()),
             (names::ANNOTATION_SPEC.to_owned(), self.spec_hash.to_owned()),
         ]);
-    }
-}
-
-fn render(pod: &Pod, path: &str) -> Result<Vec<u8>, Refusal> {
-    serde_json::to_vec(pod).map_err(|e| Refusal(format!("{path}: {e}")))
-}
-
-/// Rendered templates, as the only files there are.
-struct Rendered(BTreeMap<&'static str, Vec<u8>>);
-
-impl Files for Rendered {
-    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
-        let path = path.strip_prefix("file://").or_else(|| path.strip_prefix("file:")).unwrap_or(path);
-        let missing = || io::Error::new(io::ErrorKind::NotFound, "the operator has no files");
-        self.0.get(path).cloned().ok_or_else(missing)
-    }
-
-    fn list(&self, _: &str) -> io::Result<Vec<(String, u64)>> {
-        Err(io::Error::new(io::ErrorKind::NotFound, "the operator has no files"))
     }
 }
 

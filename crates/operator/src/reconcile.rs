@@ -10,7 +10,7 @@ use firesteel_core::identity;
 use firesteel_core::lifecycle::{self, App, Around, Decision, Effect, Submission};
 use firesteel_core::phase::Phase;
 use firesteel_core::recall;
-use firesteel_core::run::{self, Attempt, Refusal, Run};
+use firesteel_core::run::{self, Attempt, Run};
 use k8s_openapi::jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
@@ -173,7 +173,8 @@ async fn pass(app: &SparkApplication, ctx: &Context, unreadable: Option<Unreadab
     let is_other = old.spec_hash.as_ref().is_some_and(|hash| *hash != spec_hash);
     if problem.is_none() && is_other && Phase::read(&old, now).has_run() {
         // What cannot be planned shall not end a run.
-        problem = plan(app, ctx, &subject, old.attempt.unwrap_or_default() + 1).err().map(|refusal| refusal.0);
+        problem =
+            plan(app, ctx, &subject, old.attempt.unwrap_or_default() + 1).err().map(|problem| problem.to_string());
     }
     let wanted = App {
         subject,
@@ -310,7 +311,7 @@ fn expose(ctx: &Context, wanted: &App<'_>) {
     ctx.exposures.make(subject, submission_id, exposure, true);
 }
 
-fn plan(app: &SparkApplication, ctx: &Context, subject: &Subject<'_>, number: i64) -> Result<Run, Refusal> {
+fn plan(app: &SparkApplication, ctx: &Context, subject: &Subject<'_>, number: i64) -> Result<Run, validate::Problem> {
     let created = app.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |t| t.0);
     let generation = app.metadata.generation.unwrap_or_default();
     let (now, nonce) = (Timestamp::now(), uuid::Uuid::new_v4().as_u128());
@@ -321,7 +322,7 @@ async fn submit(app: &SparkApplication, ctx: &Context, wanted: &App<'_>, number:
     let subject = &wanted.subject;
     let run = match plan(app, ctx, subject, number) {
         Ok(run) => run,
-        Err(refusal) => return Ok(Submission::Impossible(refusal.0)),
+        Err(problem) => return Ok(Submission::Impossible(problem.to_string())),
     };
     ctx.exposures.make(subject, &run.submission_id, run.exposure.clone(), false);
     let mut outcome = writes::create_run(&ctx.client, subject.name, subject.uid, &run).await?;

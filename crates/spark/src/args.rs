@@ -15,6 +15,7 @@ use std::fmt;
 
 use self::options::Word;
 pub use self::options::{OPTIONS, OptionSpec};
+use crate::submission::Origin;
 use crate::version::{SparkVersion, VersionError};
 
 /// An option of `spark-submit` that takes a value and stays an option (it is not rewritten as `--conf`).
@@ -132,13 +133,13 @@ pub struct OwnOptions {
     pub exit_zero: bool,
 }
 
-/// One `KEY=VALUE` from the command line.
+/// One `KEY=VALUE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     pub key: String,
     pub value: String,
-    /// The option it was written with: `--conf`, or one that the launcher rewrites, such as `--driver-memory`.
-    pub flag: &'static str,
+    /// `--conf`, an option that the launcher rewrites, such as `--driver-memory`, or a field of a SparkApplication.
+    pub origin: Origin,
 }
 
 /// What was written on the command line.
@@ -283,11 +284,14 @@ impl Parser {
                 }
                 args.options.insert(opt, value.to_owned());
             }
-            Word::Key(key) => args.settings.push(Setting { key: key.to_owned(), value: value.to_owned(), flag }),
+            Word::Key(key) => {
+                let origin = Origin::Flag(flag);
+                args.settings.push(Setting { key: key.to_owned(), value: value.to_owned(), origin });
+            }
             Word::Conf => {
                 let (key, value) =
                     value.split_once('=').ok_or_else(|| ArgsError::ConfWithoutEquals(value.to_owned()))?;
-                args.settings.push(Setting { key: key.to_owned(), value: value.to_owned(), flag });
+                args.settings.push(Setting { key: key.to_owned(), value: value.to_owned(), origin: Origin::Conf });
             }
             Word::Kill => self.act(Action::Kill(value.to_owned()), flag)?,
             Word::Status => self.act(Action::Status(value.to_owned()), flag)?,
@@ -414,7 +418,7 @@ mod tests {
         let args = read("--master=k8s://h --name=a=b --conf=spark.x=y=z app.jar");
         assert_eq!(args.option(Opt::Master), Some("k8s://h"));
         assert_eq!(args.option(Opt::Name), Some("a=b"));
-        assert_eq!(args.settings, [Setting { key: "spark.x".into(), value: "y=z".into(), flag: "--conf" }]);
+        assert_eq!(args.settings, [Setting { key: "spark.x".into(), value: "y=z".into(), origin: Origin::Conf }]);
         // Nothing after the sign is no value: the word as a whole is then an unknown option.
         assert!(refusal("--name= app.jar").starts_with("unknown option --name="));
     }
@@ -444,7 +448,9 @@ mod tests {
             "--conf spark.driver.memory=1g --driver-memory 2g --driver-class-path c --driver-library-path l \
              --driver-default-class-path d -c spark.driver.memory=3g app.jar",
         );
-        let seen: Vec<_> = args.settings.iter().map(|s| (s.key.as_str(), s.value.as_str(), s.flag)).collect();
+        let seen: Vec<_> =
+            args.settings.iter().map(|s| (s.key.as_str(), s.value.as_str(), s.origin.to_string())).collect();
+        let seen: Vec<_> = seen.iter().map(|(key, value, origin)| (*key, *value, origin.as_str())).collect();
         assert_eq!(
             seen,
             [

@@ -14,6 +14,7 @@ pub mod args;
 pub mod bridge;
 pub mod driver;
 pub mod executor;
+mod input;
 pub mod names;
 mod pod;
 pub mod properties;
@@ -25,6 +26,7 @@ pub mod surroundings;
 pub mod value;
 pub mod version;
 
+pub use input::{Input, TemplatePart};
 pub use submission::{MainResource, SparkConf, Submission};
-pub use surroundings::{Files, Ids, Surroundings};
+pub use surroundings::{Files, Ids, Surroundings, Templates};
 pub use version::SparkVersion;

@@ -22,7 +22,8 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
-use crate::names::label;
+use crate::input::Input;
+use crate::names::{key, label};
 use crate::resource_name;
 use crate::submission::{SparkConf, Submission};
 use crate::surroundings::Surroundings;
@@ -44,21 +45,43 @@ pub enum PlanError {
     /// A setting is needed and absent.
     #[error("{key} is not set; {remedy}")]
     Missing { key: String, remedy: String },
-    /// Settings that exclude each other.
-    #[error("{one} and {other} exclude each other; {remedy}")]
-    Exclusive { one: String, other: String, remedy: String },
-    /// A file that a setting names cannot be used.
-    #[error("{key}: cannot use file {path}: {problem}; {remedy}")]
-    File { key: String, path: String, problem: String, remedy: String },
+    /// A setting and something else that exclude each other.
+    #[error("{key} and {other} exclude each other; {remedy}")]
+    Exclusive { key: String, other: String, remedy: String },
+    /// A file that a setting or a variable names cannot be used.
+    #[error("{input}: cannot use file {path}: {problem}; {remedy}")]
+    File { input: Box<Input>, path: String, problem: String, remedy: String },
+    /// A local file has to be uploaded, and there is no place for it.
+    #[error(
+        "{} is not set; {input} names the local file {uri}: give a place to upload it to (s3a://, gs://, abfss:// or a \
+         shared file:// path), or use a local:// path inside the image",
+        key::UPLOAD_PATH
+    )]
+    NoUploadPath { input: Input, uri: String },
     /// The API server would refuse the object.
     #[error("the API server would refuse {object}: {problem}; {remedy}")]
-    Object { object: String, problem: String, remedy: String },
+    Object { input: Box<Input>, object: String, problem: String, remedy: String },
     /// Java classes cannot run here.
     #[error(
         "{key}={value}: custom feature steps are Java classes, which Firesteel does not run; use a pod template \
          ({template}) instead, or {instead}"
     )]
     CustomStep { key: String, value: String, template: &'static str, instead: &'static str },
+}
+
+impl PlanError {
+    /// What is at fault.
+    pub fn input(&self) -> Input {
+        match self {
+            PlanError::Invalid { key, .. }
+            | PlanError::Value { key, .. }
+            | PlanError::Missing { key, .. }
+            | PlanError::Exclusive { key, .. }
+            | PlanError::CustomStep { key, .. } => Input::key(key),
+            PlanError::File { input, .. } | PlanError::Object { input, .. } => (**input).clone(),
+            PlanError::NoUploadPath { input, .. } => input.clone(),
+        }
+    }
 }
 
 /// Names of what a plan makes.

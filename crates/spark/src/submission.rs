@@ -19,7 +19,7 @@ use crate::args::{Action, Opt, RawArgs};
 use crate::surroundings::Files;
 use crate::version::SparkVersion;
 
-pub use error::SubmissionError;
+pub use error::{SubmissionError, Written};
 pub use master::MasterError;
 pub use uri::{EntryError, is_local_file};
 
@@ -58,6 +58,8 @@ pub enum Origin {
     Flag(&'static str),
     /// `--conf`
     Conf,
+    /// A field of a SparkApplication, by its path.
+    Field(String),
     /// `--properties-file`, with its path.
     PropertiesFile(String),
     /// `spark-defaults.conf`, with its path.
@@ -74,7 +76,7 @@ impl fmt::Display for Origin {
             Origin::Flag(flag) => f.write_str(flag),
             Origin::Conf => f.write_str("--conf"),
             Origin::PropertiesFile(path) => write!(f, "--properties-file {path}"),
-            Origin::Defaults(path) => f.write_str(path),
+            Origin::Defaults(path) | Origin::Field(path) => f.write_str(path),
             Origin::Environment(name) => write!(f, "environment variable {name}"),
             Origin::Derived(how) => f.write_str(how),
         }

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 
+use k8s_openapi::api::core::v1::Pod;
+
 /// Files on the submitting side, by path or `file:` URI. The plan never touches a disk on its own.
 pub trait Files {
     /// The whole content of one file.
@@ -79,6 +81,13 @@ impl Ids {
     }
 }
 
+/// Pod templates given as values. One that is set stands in place of the file that a `podTemplateFile` setting names.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Templates {
+    pub driver: Option<Pod>,
+    pub executor: Option<Pod>,
+}
+
 /// Everything around a submission that its plan depends on.
 pub struct Surroundings<'a> {
     pub ids: Ids,
@@ -87,6 +96,7 @@ pub struct Surroundings<'a> {
     /// The submitter's environment.
     pub env: BTreeMap<String, String>,
     pub files: &'a dyn Files,
+    pub templates: Templates,
 }
 
 /// The submitting user as Spark names it: `SPARK_USER`, even if empty, else what Hadoop believes: `HADOOP_USER_NAME` or the login.

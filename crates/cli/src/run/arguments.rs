@@ -4,15 +4,14 @@
 //! pods, because they reach executors whoever allocates them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::Path;
 
 use firesteel_api::ExecutorGrant;
-use firesteel_spark::Files;
 use firesteel_spark::args::{self, ArgsError, Opt};
 use firesteel_spark::driver::DriverPlan;
 use firesteel_spark::names::{DRIVER_CONTAINER, EXECUTOR_CONTAINER, key};
 use firesteel_spark::submission::{self, Around, Effective, MainResource, Resolved, is_local_file};
+use firesteel_spark::{Files, SparkConf, Templates};
 
 use crate::disk::Disk;
 use crate::exit::BadInput;
@@ -25,9 +24,6 @@ use crate::surroundings;
 const DEFAULT_SPARK: &str = "4.1.4";
 const IMAGE: &str = "spark.kubernetes.container.image";
 const LISTS: [&str; 4] = ["spark.jars", "spark.files", "spark.submit.pyFiles", "spark.archives"];
-/// Where the pod templates of a run stand for its plan to read.
-const DRIVER_TEMPLATE: &str = "/firesteel/driver-pod-template.json";
-const EXECUTOR_TEMPLATE: &str = "/firesteel/executor-pod-template.json";
 
 /// A submission that is right as far as that needs no cluster.
 pub(crate) struct Wanted {
@@ -158,57 +154,18 @@ fn choose_python(
     Ok(())
 }
 
-/// The files of this machine, and pod templates that are none.
-struct WithTemplates(BTreeMap<&'static str, String>);
-
-impl Files for WithTemplates {
-    fn read(&self, path: &str) -> io::Result<Vec<u8>> {
-        match self.0.get(path) {
-            Some(text) => Ok(text.clone().into_bytes()),
-            None => Disk.read(path),
-        }
+/// The templates of both roles, those of the user if there are any, with what pods see written into them. A template that cannot
+/// be read is left to the plan, which says so.
+fn templates(conf: &SparkConf, mounts: &Mounts) -> Templates {
+    if mounts.is_empty() {
+        return Templates::default();
     }
-
-    fn list(&self, dir: &str) -> io::Result<Vec<(String, u64)>> {
-        Disk.list(dir)
-    }
-
-    fn directories(&self, dir: &str) -> io::Result<Vec<String>> {
-        Disk.directories(dir)
-    }
-
-    fn canonical(&self, path: &str) -> io::Result<String> {
-        Disk.canonical(path)
-    }
-}
-
-/// Writes what pods see into the templates of both roles, those of the user if there are any. A template that cannot be read is
-/// left to the plan, which says so.
-fn put_into_templates(conf: &mut BTreeMap<String, String>, mounts: &Mounts) -> WithTemplates {
-    let roles = [
-        (
-            key::DRIVER_TEMPLATE,
-            key::DRIVER_TEMPLATE_CONTAINER,
-            key::DRIVER_VOLUMES_PREFIX,
-            DRIVER_CONTAINER,
-            DRIVER_TEMPLATE,
-        ),
-        (
-            key::EXECUTOR_TEMPLATE,
-            key::EXECUTOR_TEMPLATE_CONTAINER,
-            key::EXECUTOR_VOLUMES_PREFIX,
-            EXECUTOR_CONTAINER,
-            EXECUTOR_TEMPLATE,
-        ),
-    ];
-    let mut templates = BTreeMap::new();
-    for (template, container, volumes, usual, place) in roles {
+    let of = |template: &str, container: &str, volumes: &str, usual: &str| {
         let mut pod = match conf.get(template) {
             None => serde_json::json!({}),
             Some(path) => {
-                let text = Disk.read(path).ok().and_then(|bytes| String::from_utf8(bytes).ok());
-                let Some(pod) = text.and_then(|text| serde_saphyr::from_str(&text).ok()) else { continue };
-                pod
+                let text = String::from_utf8(Disk.read(path).ok()?).ok()?;
+                serde_saphyr::from_str(&text).ok()?
             }
         };
         let is_mount = |name: &str| name.starts_with(volumes) && name.ends_with(".mount.path");
@@ -218,10 +175,17 @@ fn put_into_templates(conf: &mut BTreeMap<String, String>, mounts: &Mounts) -> W
             .map(|(_, path)| path.trim_end_matches('/').to_owned())
             .collect();
         mounts.put_into(&mut pod, Which::Spark(conf.get(container).map(String::as_str), usual), &taken);
-        templates.insert(place, pod.to_string());
-        conf.insert(template.to_owned(), place.to_owned());
+        serde_json::from_value(pod).ok()
+    };
+    Templates {
+        driver: of(key::DRIVER_TEMPLATE, key::DRIVER_TEMPLATE_CONTAINER, key::DRIVER_VOLUMES_PREFIX, DRIVER_CONTAINER),
+        executor: of(
+            key::EXECUTOR_TEMPLATE,
+            key::EXECUTOR_TEMPLATE_CONTAINER,
+            key::EXECUTOR_VOLUMES_PREFIX,
+            EXECUTOR_CONTAINER,
+        ),
     }
-    WithTemplates(templates)
 }
 
 impl Wanted {
@@ -279,12 +243,8 @@ impl Wanted {
                 submission.conf.insert(format!("{volume}.mount.readOnly"), "true".to_owned());
             }
         }
-        let files = if self.mounts.is_empty() {
-            WithTemplates(BTreeMap::new())
-        } else {
-            put_into_templates(&mut submission.conf, &self.mounts)
-        };
-        let around = surroundings::look(&files);
+        let mut around = surroundings::look(&Disk);
+        around.templates = templates(&submission.conf, &self.mounts);
         let secret = surroundings::secret();
         let (driver, grant) =
             firesteel_core::grant::plan(submission, &around, &secret).map_err(|e| BadInput(e.to_string()))?;

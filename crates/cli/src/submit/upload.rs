@@ -339,7 +339,11 @@ mod tests {
         let from = dir.path().join("app.jar");
         fs::write(&from, "jar").expect("written");
         let to = dir.path().join("up/spark-upload-1/app.jar");
-        let upload = Upload { from: from.display().to_string(), to: format!("file://{}", to.display()) };
+        let upload = Upload {
+            from: from.display().to_string(),
+            to: format!("file://{}", to.display()),
+            input: firesteel_spark::Input::Application,
+        };
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
         let shipped = runtime.block_on(ship(&[upload], &SparkConf::new(), &BTreeMap::new(), Printer)).expect("shipped");
         assert_eq!(fs::read(&to).expect("there"), b"jar");

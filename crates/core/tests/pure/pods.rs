@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use firesteel_api::validate::Problem;
 use firesteel_api::{SparkApplicationSpec, defaults, names};
 use firesteel_core::conf::Subject;
-use firesteel_core::run::{Attempt, Refusal, Run, RunSettings, executor_template, plan};
+use firesteel_core::run::{Attempt, Run, RunSettings, executor_template, plan};
 use firesteel_core::template::start;
 use firesteel_core::ui::UiSettings;
 use firesteel_spark::driver::Object;
@@ -12,11 +13,11 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
-fn try_run(patch: &Value) -> Result<Run, Refusal> {
+fn try_run(patch: &Value) -> Result<Run, Problem> {
     run_with(patch, &RunSettings::default())
 }
 
-fn run_with(patch: &Value, settings: &RunSettings) -> Result<Run, Refusal> {
+fn run_with(patch: &Value, settings: &RunSettings) -> Result<Run, Problem> {
     let mut spec = json!({
         "type": "Scala", "sparkVersion": "4.1.4", "image": "apache/spark:4.1.4", "mainClass": "org.example.Main",
         "mainApplicationFile": "local:///opt/app.jar", "driver": {}, "executor": {},
@@ -478,7 +479,7 @@ fn a_template_without_sparks_container_lends_its_first() {
 
 #[test]
 fn complaints_name_the_field() {
-    let sentence = |patch: Value| try_run(&patch).unwrap_err().0;
+    let sentence = |patch: Value| try_run(&patch).unwrap_err().to_string();
     let reserved = sentence(json!({"driver": {"labels": {"spark-role": "x"}}}));
     assert!(reserved.starts_with("spec.driver.labels[spark-role]: "), "{reserved}");
     let limit = sentence(json!({"driver": {"cores": 4, "coreLimit": "1"}}));

@@ -1,6 +1,7 @@
 //! What the driver container runs.
 
 use super::{Draft, PlanError, upload};
+use crate::input::Input;
 use crate::names::{NO_RESOURCE, env, key, path};
 use crate::submission::MainResource;
 
@@ -11,7 +12,7 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
         MainResource::Jar(uri) if upload::is_local(uri) => (NO_RESOURCE.to_owned(), "java"),
         MainResource::Jar(uri) => (uri.clone(), "java"),
         MainResource::None => (NO_RESOURCE.to_owned(), "java"),
-        MainResource::Python(uri) if upload::is_local(uri) => (upload::one(draft, "the application", uri)?, "python"),
+        MainResource::Python(uri) if upload::is_local(uri) => (upload::one(draft, &Input::Application, uri)?, "python"),
         MainResource::Python(uri) => (uri.clone(), "python"),
         MainResource::R(uri) => (uri.clone(), "r"),
     };

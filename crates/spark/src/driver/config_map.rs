@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{ConfigMap, ConfigMapVolumeSource, KeyToPath, Volume};
 
 use super::{Draft, Object, PlanError};
+use crate::input::Input;
 use crate::names::{env, key, path, volume};
 use crate::properties;
 
@@ -20,9 +21,13 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     data.insert(PROPERTIES.to_owned(), properties::write(&draft.properties, None));
     let size: usize = data.iter().map(|(name, content)| name.len() + content.len()).sum();
     if size as u64 > MAX_SIZE {
+        let (longest, length) = longest(draft, &data);
         return Err(PlanError::Object {
             object: format!("ConfigMap {}", draft.names.config_map),
-            problem: format!("{size} bytes of configuration do not fit, {MAX_SIZE} do"),
+            problem: format!(
+                "{size} bytes of configuration do not fit, {MAX_SIZE} do; the longest is {longest} ({length})"
+            ),
+            input: longest.into(),
             remedy: "move long values into files of the image, or mounted Secrets and ConfigMaps".to_owned(),
         });
     }
@@ -49,6 +54,14 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
         ..ConfigMap::default()
     }));
     Ok(())
+}
+
+/// The longest setting, or the longest file of the submitter if there is a longer one, and its length in bytes.
+fn longest(draft: &Draft<'_>, data: &BTreeMap<String, String>) -> (Input, usize) {
+    let settings = draft.properties.iter().map(|(key, value)| (Input::key(key), key.len() + value.len()));
+    let files = data.iter().filter(|(name, _)| *name != PROPERTIES);
+    let files = files.map(|(name, content)| (Input::File(name.clone()), name.len() + content.len()));
+    settings.chain(files).max_by_key(|(_, length)| *length).unwrap_or((Input::key(key::CONFIG_MAP_MAX_SIZE), 0))
 }
 
 fn limit(draft: &Draft<'_>) -> Result<u64, PlanError> {

@@ -4,6 +4,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, SecretVolumeSource, Volume};
 
 use super::{Draft, Object, PlanError};
+use crate::input::Input;
 use crate::names::{key, path, volume};
 
 const REDACTED: &str = "<present_but_redacted>";
@@ -22,7 +23,7 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
         let key = format!("{}{suffix}", key::DRIVER_AUTH_PREFIX);
         let Some(file) = draft.conf.get(&key) else { continue };
         let bytes = draft.around.files.read(file).map_err(|e| PlanError::File {
-            key: key.clone(),
+            input: Input::key(&key).into(),
             path: file.to_owned(),
             problem: e.to_string(),
             remedy: format!("give the path of the driver's {what}"),

@@ -2,26 +2,19 @@
 
 use k8s_openapi::api::core::v1::{ConfigMap, ConfigMapVolumeSource, KeyToPath, Volume};
 
-use super::{Draft, Object, PlanError, template};
+use super::{Draft, Object, PlanError, role, template};
 use crate::names::{key, path, volume};
 
 const ITEM: &str = "podspec-configmap-key";
 
 pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
-    let Some(file) = draft.conf.get(key::EXECUTOR_TEMPLATE) else { return Ok(()) };
-    let because = |problem: String, remedy: &str| PlanError::File {
-        key: key::EXECUTOR_TEMPLATE.to_owned(),
-        path: file.to_owned(),
-        problem,
-        remedy: remedy.to_owned(),
-    };
-    let refuse = |problem: String| because(problem, "give the path of a YAML or JSON pod");
-    let bytes = draft.around.files.read(file).map_err(|e| refuse(e.to_string()))?;
-    let text = String::from_utf8(bytes).map_err(|_| refuse("not UTF-8".to_owned()))?;
+    let role = &role::EXECUTOR;
+    let Some(source) = template::Source::of(role, &draft.conf, draft.around) else { return Ok(()) };
     // Spark finds out in the driver; better now.
-    if template::parse(&text).map_err(refuse)?.spec.is_none() {
+    let (pod, text) = source.read(role, draft.around.files)?;
+    if pod.spec.is_none() {
         let problem = "it has no spec, and Spark's driver does not start with such a template".to_owned();
-        return Err(because(problem, "add spec: {}"));
+        return Err(source.refuse(role, problem, "add spec: {}"));
     }
     let name = format!("{}-driver-podspec-conf-map", draft.names.prefix);
     draft.add_volume(Volume {

@@ -3,6 +3,7 @@
 use k8s_openapi::api::core::v1::{ConfigMap, ConfigMapVolumeSource, KeyToPath, Volume};
 
 use super::{Draft, Object, PlanError};
+use crate::input::Input;
 use crate::names::{env, key, path, volume};
 
 pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
@@ -12,7 +13,7 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
         (None, None) => return Ok(()),
         (Some(_), Some(_)) => {
             return Err(PlanError::Exclusive {
-                one: key::HADOOP_CONFIG_MAP.to_owned(),
+                key: key::HADOOP_CONFIG_MAP.to_owned(),
                 other: format!("the environment's {}", env::HADOOP_CONF_DIR),
                 remedy: "give one of the two".to_owned(),
             });
@@ -29,7 +30,7 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
 
 fn copy_directory(draft: &mut Draft<'_>, directory: &str) -> Result<ConfigMapVolumeSource, PlanError> {
     let refuse = |path: String, problem: String| PlanError::File {
-        key: env::HADOOP_CONF_DIR.to_owned(),
+        input: Input::Variable(env::HADOOP_CONF_DIR).into(),
         path,
         problem,
         remedy: "give a directory of Hadoop configuration files, or unset it".to_owned(),

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
 };
 
 use super::{Draft, Object, PlanError};
+use crate::input::Input;
 use crate::names::{env, key, path, volume};
 
 const NO_TOKENS: &str = "the Hadoop configuration asks for Kerberos, but Firesteel obtains no delegation tokens: give --principal and \
@@ -71,7 +72,7 @@ fn file_name(path: &str) -> &str {
 
 fn read(draft: &Draft<'_>, key: &str, file: &str, what: &str) -> Result<Vec<u8>, PlanError> {
     draft.around.files.read(file).map_err(|e| PlanError::File {
-        key: key.to_owned(),
+        input: Input::key(key).into(),
         path: file.to_owned(),
         problem: e.to_string(),
         remedy: format!("give the path of {what}"),
@@ -83,7 +84,7 @@ fn krb5(draft: &mut Draft<'_>) -> Result<(), PlanError> {
         (None, None) => return Ok(()),
         (Some(_), Some(_)) => {
             return Err(PlanError::Exclusive {
-                one: key::KRB5_PATH.to_owned(),
+                key: key::KRB5_PATH.to_owned(),
                 other: key::KRB5_CONFIG_MAP.to_owned(),
                 remedy: "give one of the two".to_owned(),
             });
@@ -92,7 +93,7 @@ fn krb5(draft: &mut Draft<'_>) -> Result<(), PlanError> {
         (Some(file), None) => {
             let text =
                 String::from_utf8(read(draft, key::KRB5_PATH, file, "a krb5.conf")?).map_err(|_| PlanError::File {
-                    key: key::KRB5_PATH.to_owned(),
+                    input: Input::key(key::KRB5_PATH).into(),
                     path: file.to_owned(),
                     problem: "not UTF-8".to_owned(),
                     remedy: "give the path of a krb5.conf".to_owned(),

@@ -1,7 +1,9 @@
 //! Local dependencies: which ones have to be shipped, and the URIs they will have then.
 
 use super::{Draft, PlanError, Upload};
+use crate::input::Input;
 use crate::names::{NO_RESOURCE, key};
+use crate::submission::MainResource;
 
 /// Whether a URI names a file of the submitter: no scheme, or `file:`.
 pub(super) fn is_local(uri: &str) -> bool {
@@ -29,7 +31,10 @@ pub(super) fn dependencies(draft: &mut Draft<'_>) -> Result<(), PlanError> {
                 Some((file, fragment)) => (file, Some(fragment)),
                 None => (uri, None),
             };
-            let target = one(draft, key, file)?;
+            // The application's own jar stands in the list too.
+            let is_main = matches!(&draft.submission.main, MainResource::Jar(jar) if jar == uri);
+            let input = if is_main && key == key::JARS { Input::Application } else { Input::key(key) };
+            let target = one(draft, &input, file)?;
             uris.push(match fragment {
                 Some(fragment) if key == key::ARCHIVES => format!("{target}#{fragment}"),
                 _ => target,
@@ -41,19 +46,14 @@ pub(super) fn dependencies(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Plans the upload of one local file and gives its URI. `origin` is the setting that names it.
-pub(super) fn one(draft: &mut Draft<'_>, origin: &str, uri: &str) -> Result<String, PlanError> {
-    let base = draft.conf.get(key::UPLOAD_PATH).ok_or_else(|| PlanError::Missing {
-        key: key::UPLOAD_PATH.to_owned(),
-        remedy: format!(
-            "{origin} names the local file {uri}: give a place to upload it to (s3a://, gs://, abfss:// or a shared \
-             file:// path), or use a local:// path inside the image"
-        ),
-    })?;
+/// Plans the upload of one local file and gives its URI. `input` is what names it.
+pub(super) fn one(draft: &mut Draft<'_>, input: &Input, uri: &str) -> Result<String, PlanError> {
+    let no_place = || PlanError::NoUploadPath { input: input.clone(), uri: uri.to_owned() };
+    let base = draft.conf.get(key::UPLOAD_PATH).ok_or_else(no_place)?;
     let from = crate::surroundings::local_path(uri);
     let name = from.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default();
     let to = format!("{base}/spark-upload-{}/{name}", draft.around.ids.upload(draft.uploads.len()));
-    draft.uploads.push(Upload { from, to: to.clone() });
+    draft.uploads.push(Upload { from, to: to.clone(), input: input.clone() });
     Ok(to)
 }
 

@@ -45,12 +45,15 @@ impl Allocation {
     pub(crate) fn read(conf: &Settings<'_>, strategy: Strategy) -> Result<Self, PlanError> {
         let dynamic = conf.boolean(key::DYNAMIC_ALLOCATION, false)?;
         if dynamic && strategy == Strategy::StatefulSet {
-            return Err(PlanError::Exclusive {
-                one: format!("{}=true", key::DYNAMIC_ALLOCATION),
-                other: format!("{}=firesteel-statefulset", key::ALLOCATOR),
-                remedy: "a StatefulSet always takes its last member away, whatever that is working on: use \
-                         firesteel or firesteel-replicaset"
-                    .to_owned(),
+            return Err(PlanError::Value {
+                key: key::ALLOCATOR.to_owned(),
+                value: "firesteel-statefulset".to_owned(),
+                problem: format!(
+                    "a StatefulSet always takes its last member away, whatever that is working on, so it cannot go with \
+                     {}=true",
+                    key::DYNAMIC_ALLOCATION
+                ),
+                remedy: "use firesteel or firesteel-replicaset".to_owned(),
             });
         }
         let instances = count(conf, key::EXECUTOR_INSTANCES)?;

@@ -5,6 +5,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use super::role::LONGEST_ID;
 use super::{Draft, PlanError};
+use crate::input::{Input, TemplatePart};
 use crate::names::key;
 use crate::value;
 use crate::version::Line;
@@ -105,33 +106,51 @@ fn annotations(draft: &Draft<'_>) -> Result<(), PlanError> {
 
 fn quantities(draft: &Draft<'_>) -> Result<(), PlanError> {
     let Some(resources) = &draft.container.resources else { return Ok(()) };
-    let parse = |quantity: &Quantity, source: &str| {
-        quantity
-            .0
-            .parse::<value::Quantity>()
-            .map_err(|problem| PlanError::Invalid { key: source.to_owned(), problem: problem.to_string() })
+    let parse = |name: &str, quantity: &Quantity, setting: &str| {
+        let parsed = quantity.0.parse::<value::Quantity>();
+        parsed.map_err(|problem| match draft.conf.get(setting).filter(|_| name == "cpu") {
+            Some(_) => PlanError::Invalid { key: setting.to_owned(), problem: problem.to_string() },
+            None => resource(draft, name, &problem.to_string()),
+        })
     };
-    let requests = resources.requests.iter().flatten();
-    for (name, request) in requests {
-        let source = if name == "cpu" { draft.role.request_cores } else { draft.role.memory };
-        let wanted = parse(request, source)?;
+    let role = draft.role;
+    for (name, request) in resources.requests.iter().flatten() {
+        let wanted = parse(name, request, role.request_cores)?;
         let Some(limit) = resources.limits.as_ref().and_then(|l| l.get(name)) else { continue };
-        let most = parse(limit, draft.role.limit_cores)?;
-        if wanted > most {
-            let cores = draft.conf.get(draft.role.request_cores).map_or(draft.role.cores, |_| draft.role.request_cores);
-            let key = if name == "cpu" { cores } else { source };
-            return Err(PlanError::Value {
-                key: key.to_owned(),
-                value: request.0.clone(),
-                problem: format!("a container cannot ask for more {name} than its limit of {}", limit.0),
-                remedy: format!("lower it, or raise {}", draft.role.limit_cores),
-            });
+        let most = parse(name, limit, role.limit_cores)?;
+        if wanted <= most {
+            continue;
         }
+        let problem = format!("a container cannot ask for more {name} than its limit of {}", limit.0);
+        if name != "cpu" {
+            return Err(resource(draft, name, &problem));
+        }
+        let key = draft.conf.get(role.request_cores).map_or(role.cores, |_| role.request_cores);
+        return Err(PlanError::Value {
+            key: key.to_owned(),
+            value: request.0.clone(),
+            problem,
+            remedy: format!("lower it, or raise {}", role.limit_cores),
+        });
     }
-    for limit in resources.limits.iter().flat_map(|l| l.values()) {
-        parse(limit, draft.role.limit_cores)?;
+    for (name, limit) in resources.limits.iter().flatten() {
+        parse(name, limit, role.limit_cores)?;
     }
     Ok(())
+}
+
+/// Refuses a request or limit that a pod template brought along.
+fn resource(draft: &Draft<'_>, name: &str, problem: &str) -> PlanError {
+    PlanError::Object {
+        input: of_template(draft, TemplatePart::Resource(name.to_owned())).into(),
+        object: format!("pod {}", draft.names.pod),
+        problem: format!("resource {name}: {problem}"),
+        remedy: "mend the resources of the pod template".to_owned(),
+    }
+}
+
+fn of_template(draft: &Draft<'_>, part: TemplatePart) -> Input {
+    Input::Template { key: draft.role.template, part }
 }
 
 fn ports(draft: &Draft<'_>) -> Result<(), PlanError> {
@@ -141,7 +160,15 @@ fn ports(draft: &Draft<'_>) -> Result<(), PlanError> {
         "driver-rpc-port" => key::DRIVER_PORT,
         "blockmanager" => key::DRIVER_BLOCK_MANAGER_PORT,
         "spark-connect" => key::CONNECT_PORT,
-        _ => key::UI_PORT,
+        "spark-ui" => key::UI_PORT,
+        _ => {
+            return Err(PlanError::Object {
+                input: of_template(draft, TemplatePart::Port(name.to_owned())).into(),
+                object: format!("pod {}", draft.names.pod),
+                problem: format!("port {name:?} has no number"),
+                remedy: "give each port of the pod template a containerPort from 1 to 65535".to_owned(),
+            });
+        }
     };
     Err(PlanError::Value {
         key: key.to_owned(),
@@ -164,6 +191,7 @@ fn volumes(draft: &Draft<'_>) -> Result<(), PlanError> {
             continue;
         };
         return Err(PlanError::Object {
+            input: volume_input(draft, name).into(),
             object: object(),
             problem,
             remedy: "rename the volume, Secret or pod template's volume that it comes from".to_owned(),
@@ -173,6 +201,7 @@ fn volumes(draft: &Draft<'_>) -> Result<(), PlanError> {
     for mount in draft.container.volume_mounts.iter().flatten() {
         if !paths.insert(&mount.mount_path) {
             return Err(PlanError::Object {
+                input: mount_input(draft, &mount.mount_path).into(),
                 object: object(),
                 problem: format!("two volumes are mounted at {}", mount.mount_path),
                 remedy: "give each volume and Secret a path of its own".to_owned(),
@@ -182,16 +211,50 @@ fn volumes(draft: &Draft<'_>) -> Result<(), PlanError> {
     Ok(())
 }
 
+/// Where a volume comes from: a setting, else the pod template.
+fn volume_input(draft: &Draft<'_>, name: &str) -> Input {
+    let role = draft.role;
+    let volumes = draft.conf.with_prefix(role.volumes_prefix);
+    let configured = volumes.keys().filter_map(|rest| rest.split_once('.')).find_map(|(kind, rest)| {
+        let part = rest.strip_prefix(name)?.strip_prefix('.')?;
+        Some(format!("{}{kind}.{name}.{part}", role.volumes_prefix))
+    });
+    let secret = || name.strip_suffix("-volume").map(|secret| format!("{}{secret}", role.secrets_prefix));
+    let key = configured.or_else(|| secret().filter(|key| draft.conf.get(key).is_some()));
+    key.map_or_else(|| of_template(draft, TemplatePart::Volume(name.to_owned())), Input::Key)
+}
+
+/// Where a mount comes from: a setting, else the pod template.
+fn mount_input(draft: &Draft<'_>, path: &str) -> Input {
+    let role = draft.role;
+    let is_mount = |prefix: &str, key: &str| prefix == role.secrets_prefix || key.ends_with(".mount.path");
+    let configured = [role.secrets_prefix, role.volumes_prefix].into_iter().find_map(|prefix| {
+        let family = draft.conf.with_prefix(prefix);
+        let (rest, _) = family.iter().find(|(rest, value)| *value == path && is_mount(prefix, rest))?;
+        Some(format!("{prefix}{rest}"))
+    });
+    configured.map_or_else(|| of_template(draft, TemplatePart::VolumeMount(path.to_owned())), Input::Key)
+}
+
+/// Where an environment variable comes from: a setting, else the pod template.
+fn variable_input(draft: &Draft<'_>, name: &str) -> Input {
+    let prefixes = [draft.role.env_prefix, draft.role.secret_key_ref_prefix].into_iter();
+    let key = prefixes.map(|prefix| format!("{prefix}{name}")).find(|key| draft.conf.get(key).is_some());
+    key.map_or_else(|| of_template(draft, TemplatePart::EnvVar(name.to_owned())), Input::Key)
+}
+
 fn environment(draft: &Draft<'_>) -> Result<(), PlanError> {
     for variable in draft.container.env.iter().flatten() {
         let name = &variable.name;
         // Printable ASCII without '=': what API servers take since 1.30.
         if name.is_empty() || !name.bytes().all(|b| (0x20..0x7f).contains(&b) && b != b'=') {
-            return Err(PlanError::Object {
-                object: format!("pod {}", draft.names.pod),
-                problem: format!("{name:?} is not a name an environment variable can have"),
-                remedy: format!("rename it in {}*", draft.role.env_prefix),
-            });
+            let input = Box::new(variable_input(draft, name));
+            let remedy = match &*input {
+                Input::Template { .. } => "rename it in the pod template".to_owned(),
+                _ => format!("rename it in {}*", draft.role.env_prefix),
+            };
+            let problem = format!("{name:?} is not a name an environment variable can have");
+            return Err(PlanError::Object { input, object: format!("pod {}", draft.names.pod), problem, remedy });
         }
     }
     Ok(())

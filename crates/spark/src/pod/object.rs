@@ -4,6 +4,8 @@ use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret, Servi
 use k8s_openapi::api::networking::v1::NetworkPolicy;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use crate::input::Input;
+
 /// One object beside the driver pod. Its namespace is set, its owner is not.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "a plan holds a handful of them")]
@@ -65,4 +67,6 @@ pub struct Upload {
     pub from: String,
     /// The full target URI, below `spark.kubernetes.file.upload.path`.
     pub to: String,
+    /// What names the file.
+    pub input: Input,
 }

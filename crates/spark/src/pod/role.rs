@@ -1,6 +1,9 @@
 //! The two kinds of pods, and the settings that mean the same for each under another name.
 
+use k8s_openapi::api::core::v1::Pod;
+
 use crate::names::{DRIVER_CONTAINER, EXECUTOR_CONTAINER, EXECUTOR_ID_PLACEHOLDER, key, label};
+use crate::surroundings::Templates;
 
 /// An executor's id is a 32-bit number.
 pub(crate) const LONGEST_ID: &str = "2147483647";
@@ -40,6 +43,8 @@ pub(crate) struct Role {
     pub(crate) secret_key_ref_prefix: &'static str,
     pub(crate) secrets_prefix: &'static str,
     pub(crate) template: &'static str,
+    /// The template of the role among those given as values.
+    pub(crate) template_value: fn(&Templates) -> Option<&Pod>,
     pub(crate) template_container: &'static str,
     pub(crate) volumes_prefix: &'static str,
 }
@@ -72,6 +77,7 @@ pub(crate) static DRIVER: Role = Role {
     secret_key_ref_prefix: key::DRIVER_SECRET_KEY_REF_PREFIX,
     secrets_prefix: key::DRIVER_SECRETS_PREFIX,
     template: key::DRIVER_TEMPLATE,
+    template_value: |templates| templates.driver.as_ref(),
     template_container: key::DRIVER_TEMPLATE_CONTAINER,
     volumes_prefix: key::DRIVER_VOLUMES_PREFIX,
 };
@@ -104,6 +110,7 @@ pub(crate) static EXECUTOR: Role = Role {
     secret_key_ref_prefix: key::EXECUTOR_SECRET_KEY_REF_PREFIX,
     secrets_prefix: key::EXECUTOR_SECRETS_PREFIX,
     template: key::EXECUTOR_TEMPLATE,
+    template_value: |templates| templates.executor.as_ref(),
     template_container: key::EXECUTOR_TEMPLATE_CONTAINER,
     volumes_prefix: key::EXECUTOR_VOLUMES_PREFIX,
 };

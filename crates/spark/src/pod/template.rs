@@ -8,7 +8,57 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use super::PlanError;
 use super::role::Role;
 use super::settings::Settings;
-use crate::surroundings::Surroundings;
+use crate::input::Input;
+use crate::surroundings::{Files, Surroundings};
+
+/// Where the template of a role comes from.
+pub(crate) enum Source<'a> {
+    /// A file of the submitter, by path or URI.
+    File(&'a str),
+    /// The pod itself.
+    Value(&'a Pod),
+}
+
+impl<'a> Source<'a> {
+    /// The template of a role, if there is one. A value stands in place of a file.
+    pub(crate) fn of(role: &Role, conf: &Settings<'a>, around: &'a Surroundings<'_>) -> Option<Self> {
+        let file = || conf.get(role.template).map(Source::File);
+        (role.template_value)(&around.templates).map(Source::Value).or_else(file)
+    }
+
+    /// The pod, and the text that holds it.
+    pub(crate) fn read(&self, role: &Role, files: &dyn Files) -> Result<(Pod, String), PlanError> {
+        match self {
+            Source::File(path) => {
+                let refuse = |problem: String, remedy: &str| self.refuse(role, problem, remedy);
+                let bytes = files.read(path).map_err(|e| refuse(e.to_string(), "give the path of a pod template"))?;
+                let not_a_pod = |problem| refuse(problem, "give a YAML or JSON pod");
+                let text = String::from_utf8(bytes).map_err(|_| not_a_pod("not UTF-8".to_owned()))?;
+                Ok((parse(&text).map_err(not_a_pod)?, text))
+            }
+            Source::Value(pod) => {
+                let text = serde_json::to_string(pod);
+                let text = text.map_err(|e| self.refuse(role, e.to_string(), "give what JSON can hold"))?;
+                Ok(((*pod).clone(), text))
+            }
+        }
+    }
+
+    /// The error of a template that cannot be used.
+    pub(crate) fn refuse(&self, role: &Role, problem: String, remedy: &str) -> PlanError {
+        match self {
+            Source::File(path) => PlanError::File {
+                input: Input::key(role.template).into(),
+                path: (*path).to_owned(),
+                problem,
+                remedy: remedy.to_owned(),
+            },
+            Source::Value(_) => {
+                PlanError::Invalid { key: role.template.to_owned(), problem: format!("{problem}; {remedy}") }
+            }
+        }
+    }
+}
 
 /// The pod to start from and the container Spark runs in.
 pub(crate) fn load(
@@ -17,22 +67,17 @@ pub(crate) fn load(
     around: &Surroundings<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<(Pod, Container), PlanError> {
-    let Some(path) = conf.get(role.template) else { return Ok((Pod::default(), Container::default())) };
-    let refuse = |problem: String, remedy: &str| PlanError::File {
-        key: role.template.to_owned(),
-        path: path.to_owned(),
-        problem,
-        remedy: remedy.to_owned(),
+    let mut pod = match Source::of(role, conf, around) {
+        None => return Ok((Pod::default(), Container::default())),
+        Some(Source::Value(pod)) => pod.clone(),
+        Some(file) => file.read(role, around.files)?.0,
     };
-    let bytes = around.files.read(path).map_err(|e| refuse(e.to_string(), "give the path of a pod template"))?;
-    let text = String::from_utf8(bytes).map_err(|_| refuse("not UTF-8".to_owned(), "give a YAML or JSON pod"))?;
-    let mut pod = parse(&text).map_err(|problem| refuse(problem, "give a YAML or JSON pod"))?;
     let container = take_container(&mut pod, role, conf.get(role.template_container), warnings);
     Ok((pod, container))
 }
 
 /// Reads a pod from YAML or JSON. A document that says it is something else than a pod is refused.
-pub(crate) fn parse(text: &str) -> Result<Pod, String> {
+fn parse(text: &str) -> Result<Pod, String> {
     let value: serde_json::Value = serde_saphyr::from_str(text).map_err(|e| one_line(&e.to_string()))?;
     match value.get("kind").and_then(serde_json::Value::as_str) {
         Some("Pod") | None if value.is_object() => {}
@@ -94,5 +139,60 @@ mod tests {
         assert_eq!(parse("kind: Service\n"), Err("it holds a Service, not a Pod".to_owned()));
         assert!(parse("- a\n").is_err());
         assert!(parse("spec: 3\n").is_err());
+    }
+
+    struct OneFile(String);
+
+    impl Files for OneFile {
+        fn read(&self, _: &str) -> std::io::Result<Vec<u8>> {
+            Ok(self.0.clone().into_bytes())
+        }
+
+        fn list(&self, _: &str) -> std::io::Result<Vec<(String, u64)>> {
+            Ok(Vec::new())
+        }
+    }
+
+    #[test]
+    fn a_template_by_value_is_planned_like_its_file() {
+        use crate::driver::{DriverPlan, plan};
+        use crate::names::key;
+        use crate::surroundings::{Ids, Templates};
+        use crate::{MainResource, Submission};
+
+        let template = pod(&["side", "spark"]);
+        let planned = |with: &[(&str, &str)], templates: Templates| -> DriverPlan {
+            let fixed = [(key::IMAGE, "i"), (key::DRIVER_TEMPLATE_CONTAINER, "spark")];
+            let conf = with.iter().chain(&fixed).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+            let submission = Submission {
+                conf,
+                version: "4.1.4".parse().unwrap(),
+                main: MainResource::None,
+                main_class: "Main".to_owned(),
+                arguments: Vec::new(),
+                proxy_user: None,
+            };
+            let files = OneFile(serde_json::to_string(&template).unwrap());
+            let ids = Ids::from_bytes(&[1; 64], 1);
+            let env = std::collections::BTreeMap::new();
+            let around = Surroundings { ids, user: "me".to_owned(), env, files: &files, templates };
+            plan(&submission, &around).unwrap()
+        };
+        let files = [(key::DRIVER_TEMPLATE, "/d"), (key::EXECUTOR_TEMPLATE, "/e")];
+        let by_file = planned(&files, Templates::default());
+        let values = || Templates { driver: Some(template.clone()), executor: Some(template.clone()) };
+        let by_value = planned(&[], values());
+        assert_eq!(by_value.pod, by_file.pod);
+        let maps = |plan: &DriverPlan| {
+            let maps =
+                plan.objects.iter().filter(|o| o.metadata().name.as_deref().is_some_and(|n| n.contains("podspec")));
+            maps.cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(maps(&by_value).len(), 1);
+        assert_eq!(maps(&by_value), maps(&by_file));
+        assert_eq!(by_value.properties[key::EXECUTOR_TEMPLATE], by_file.properties[key::EXECUTOR_TEMPLATE]);
+        // A value stands in place of a file.
+        let both = planned(&files, Templates { driver: Some(pod(&["other"])), executor: None });
+        assert_eq!(both.pod.spec.unwrap().containers[0].name, "other");
     }
 }

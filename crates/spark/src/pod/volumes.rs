@@ -117,7 +117,7 @@ fn mount(volume: &VolumeSettings<'_>, line: Line) -> Result<VolumeMount, PlanErr
     let sub_path_expr = volume.get("mount.subPathExpr").filter(|_| line >= Line::V4_0);
     if sub_path.is_some() && sub_path_expr.is_some() {
         return Err(PlanError::Exclusive {
-            one: volume.key("mount.subPath"),
+            key: volume.key("mount.subPath"),
             other: volume.key("mount.subPathExpr"),
             remedy: "give one of the two".to_owned(),
         });

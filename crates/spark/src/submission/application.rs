@@ -1,6 +1,7 @@
 //! From merged settings to a submission: `SparkSubmit`'s checks, and the keys it writes for Kubernetes in cluster mode.
 
 use crate::args::{Opt, RawArgs};
+use crate::input::Input;
 use crate::names::{NO_RESOURCE, VERSION_REFERENCE, key};
 use crate::registry;
 use crate::value::{check_suffix, int, java_trim, list, size_bytes, substitute};
@@ -8,17 +9,8 @@ use crate::version::{Line, SparkVersion};
 
 use super::merge::{Settings, absolute, merge, reason};
 use super::uri::{Resolver, check_entry};
-use super::{Around, Effective, MainResource, Origin, Resolved, Submission, SubmissionError, VersionFrom};
+use super::{Around, Effective, MainResource, Origin, Resolved, Submission, SubmissionError, VersionFrom, Written};
 use super::{manifest, master};
-
-const DEPLOY_MODE: &str = "spark.submit.deployMode";
-const EXECUTOR_CORES: &str = "spark.executor.cores";
-const EXECUTOR_INSTANCES: &str = "spark.executor.instances";
-const EXECUTOR_MEMORY: &str = "spark.executor.memory";
-const MASTER: &str = "spark.master";
-const REMOTE: &str = "spark.remote";
-const SUBMIT_TIME: &str = "spark.app.submitTime";
-const TOTAL_CORES: &str = "spark.cores.max";
 
 /// YARN's lists are resolved whatever the master is.
 const YARN_LISTS: [&str; 3] = ["spark.yarn.dist.files", "spark.yarn.dist.archives", "spark.yarn.dist.jars"];
@@ -47,13 +39,16 @@ pub(super) fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, Su
     };
     let resource = resource.ok_or(SubmissionError::NoResource)?;
     let mut settings = merge(args, around)?;
-    settings.fold(args, Opt::DeployMode, DEPLOY_MODE, Some(("DEPLOY_MODE", around)));
+    settings.fold(args, Opt::DeployMode, key::DEPLOY_MODE, Some(("DEPLOY_MODE", around)));
     check_remote(args, &settings, around)?;
-    match settings.get(DEPLOY_MODE) {
+    match settings.get(key::DEPLOY_MODE) {
         Some("cluster") => {}
         Some("client") | None => return Ok(Resolved::Client),
         Some(other) => {
-            return Err(SubmissionError::DeployMode { from: settings.from(DEPLOY_MODE), value: other.to_owned() });
+            return Err(SubmissionError::DeployMode {
+                at: settings.written(key::DEPLOY_MODE),
+                value: other.to_owned(),
+            });
         }
     }
 
@@ -91,8 +86,8 @@ pub(super) fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, Su
         }
     }
     finish_py_files(&mut settings, resolver);
-    if settings.get(SUBMIT_TIME).is_none() {
-        settings.set(SUBMIT_TIME, around.now_ms.to_string(), Origin::Derived("the time of this submission"));
+    if settings.get(key::SUBMIT_TIME).is_none() {
+        settings.set(key::SUBMIT_TIME, around.now_ms.to_string(), Origin::Derived("the time of this submission"));
     }
     warn_ignored(args, &mut settings);
     let found = registry::check(&settings.conf, &version);
@@ -115,9 +110,10 @@ pub(super) fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, Su
 }
 
 fn check_remote(args: &RawArgs, settings: &Settings, around: Around<'_>) -> Result<(), SubmissionError> {
-    let remote =
-        args.option(Opt::Remote).is_some() || settings.get(REMOTE).is_some() || around.env.contains_key("SPARK_REMOTE");
-    let other = settings.master(args, around).is_some() || settings.get(DEPLOY_MODE).is_some();
+    let remote = args.option(Opt::Remote).is_some()
+        || settings.get(key::REMOTE).is_some()
+        || around.env.contains_key("SPARK_REMOTE");
+    let other = settings.master(args, around).is_some() || settings.get(key::DEPLOY_MODE).is_some();
     if remote && other { Err(SubmissionError::Remote) } else { Ok(()) }
 }
 
@@ -125,12 +121,12 @@ fn check_remote(args: &RawArgs, settings: &Settings, around: Around<'_>) -> Resu
 fn fold_options(args: &RawArgs, settings: &mut Settings, around: Around<'_>) {
     settings.default_from_env(key::DRIVER_MEMORY, "SPARK_DRIVER_MEMORY", around);
     settings.fold(args, Opt::DriverCores, key::DRIVER_CORES, None);
-    settings.fold(args, Opt::ExecutorMemory, EXECUTOR_MEMORY, Some(("SPARK_EXECUTOR_MEMORY", around)));
-    settings.fold(args, Opt::ExecutorCores, EXECUTOR_CORES, Some(("SPARK_EXECUTOR_CORES", around)));
-    settings.fold(args, Opt::NumExecutors, EXECUTOR_INSTANCES, None);
-    settings.fold(args, Opt::Packages, "spark.jars.packages", None);
-    settings.fold(args, Opt::ExcludePackages, "spark.jars.excludes", None);
-    settings.fold(args, Opt::Repositories, "spark.jars.repositories", None);
+    settings.fold(args, Opt::ExecutorMemory, key::EXECUTOR_MEMORY, Some(("SPARK_EXECUTOR_MEMORY", around)));
+    settings.fold(args, Opt::ExecutorCores, key::EXECUTOR_CORES, Some(("SPARK_EXECUTOR_CORES", around)));
+    settings.fold(args, Opt::NumExecutors, key::EXECUTOR_INSTANCES, None);
+    settings.fold(args, Opt::Packages, key::PACKAGES, None);
+    settings.fold(args, Opt::ExcludePackages, key::EXCLUDE_PACKAGES, None);
+    settings.fold(args, Opt::Repositories, key::REPOSITORIES, None);
     settings.fold(args, Opt::Principal, key::PRINCIPAL, None);
     settings.fold(args, Opt::Keytab, key::KEYTAB, None);
     for (modern, old) in [(key::PRINCIPAL, "spark.yarn.principal"), (key::KEYTAB, "spark.yarn.keytab")] {
@@ -144,43 +140,43 @@ fn fold_options(args: &RawArgs, settings: &mut Settings, around: Around<'_>) {
 
 fn set_master(args: &RawArgs, settings: &mut Settings, master: &str) {
     if args.option(Opt::Master).is_some() {
-        settings.set(MASTER, master, Origin::Flag("--master"));
-    } else if settings.get(MASTER).is_some() {
-        settings.rewrite(MASTER, master);
+        settings.set(key::MASTER, master, Origin::Flag("--master"));
+    } else if settings.get(key::MASTER).is_some() {
+        settings.rewrite(key::MASTER, master);
     } else {
-        settings.set(MASTER, master, Origin::Environment("MASTER"));
+        settings.set(key::MASTER, master, Origin::Environment("MASTER"));
     }
 }
 
 /// What `SparkSubmit` checks before it looks at the master.
 fn check_settings(args: &RawArgs, settings: &Settings, line: Line) -> Result<(), SubmissionError> {
-    for key in ["spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"] {
+    for key in [key::DRIVER_DEFAULT_JAVA_OPTIONS, key::DRIVER_JAVA_OPTIONS] {
         if let Some(value) = settings.get(key).filter(|v| v.contains("Xmx")) {
-            return Err(SubmissionError::HeapOption { key, from: settings.from(key), value: value.to_owned() });
+            return Err(SubmissionError::HeapOption { at: settings.written(key), value: value.to_owned() });
         }
     }
-    for key in [key::DRIVER_MEMORY, EXECUTOR_MEMORY] {
+    for key in [key::DRIVER_MEMORY, key::EXECUTOR_MEMORY] {
         let Some(value) = settings.get(key) else { continue };
-        let from = settings.from(key);
+        let at = settings.written(key);
         match check_suffix(value, line).and_then(|()| size_bytes(value)) {
             Ok(bytes) if bytes > 0 => {}
-            Ok(_) => return Err(SubmissionError::NoMemory { key, from, value: value.to_owned() }),
-            Err(problem) => return Err(SubmissionError::Memory { key, from, problem }),
+            Ok(_) => return Err(SubmissionError::NoMemory { at, value: value.to_owned() }),
+            Err(problem) => return Err(SubmissionError::Memory { at, problem }),
         }
     }
     for key in [key::DRIVER_MEMORY_OVERHEAD, key::DRIVER_MIN_MEMORY_OVERHEAD] {
         let checked = settings.get(key).map_or(Ok(()), |value| check_suffix(value, line));
-        checked.map_err(|problem| SubmissionError::Memory { key, from: settings.from(key), problem })?;
+        checked.map_err(|problem| SubmissionError::Memory { at: settings.written(key), problem })?;
     }
-    let dynamic = settings.get("spark.dynamicAllocation.enabled").is_some_and(|v| v.eq_ignore_ascii_case("true"));
-    let total = args.option(Opt::TotalExecutorCores).or_else(|| settings.get(TOTAL_CORES));
+    let dynamic = settings.get(key::DYNAMIC_ALLOCATION).is_some_and(|v| v.eq_ignore_ascii_case("true"));
+    let total = args.option(Opt::TotalExecutorCores).or_else(|| settings.get(key::TOTAL_CORES));
     let counts = [
         (key::DRIVER_CORES, settings.get(key::DRIVER_CORES), ""),
-        (EXECUTOR_CORES, settings.get(EXECUTOR_CORES), ""),
-        (TOTAL_CORES, total, ""),
+        (key::EXECUTOR_CORES, settings.get(key::EXECUTOR_CORES), ""),
+        (key::TOTAL_CORES, total, ""),
         (
-            EXECUTOR_INSTANCES,
-            settings.get(EXECUTOR_INSTANCES).filter(|_| !dynamic),
+            key::EXECUTOR_INSTANCES,
+            settings.get(key::EXECUTOR_INSTANCES).filter(|_| !dynamic),
             ", or set spark.dynamicAllocation.enabled=true",
         ),
     ];
@@ -189,12 +185,12 @@ fn check_settings(args: &RawArgs, settings: &Settings, line: Line) -> Result<(),
         if let Some(value) = value
             && !int(value).is_ok_and(|n| n > 0 && java_trim(value) == value)
         {
-            let from = if key == TOTAL_CORES && args.option(Opt::TotalExecutorCores).is_some() {
-                format!("from {}", Opt::TotalExecutorCores)
+            let at = if key == key::TOTAL_CORES && args.option(Opt::TotalExecutorCores).is_some() {
+                Written { key, origin: Some(Origin::Flag(Opt::TotalExecutorCores.flag())) }
             } else {
-                settings.from(key)
+                settings.written(key)
             };
-            return Err(SubmissionError::Count { key, from, value: value.to_owned(), hint });
+            return Err(SubmissionError::Count { at, value: value.to_owned(), hint });
         }
     }
     if args.option(Opt::ProxyUser).is_some() && settings.get(key::PRINCIPAL).is_some() {
@@ -210,10 +206,13 @@ fn check_settings(args: &RawArgs, settings: &Settings, line: Line) -> Result<(),
 /// Shells and servers stay on the submitting side.
 fn check_kind(args: &RawArgs, resource: &str) -> Result<(), SubmissionError> {
     if SHELLS.contains(&resource) {
-        return Err(SubmissionError::NotInCluster { what: format!("a shell ({resource})") });
+        return Err(SubmissionError::NotInCluster { input: Input::Application, what: format!("a shell ({resource})") });
     }
     if let Some((_, what)) = NOT_IN_CLUSTER.iter().find(|(class, _)| args.class() == Some(*class)) {
-        return Err(SubmissionError::NotInCluster { what: (*what).to_owned() });
+        return Err(SubmissionError::NotInCluster {
+            input: Input::Option(Opt::Class.flag()),
+            what: (*what).to_owned(),
+        });
     }
     Ok(())
 }
@@ -276,7 +275,7 @@ fn newer_flag(args: &RawArgs) -> Option<&'static str> {
     let class_path = "--driver-default-class-path";
     let used = [
         ("--load-spark-defaults", args.load_spark_defaults),
-        (class_path, args.settings.iter().any(|s| s.flag == class_path)),
+        (class_path, args.settings.iter().any(|s| s.origin == Origin::Flag(class_path))),
     ];
     used.into_iter().find(|(_, used)| *used).map(|(flag, _)| flag)
 }
@@ -342,9 +341,9 @@ fn resolve_lists(args: &RawArgs, settings: &mut Settings, resolver: Resolver<'_>
     for (opt, key) in lists {
         if let Some(value) = args.option(opt) {
             settings.set(key, value, Origin::Flag(opt.flag()));
-            let from = settings.from(key);
+            let at = settings.written(key);
             let checked = list(value).into_iter().try_for_each(check_entry);
-            checked.map_err(|problem| SubmissionError::Entry { key, from, problem })?;
+            checked.map_err(|problem| SubmissionError::Entry { at, problem })?;
             settings.rewrite(key, resolver.uris(value));
         }
         let Some(value) = settings.get(key).map(str::to_owned) else { continue };
@@ -352,7 +351,7 @@ fn resolve_lists(args: &RawArgs, settings: &mut Settings, resolver: Resolver<'_>
         let mut dropped = Vec::new();
         let expanded = resolver
             .globs(&value, &mut |uri| dropped.push(uri.to_owned()))
-            .map_err(|problem| SubmissionError::Entry { key, from: from.clone(), problem })?;
+            .map_err(|problem| SubmissionError::Entry { at: settings.written(key), problem })?;
         settings.warnings.extend(
             dropped.iter().map(|uri| format!("{key} ({from}): {uri} is ignored: no plain file is found there")),
         );

@@ -1,10 +1,33 @@
 //! Why a command line is no submission. Every message is one sentence that names the option or key and the remedy.
 
+use std::fmt;
+
 use crate::properties::PropertiesError;
 use crate::value::SizeError;
 
+use super::Origin;
 use super::master::MasterError;
 use super::uri::EntryError;
+use crate::args::Opt;
+use crate::input::Input;
+use crate::names::key;
+
+/// A key, and where its value was written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Written {
+    pub key: &'static str,
+    pub origin: Option<Origin>,
+}
+
+impl fmt::Display for Written {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.origin {
+            // Whoever turned fields into keys names the field.
+            None | Some(Origin::Field(_)) => f.write_str(self.key),
+            Some(origin) => write!(f, "{} (from {origin})", self.key),
+        }
+    }
+}
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SubmissionError {
@@ -15,19 +38,19 @@ pub enum SubmissionError {
     #[error("the application is missing; write its jar, Python or R file after the options")]
     NoResource,
     #[error(
-        "spark.submit.deployMode ({from}): `{value}` is neither `client` nor `cluster`; write --deploy-mode cluster to run the driver in a pod"
+        "{at}: `{value}` is neither `client` nor `cluster`; write --deploy-mode cluster to run the driver in a pod"
     )]
-    DeployMode { from: String, value: String },
+    DeployMode { at: Written, value: String },
     #[error("--remote (or spark.remote) cannot go with a master or a deploy mode; remove one of them")]
     Remote,
     #[error("{what} cannot run in cluster mode; use --deploy-mode client")]
-    NotInCluster { what: String },
-    #[error("{key} ({from}): {problem}")]
-    Memory { key: &'static str, from: String, problem: SizeError },
-    #[error("{key} ({from}): the memory must be more than nothing, but is `{value}`; write 512m or 2g")]
-    NoMemory { key: &'static str, from: String, value: String },
-    #[error("{key} ({from}): `{value}` is not a positive whole number; write 1 or more{}", .hint)]
-    Count { key: &'static str, from: String, value: String, hint: &'static str },
+    NotInCluster { input: Input, what: String },
+    #[error("{at}: {problem}")]
+    Memory { at: Written, problem: SizeError },
+    #[error("{at}: the memory must be more than nothing, but is `{value}`; write 512m or 2g")]
+    NoMemory { at: Written, value: String },
+    #[error("{at}: `{value}` is not a positive whole number; write 1 or more{}", .hint)]
+    Count { at: Written, value: String, hint: &'static str },
     #[error("--proxy-user cannot go with --principal (or spark.kerberos.principal); give only one of them")]
     ProxyAndPrincipal,
     #[error("{what} {path} cannot be read ({reason}); check the path")]
@@ -46,14 +69,40 @@ pub enum SubmissionError {
         "{key}={image}: {{{{SPARK_VERSION}}}} stands for the version of Spark, and nothing tells it; add --spark-version, or set SPARK_HOME"
     )]
     ImageVersion { key: &'static str, image: String },
-    #[error("{key} ({from}): {problem}")]
-    Entry { key: &'static str, from: String, problem: EntryError },
+    #[error("{at}: {problem}")]
+    Entry { at: Written, problem: EntryError },
     #[error("the application: {0}")]
     Resource(EntryError),
     #[error(
-        "{key} ({from}): the heap size is set by spark.driver.memory; remove the -Xmx from `{value}` and use --driver-memory"
+        "{at}: the heap size is set by spark.driver.memory; remove the -Xmx from `{value}` and use --driver-memory"
     )]
-    HeapOption { key: &'static str, from: String, value: String },
+    HeapOption { at: Written, value: String },
     #[error("the keytab {0} does not exist; check spark.kerberos.keytab or --keytab")]
     NoKeytab(String),
+}
+
+impl SubmissionError {
+    /// What is at fault.
+    pub fn input(&self) -> Input {
+        match self {
+            SubmissionError::NoMaster | SubmissionError::Master(_) => Input::Option(Opt::Master.flag()),
+            SubmissionError::NoResource | SubmissionError::Resource(_) => Input::Application,
+            SubmissionError::DeployMode { at, .. }
+            | SubmissionError::Memory { at, .. }
+            | SubmissionError::NoMemory { at, .. }
+            | SubmissionError::Count { at, .. }
+            | SubmissionError::Entry { at, .. }
+            | SubmissionError::HeapOption { at, .. } => Input::key(at.key),
+            SubmissionError::FeatureSteps { key, .. } | SubmissionError::ImageVersion { key, .. } => Input::key(key),
+            SubmissionError::Remote => Input::key(key::REMOTE),
+            SubmissionError::NoKeytab(_) => Input::key(key::KEYTAB),
+            SubmissionError::NotInCluster { input, .. } => input.clone(),
+            SubmissionError::ProxyAndPrincipal => Input::Option(Opt::ProxyUser.flag()),
+            SubmissionError::NoMainClass { .. } => Input::Option(Opt::Class.flag()),
+            SubmissionError::FlagTooNew { flag, .. } => Input::Option(flag),
+            SubmissionError::Unreadable { path, .. } | SubmissionError::Properties { path, .. } => {
+                Input::File(path.clone())
+            }
+        }
+    }
 }

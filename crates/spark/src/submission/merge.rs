@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::args::{Opt, RawArgs};
 use crate::properties;
 
-use super::{Around, Origin, SparkConf, SubmissionError};
+use super::{Around, Origin, SparkConf, SubmissionError, Written};
 
 /// Settings on their way to becoming a submission's configuration.
 #[derive(Debug, Default)]
@@ -35,9 +35,14 @@ impl Settings {
         self.conf.remove(key)
     }
 
-    /// Words for an error about a key: where its value stands.
+    /// Words for a warning about a key: where its value stands.
     pub(super) fn from(&self, key: &str) -> String {
         self.origins.get(key).map(|o| format!("from {o}")).unwrap_or_default()
+    }
+
+    /// A key for an error about its value.
+    pub(super) fn written(&self, key: &'static str) -> Written {
+        Written { key, origin: self.origins.get(key).cloned() }
     }
 
     /// Puts an option's value, or else an environment variable's where nothing else set the key, under its key.
@@ -68,8 +73,7 @@ impl Settings {
 pub(super) fn merge(args: &RawArgs, around: Around<'_>) -> Result<Settings, SubmissionError> {
     let mut settings = Settings::default();
     for setting in &args.settings {
-        let origin = if setting.flag == "--conf" { Origin::Conf } else { Origin::Flag(setting.flag) };
-        settings.set(&setting.key, &setting.value, origin);
+        settings.set(&setting.key, &setting.value, setting.origin.clone());
     }
     let given = args.option(Opt::PropertiesFile);
     if let Some(path) = given {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use firesteel_spark::executor::{self, ExecutorPlan};
-use firesteel_spark::surroundings::{Ids, NoFiles, Surroundings};
+use firesteel_spark::surroundings::{Ids, NoFiles, Surroundings, Templates};
 use firesteel_spark::{MainResource, SparkConf, Submission, driver};
 use proptest::prelude::*;
 
@@ -174,7 +174,13 @@ fn plan(
         arguments: vec![],
         proxy_user: None,
     };
-    let around = Surroundings { ids: Ids::from_bytes(&[1; 64], 1), user: "me".to_owned(), env, files: &NoFiles };
+    let around = Surroundings {
+        ids: Ids::from_bytes(&[1; 64], 1),
+        user: "me".to_owned(),
+        env,
+        files: &NoFiles,
+        templates: Templates::default(),
+    };
     driver::plan(&submission, &around).map_err(|e| e.to_string())
 }
 
@@ -189,7 +195,13 @@ fn executors(mut conf: SparkConf, version: &str) -> Result<ExecutorPlan, String>
         proxy_user: None,
     };
     let ids = Ids::from_bytes(&[1; 64], 1);
-    let around = Surroundings { ids, user: "me".to_owned(), env: BTreeMap::new(), files: &NoFiles };
+    let around = Surroundings {
+        ids,
+        user: "me".to_owned(),
+        env: BTreeMap::new(),
+        files: &NoFiles,
+        templates: Templates::default(),
+    };
     let driver = driver::plan(&submission, &around).map_err(|e| e.to_string())?;
     executor::plan(&submission, &around, &driver, executor::Strategy::Pods).map_err(|e| e.to_string())
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use firesteel_spark::driver::{self, DriverPlan};
 use firesteel_spark::executor::{self, ExecutorPlan, Strategy};
-use firesteel_spark::surroundings::{Ids, NoFiles, Surroundings};
+use firesteel_spark::surroundings::{Ids, NoFiles, Surroundings, Templates};
 use firesteel_spark::{MainResource, SparkConf, Submission};
 
 fn conf(settings: &[(&str, &str)]) -> SparkConf {
@@ -22,7 +22,13 @@ fn plan_conf(conf: SparkConf, strategy: Strategy) -> Result<(DriverPlan, Executo
         proxy_user: None,
     };
     let ids = Ids::from_bytes(&[1; 64], 1);
-    let around = Surroundings { ids, user: "me".to_owned(), env: BTreeMap::new(), files: &NoFiles };
+    let around = Surroundings {
+        ids,
+        user: "me".to_owned(),
+        env: BTreeMap::new(),
+        files: &NoFiles,
+        templates: Templates::default(),
+    };
     let driver = driver::plan(&submission, &around).map_err(|e| e.to_string())?;
     let executors = executor::plan(&submission, &around, &driver, strategy).map_err(|e| e.to_string())?;
     Ok((driver, executors))

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use firesteel_spark::driver::{self, DriverPlan};
 use firesteel_spark::submission::Submission;
-use firesteel_spark::surroundings::{Ids, Surroundings, submitting_user};
+use firesteel_spark::surroundings::{Ids, Surroundings, Templates, submitting_user};
 
 use super::resolve::{Disk, resolve};
 
@@ -18,6 +18,7 @@ pub(crate) fn plan(
         user: submitting_user(&env, || "root".to_owned()),
         env,
         files: &Disk,
+        templates: Templates::default(),
     };
     let plan = driver::plan(&submission, &around).map_err(|e| e.to_string())?;
     Ok((submission, around, plan))
