@@ -5,7 +5,7 @@
 //! all. A refused request was not looked at, so it is sent again, whatever it is. One that the server failed at is sent
 //! again too, a few times: whatever the operator writes may be written twice. A 429 without `Retry-After` is such a failure:
 //! an admission webhook says it, not the server. Leases go past all of this: a busy leader is still the leader. What stands
-//! around drivers has a pace of its own: a webhook that is slow or busy with Ingresses slows down nothing else.
+//! around drivers has a limit of its own: a webhook that is slow or busy with Ingresses slows down nothing else.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,27 +32,27 @@ const SHORT_WAIT: Duration = Duration::from_millis(100);
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// A client that keeps the pace the API server asks for.
+/// A client that asks no more than the API server likes.
 pub fn client(mut config: Config) -> Result<Client, kube::Error> {
     // Asking again is done here, where it slows everybody down.
     config.default_retry = false;
-    Ok(ClientBuilder::try_from(config)?.with_layer(&PaceLayer::default()).build())
+    Ok(ClientBuilder::try_from(config)?.with_layer(&RateLimitLayer::default()).build())
 }
 
-/// Gives services of one client a common pace, and what stands around drivers one of its own.
+/// Gives services of one client a common limit, and what stands around drivers one of its own.
 #[derive(Debug, Clone, Default)]
-pub struct PaceLayer(Arc<Pace>, Arc<Pace>);
+pub struct RateLimitLayer(Arc<Limiter>, Arc<Limiter>);
 
-impl<S> Layer<S> for PaceLayer {
-    type Service = Paced<S>;
+impl<S> Layer<S> for RateLimitLayer {
+    type Service = RateLimited<S>;
 
-    fn layer(&self, inner: S) -> Paced<S> {
-        Paced { inner: Arc::new(tokio::sync::Mutex::new(inner)), pace: self.0.clone(), around: self.1.clone() }
+    fn layer(&self, inner: S) -> RateLimited<S> {
+        RateLimited { inner: Arc::new(tokio::sync::Mutex::new(inner)), limiter: self.0.clone(), around: self.1.clone() }
     }
 }
 
 #[derive(Debug)]
-struct Pace {
+struct Limiter {
     state: Mutex<State>,
     freed: Notify,
 }
@@ -64,20 +64,20 @@ struct State {
     not_before: Option<Instant>,
 }
 
-impl Default for Pace {
+impl Default for Limiter {
     fn default() -> Self {
         let state = State { limit: MOST_REQUESTS, under_way: 0, not_before: None };
-        Pace { state: Mutex::new(state), freed: Notify::new() }
+        Limiter { state: Mutex::new(state), freed: Notify::new() }
     }
 }
 
-impl Pace {
+impl Limiter {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a turn.
-    async fn enter(self: &Arc<Self>) -> Turn {
+    /// Waits until one more request may be sent.
+    async fn enter(self: &Arc<Self>) -> Permit {
         loop {
             let freed = self.freed.notified();
             let pause = {
@@ -88,7 +88,7 @@ impl Pace {
                     if f64::from(state.under_way) < state.limit {
                         self.freed.notify_one();
                     }
-                    return Turn(self.clone());
+                    return Permit(self.clone());
                 }
                 pause
             };
@@ -118,9 +118,9 @@ impl Pace {
 
 /// One request under way.
 #[derive(Debug)]
-struct Turn(Arc<Pace>);
+struct Permit(Arc<Limiter>);
 
-impl Drop for Turn {
+impl Drop for Permit {
     fn drop(&mut self) {
         let mut state = self.0.state();
         state.under_way = state.under_way.saturating_sub(1);
@@ -129,15 +129,15 @@ impl Drop for Turn {
     }
 }
 
-/// A service whose requests keep the pace.
+/// A service whose requests keep to the limits.
 #[derive(Debug)]
-pub struct Paced<S> {
+pub struct RateLimited<S> {
     inner: Arc<tokio::sync::Mutex<S>>,
-    pace: Arc<Pace>,
-    around: Arc<Pace>,
+    limiter: Arc<Limiter>,
+    around: Arc<Limiter>,
 }
 
-impl<S, B> Service<Request<Body>> for Paced<S>
+impl<S, B> Service<Request<Body>> for RateLimited<S>
 where
     S: Service<Request<Body>, Response = Response<B>> + Send + 'static,
     S::Future: Send + 'static,
@@ -154,7 +154,7 @@ where
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let is_around = is_around(&request);
-        let (inner, pace) = (self.inner.clone(), if is_around { self.around.clone() } else { self.pace.clone() });
+        let (inner, limiter) = (self.inner.clone(), if is_around { self.around.clone() } else { self.limiter.clone() });
         // What nobody waits for is tried again by whoever asked.
         let most_tries = if is_around { 1 } else { MOST_TRIES };
         Box::pin(async move {
@@ -163,14 +163,14 @@ where
             let (mut tries, mut failures) = (0, 0);
             loop {
                 let spare = copy(&request);
-                let turn = if is_lease { None } else { Some(pace.enter().await) };
+                let permit = if is_lease { None } else { Some(limiter.enter().await) };
                 let answer = {
                     let mut inner = inner.lock().await;
                     std::future::poll_fn(|cx| inner.poll_ready(cx)).await.map_err(Into::into)?;
                     inner.call(request)
                 };
                 let response = answer.await.map_err(Into::into)?;
-                drop(turn);
+                drop(permit);
                 let Some(wait) = patience(&response) else {
                     let failed = response.status().is_server_error() || is_busy(&response);
                     if failed
@@ -183,11 +183,11 @@ where
                         request = spare;
                         continue;
                     }
-                    pace.went_well();
+                    limiter.went_well();
                     return Ok(response);
                 };
                 if !is_lease {
-                    pace.slow_down(wait);
+                    limiter.slow_down(wait);
                 }
                 tries += 1;
                 match spare.filter(|_| tries <= most_tries && !is_lease) {
@@ -261,7 +261,7 @@ mod tests {
             let answer = Response::builder().status(if first { 429 } else { 200 }).header("retry-after", "1").body(());
             async move { Ok::<_, BoxError>(answer.unwrap()) }
         });
-        let layer = PaceLayer::default();
+        let layer = RateLimitLayer::default();
         let mut client = layer.layer(server);
         let began = Instant::now();
         let answers = join_all((0..5).map(|_| client.call(request("/pods")))).await;
@@ -281,7 +281,7 @@ mod tests {
             counted.fetch_add(1, Ordering::SeqCst);
             async { Ok::<_, BoxError>(Response::builder().status(500).body(()).unwrap()) }
         });
-        let answer = PaceLayer::default().layer(server).call(request("/pods")).await.unwrap();
+        let answer = RateLimitLayer::default().layer(server).call(request("/pods")).await.unwrap();
         assert_eq!((answer.status().as_u16(), asked.load(Ordering::SeqCst)), (500, 3));
     }
 
@@ -293,7 +293,7 @@ mod tests {
             let answer = if busy { answer.header("retry-after", "30") } else { answer };
             Ok::<_, BoxError>(answer.body(()).unwrap())
         });
-        let layer = PaceLayer::default();
+        let layer = RateLimitLayer::default();
         let mut client = layer.layer(server);
         let slow = [
             Request::get("/apis/networking.k8s.io/v1/namespaces/n/ingresses/i").body(Body::empty()).unwrap(),
@@ -317,7 +317,7 @@ mod tests {
         let server = tower::service_fn(|_: Request<Body>| async {
             Ok::<_, BoxError>(Response::builder().status(429).body(()).unwrap())
         });
-        let layer = PaceLayer::default();
+        let layer = RateLimitLayer::default();
         let answer = layer.layer(server).call(request("/pods")).await.unwrap();
         assert_eq!(answer.status(), 429);
         assert!((layer.0.state().limit - MOST_REQUESTS).abs() < f64::EPSILON, "nobody else waits for it");
@@ -336,7 +336,7 @@ mod tests {
                 Ok::<_, BoxError>(Response::new(()))
             }
         });
-        let layer = PaceLayer::default();
+        let layer = RateLimitLayer::default();
         layer.0.state().limit = 2.0;
         let mut client = layer.layer(server);
         join_all((0..10).map(|_| client.call(request("/pods")))).await;

@@ -110,10 +110,7 @@ impl Decoder {
         }
         let version = (word >> 16) & 0x7fff;
         if version != 3 {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("SPDY version {version} is not supported"),
-            ));
+            return Err(io::Error::new(io::ErrorKind::InvalidData, format!("SPDY version {version} is not supported")));
         }
         let id = body.first_chunk::<4>().map_or(0, |b| u32::from_be_bytes(*b) & 0x7fff_ffff);
         Ok(Some(match u16::try_from(word & 0xffff).unwrap_or(0) {

@@ -158,10 +158,7 @@ pub(crate) async fn a_full_disk_ends_only_who_filled_it(mut world: World) {
     assert_eq!(exit(&pod), (3, "Error".to_owned()));
     let log = world.log(&pod, "c").await;
     assert!(log.ends_with("the end\n"), "{log}");
-    assert!(
-        log.contains("bytes of output could not be logged: No space left on device"),
-        "what is missing is said"
-    );
+    assert!(log.contains("bytes of output could not be logged: No space left on device"), "what is missing is said");
     world.finish().await;
 }
 
