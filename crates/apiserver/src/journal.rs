@@ -120,7 +120,10 @@ impl Journal {
         self.flush(store);
         let mut disk = self.disk.lock().unwrap_or_else(PoisonError::into_inner);
         disk.database = None;
-        disk.lock = None;
+        // Closing the file is not enough: a process that is being started holds a copy of it until it runs its own program.
+        if let Some(Err(error)) = disk.lock.take().map(|lock| lock.unlock()) {
+            tracing::warn!(%error, "the lock of the data directory is released only when this process ends");
+        }
     }
 
     pub(crate) fn flush(&self, store: &Store) {
