@@ -2,8 +2,8 @@
 //!
 //! - [`SparkContainer`] finds the container that Spark runs in, and says whether it waits, runs or has ended;
 //! - [`Ended`] knows what exit codes mean, [`Words`] Kubernetes' reasons mean: there is one table of each;
-//! - [`failure`] says why a pod failed as a whole, [`waiting`] why it does not run, [`hold_up`] what to tell who waits for it;
-//! - [`DriverPod`] is what decisions see of a driver. [`crate::allocation::ExecutorPod`] is the same for executors.
+//! - [`failure`] says why a pod failed as a whole, [`waiting`] why it does not run, [`hold_up()`] what to tell who waits for it;
+//! - [`DriverPod`] is what decisions see of a driver. [`crate::allocation::pod::ExecutorPod`] is the same for executors.
 //!
 //! Pure, and it decides nothing: what follows from a reading is up to whoever asked.
 

@@ -6,7 +6,7 @@
 //! - [`ledger`] is the ledger of one application between passes;
 //! - [`paced`] makes one pass of many that are asked for in quick succession;
 //! - [`sets`] is what is known of ReplicaSets and StatefulSets of executors, and every change made to them;
-//! - [`budget`] limits what all applications create together, in whatever namespace, and [`namespaces`] what those of one have;
+//! - [`slots`] limits what all applications create together, in whatever namespace, and [`namespaces`] what those of one have;
 //! - [`admission`] says which grants are accepted, and [`policy`] whether drivers of one account are kept apart.
 
 mod admission;
