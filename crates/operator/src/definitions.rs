@@ -1,9 +1,9 @@
-//! Whether the custom resource definitions of the cluster keep what this operator writes.
+//! Checks whether the cluster's CustomResourceDefinitions keep the fields this operator writes.
 //!
-//! Definitions of the existing operator stay in place when people switch, and Helm or Argo may put them back at any time. The API
-//! server then drops the fields they do not have, without a word. [`Definitions`] knows which: from the definitions, where
-//! the operator may read them, and from every answer to a status that was written. The operator works either way; this
-//! says once what is lost, and how to get it back.
+//! The CRDs of an existing operator stay in place when people switch, and Helm or Argo CD may reinstall them at any
+//! time. The API server then silently drops fields those CRDs lack. [`Definitions`] learns which ones from the CRDs, if
+//! the operator may read them, and from the response to every status write. The operator works either way; it logs once
+//! what is lost and how to fix it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,27 +19,27 @@ use tokio_util::sync::CancellationToken;
 
 use crate::error::{Class, class, words};
 
-/// How often the definitions are looked at. As long as nothing changed only their metadata is read.
+/// How often to check the CRDs. Unless one has changed, only its metadata is read.
 const PERIOD: Duration = Duration::from_secs(20);
 
-/// How often a definition that did not change is believed more than answers that say otherwise.
+/// How many times an unchanged CRD overrules responses that contradict it.
 const TRUST: u8 = 3;
 
 const APPLICATIONS: &str = "sparkapplications.sparkoperator.k8s.io";
 const NEEDED: [&str; 3] = [APPLICATIONS, "executorgrants.firesteel.dev", "executorledgers.firesteel.dev"];
 
-/// What follows while statuses are kept without Firesteel's own fields.
-const CONSEQUENCES: &str = "applications run all the same, but `kubectl wait --for=condition` waits for ever, runs that were suspended \
-    count as failed ones after a restart of the operator, and an edit of an ended application without a driver pod is missed if no operator runs";
+/// What happens while the API server drops Firesteel's own status fields.
+const CONSEQUENCES: &str = "applications still run, but `kubectl wait --for=condition` never returns, suspended runs \
+    count as failures after an operator restart, and edits to an ended application without a driver pod are missed while no operator runs";
 
-/// What the definitions keep of a status.
+/// Which status fields the CRDs keep.
 #[derive(Debug)]
 pub struct Definitions {
-    /// Fields at the top of a status that the API server drops.
+    /// Top-level status fields that the API server drops.
     dropped: Mutex<BTreeSet<String>>,
-    /// Fields that people were told of.
+    /// Fields already reported in the log.
     told: Mutex<BTreeSet<String>>,
-    /// Counts changes of the definitions.
+    /// Incremented when the CRDs change.
     changes: watch::Sender<u64>,
 }
 
@@ -50,19 +50,19 @@ impl Default for Definitions {
 }
 
 impl Definitions {
-    /// Whether a change of a status, as a merge patch, would leave a trace.
+    /// Whether a status merge patch would change anything that is kept.
     pub(crate) fn keep(&self, patch: &Map<String, Value>) -> bool {
         let dropped = lock(&self.dropped);
         patch.keys().any(|field| !dropped.contains(field))
     }
 
-    /// A sentence about what gets lost, if anything does.
+    /// A message naming the dropped fields, if there are any.
     pub(crate) fn complaint(&self) -> Option<String> {
         let dropped = lock(&self.dropped);
         (!dropped.is_empty()).then(|| complaint(dropped.iter().map(|field| format!("status.{field}"))))
     }
 
-    /// Learns from the status that a patch led to.
+    /// Learns from the response to a status patch.
     pub(crate) fn learn(&self, patch: &Map<String, Value>, answer: &Map<String, Value>) {
         {
             let mut dropped = lock(&self.dropped);
@@ -77,7 +77,7 @@ impl Definitions {
         self.tell();
     }
 
-    /// Says what is lost, once for each field.
+    /// Logs what is lost, once per field.
     fn tell(&self) {
         let dropped = lock(&self.dropped).clone();
         let mut told = lock(&self.told);
@@ -88,15 +88,15 @@ impl Definitions {
         *told = dropped;
     }
 
-    /// Notified after each change of the definitions.
+    /// Notified after each CRD change.
     pub(crate) fn changes(&self) -> watch::Receiver<u64> {
         self.changes.subscribe()
     }
 
-    /// Follows the definitions of the cluster, as far as the operator may read them.
+    /// Watches the cluster's CRDs, as far as the operator may read them.
     pub(crate) async fn follow(self: Arc<Self>, client: Client, until: CancellationToken) {
         let mut known: BTreeMap<&str, Option<String>> = BTreeMap::new();
-        // What the definition of applications does not have, and how often that may still be trusted over answers.
+        // Fields the SparkApplication CRD lacks, and how many more times it overrules responses.
         let (mut lacking, mut trust) = (None, 0_u8);
         loop {
             for name in NEEDED {
@@ -114,19 +114,19 @@ impl Definitions {
                     }
                     Err(error) if class(&error) == Class::Refused => {
                         tracing::info!(
-                            "the operator may not read custom resource definitions ({}); which fields they keep shows with the first application",
+                            "no permission to read CustomResourceDefinitions ({}); the first application will show which fields they keep",
                             words(&error)
                         );
                         return;
                     }
-                    Err(error) => tracing::debug!(name, %error, "cannot read a custom resource definition"),
+                    Err(error) => tracing::debug!(name, %error, "cannot read a CustomResourceDefinition"),
                 }
             }
             tokio::select! {
                 () = until.cancelled() => return,
                 () = tokio::time::sleep(PERIOD) => {}
             }
-            // API servers take a moment to follow a changed definition: answers from then taught the wrong thing.
+            // API servers need a moment to pick up a changed CRD; responses until then were misleading.
             if trust > 0 && self.correct(lacking.as_ref()) {
                 trust -= 1;
                 self.changes.send_modify(|count| *count += 1);
@@ -134,11 +134,11 @@ impl Definitions {
         }
     }
 
-    /// Believes the definition. True if answers had taught something else.
+    /// Trusts the CRD. True if responses had suggested something else.
     fn correct(&self, lacking: Option<&BTreeSet<String>>) -> bool {
         let Some(lacking) = lacking else { return false };
         let mut dropped = lock(&self.dropped);
-        // Fields that no status had so far cannot be missed.
+        // Fields that no status has had yet cannot have been dropped.
         let differs = !dropped.is_subset(lacking) || (dropped.is_empty() && !lacking.is_empty());
         dropped.clone_from(lacking);
         lock(&self.told).clone_from(lacking);
@@ -146,13 +146,13 @@ impl Definitions {
     }
 }
 
-/// What was found of a definition.
+/// The result of reading a CRD.
 enum Look {
     Unchanged,
     Changed { version: Option<String>, lacks: Vec<String> },
 }
 
-/// Reads a definition if it changed, and says what is wrong with it.
+/// Reads a CRD if it changed, and logs what is wrong with it.
 async fn look(client: &Client, name: &str, known: Option<&Option<String>>) -> Result<Look, kube::Error> {
     let resource = ApiResource::erase::<CustomResourceDefinition>(&());
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
@@ -162,23 +162,23 @@ async fn look(client: &Client, name: &str, known: Option<&Option<String>>) -> Re
     }
     let Some(found) = api.get_opt(name).await? else {
         let loss =
-            if name == APPLICATIONS { "there are no applications" } else { "Firesteel cannot allocate executors" };
-        tracing::warn!("the custom resource definition {name} is missing: {loss}; install it: {UPDATE_COMMAND}");
+            if name == APPLICATIONS { "no applications can exist" } else { "Firesteel cannot allocate executors" };
+        tracing::warn!("CustomResourceDefinition {name} is missing: {loss}; install it: {UPDATE_COMMAND}");
         return Ok(Look::Changed { version: None, lacks: Vec::new() });
     };
     let lacks = crds::lacks(name, &found.data);
     match (lacks.is_empty(), name == APPLICATIONS) {
-        (true, _) => tracing::debug!("the custom resource definition {name} has every field"),
+        (true, _) => tracing::debug!("CustomResourceDefinition {name} has every field"),
         (false, true) => tracing::warn!("{}; until then {CONSEQUENCES}", complaint(lacks.iter().cloned())),
         (false, false) => tracing::warn!(
-            "the custom resource definition {name} is older than this operator and does not keep {}; update it: {UPDATE_COMMAND}",
+            "CustomResourceDefinition {name} is older than this operator and drops {}; update it: {UPDATE_COMMAND}",
             lacks.join(", ")
         ),
     }
     Ok(Look::Changed { version: found.metadata.resource_version, lacks })
 }
 
-/// The fields at the top of a status among paths.
+/// The top-level status fields among `paths`.
 fn status_fields(paths: &[String]) -> BTreeSet<String> {
     let inside = paths.iter().filter_map(|path| path.strip_prefix("status."));
     inside.filter(|field| !field.contains(['.', '['])).map(str::to_owned).collect()
@@ -187,7 +187,7 @@ fn status_fields(paths: &[String]) -> BTreeSet<String> {
 fn complaint(lacks: impl Iterator<Item = String>) -> String {
     let lacks: Vec<String> = lacks.collect();
     format!(
-        "the custom resource definition {APPLICATIONS} is another operator's or older than this one and does not keep {}; update it: {UPDATE_COMMAND}",
+        "CustomResourceDefinition {APPLICATIONS} is older than this operator or belongs to another one, and drops {}; update it: {UPDATE_COMMAND}",
         lacks.join(", ")
     )
 }

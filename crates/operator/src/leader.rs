@@ -1,7 +1,7 @@
-//! Only one operator acts: the one that holds the lease.
+//! Leader election: only the operator that holds the Lease acts.
 //!
-//! Whether another holder is alive is judged by this machine's clock alone: a lease counts as abandoned when it has not
-//! changed for its duration since it was first seen so. A holder that cannot renew in time stops before others may start.
+//! Only this machine's clock decides whether another holder is alive: a Lease is abandoned once it has not changed for
+//! its duration since it was first seen. A holder that cannot renew in time stops before others may start.
 
 use std::time::{Duration, Instant};
 
@@ -15,24 +15,24 @@ use tokio_util::sync::CancellationToken;
 use crate::error::{Class, class};
 use crate::options::LeaderOptions;
 
-/// A lease that is held; it is renewed in the background until dropped or lost.
+/// A held Lease. It is renewed in the background until dropped or lost.
 #[derive(Debug)]
 pub struct Leadership {
-    /// Cancelled when the lease could not be renewed.
+    /// Cancelled when the Lease could not be renewed.
     pub lost: CancellationToken,
     release: CancellationToken,
     task: tokio::task::JoinHandle<()>,
 }
 
 impl Leadership {
-    /// Gives the lease up, so that another operator can take over at once.
+    /// Releases the Lease so that another operator can take over at once.
     pub async fn release(self) {
         self.release.cancel();
         let _ = self.task.await;
     }
 }
 
-/// Waits until this operator holds the lease. `None` if the token is cancelled before.
+/// Waits until this operator holds the Lease. `None` if the token is cancelled first.
 pub async fn acquire(client: &Client, options: &LeaderOptions, until: &CancellationToken) -> Option<Leadership> {
     let mut candidate =
         Candidate { api: Api::namespaced(client.clone(), &options.namespace), options: options.clone(), seen: None };
@@ -62,7 +62,7 @@ pub async fn acquire(client: &Client, options: &LeaderOptions, until: &Cancellat
 struct Candidate {
     api: Api<Lease>,
     options: LeaderOptions,
-    /// The version of the lease seen last, and when it was first seen.
+    /// The last resource version seen, and when it was first seen.
     seen: Option<(String, Instant)>,
 }
 
@@ -96,7 +96,7 @@ impl Candidate {
         }
     }
 
-    /// Takes or renews the lease if it is free, ours, or abandoned.
+    /// Takes or renews the Lease if it is free, ours or abandoned.
     async fn try_hold(&mut self) -> Result<bool, kube::Error> {
         let Some(lease) = self.api.get_opt(&self.options.name).await? else {
             let lease = Lease {
@@ -158,7 +158,7 @@ impl Candidate {
     }
 }
 
-/// Someone else being faster is an answer, not an error.
+/// Losing the race to another operator is not an error.
 fn lost_race<T>(result: Result<T, kube::Error>) -> Result<bool, kube::Error> {
     match result {
         Ok(_) => Ok(true),

@@ -1,12 +1,13 @@
-//! Controllers that look after Spark applications: observe, ask `firesteel_core`, act.
+//! Controllers for Spark applications: they observe, ask `firesteel_core`, and act.
 //!
-//! - [`operator`] starts everything and ends it;
-//! - [`reconcile`] is the one loop: it gathers what [`observe`] sees, asks for a decision, and has [`writes`] carry it out;
-//! - [`executors`] allocates executors for drivers that have no right on pods;
-//! - [`definitions`] knows what the cluster keeps of a status;
-//! - [`exposures`] makes what stands around drivers, [`scope`] says in which namespaces to work, [`pods`] keeps what is
-//!   needed of pods, [`leader`] makes sure only one operator acts, [`serve`]
-//!   answers probes and [`metrics`], [`turns`] says who comes first.
+//! - [`operator`] starts and stops everything;
+//! - [`reconcile`] is the main loop: it gathers what [`observe`] sees, asks for a decision, and has [`writes`] carry it
+//!   out;
+//! - [`executors`] allocates executors for drivers without pod permissions;
+//! - [`definitions`] knows which status fields the cluster keeps;
+//! - [`exposures`] manages each driver's Services, Ingresses and PodDisruptionBudget; [`scope`] selects the namespaces;
+//!   [`pods`] caches what is needed of pods; [`leader`] elects the one operator that acts; [`serve`] serves probes and
+//!   [`metrics`]; [`turns`] shares the workers fairly.
 //!
 //! No decision is made here, and nothing but `writes` changes the cluster (the leader's lease and events aside).
 

@@ -1,4 +1,4 @@
-//! Applications that cannot be read: what is wrong, with the path of the field, and what can be read of them. That is enough to
+//! Applications that do not parse: which fields are wrong, and the rest of the specification. The rest is enough to
 //! follow a run, not to start one.
 
 use firesteel_api::pod_spec::SparkPodSpec;
@@ -14,21 +14,21 @@ use serde_path_to_error::{Path, Segment};
 use crate::context::Context;
 use crate::error::{During, Error};
 
-/// Fields that are left out one after the other until the rest can be read.
+/// How many invalid fields are dropped, one at a time, before giving up on the rest.
 const MOST_FAULTS: usize = 100;
-/// Faults that are named in one sentence.
+/// How many faults one message names.
 const NAMED_FAULTS: usize = 5;
 
-/// A specification that cannot be read.
+/// A specification that does not parse.
 #[derive(Debug, Clone)]
 pub struct Unreadable {
-    /// A sentence that names the field.
+    /// A message that names the field.
     pub problem: String,
-    /// Differs from that of every other specification.
+    /// Unique to this specification.
     pub spec_hash: String,
 }
 
-/// Reads what can be read of an application. `None` if it is gone, or can be read by now.
+/// Reads as much of an application as possible. `None` if it is gone or parses by now.
 pub async fn read(
     ctx: &Context,
     meta: &ObjectMeta,
@@ -48,13 +48,13 @@ pub async fn read(
         true => error.to_owned(),
         false => faults[..faults.len().min(NAMED_FAULTS)].join("; "),
     };
-    tracing::debug!(problem, "this application cannot be read");
+    tracing::debug!(problem, "this application does not parse");
     let unreadable = Unreadable { problem, spec_hash: identity::digest(&object.data["spec"]) };
     let app = SparkApplication { metadata: object.metadata, spec, status: status.unwrap_or_default() };
     Ok(Some((app, unreadable)))
 }
 
-/// What can be read of a specification, and a sentence for each field that cannot.
+/// The parts of a specification that parse, and a message for each field that does not.
 fn legible(spec: &Value) -> (SparkApplicationSpec, Vec<String>) {
     let mut rest = spec.clone();
     let mut faults = Vec::new();
@@ -65,7 +65,7 @@ fn legible(spec: &Value) -> (SparkApplicationSpec, Vec<String>) {
         };
         let mut path = steps(error.path());
         let (mut words, mut problem) = (error.path().to_string(), error.inner().to_string());
-        // Fields that both roles share are read in one go; look inside for the path.
+        // Fields shared by both roles are parsed together; look inside for the path.
         for role in ["driver", "executor"] {
             if words == role
                 && let Err(inner) = serde_path_to_error::deserialize::<_, SparkPodSpec>(&rest[role])
@@ -99,7 +99,7 @@ fn steps(path: &Path) -> Vec<Step> {
         .collect()
 }
 
-/// Removes the value at the end of the path. False if there is none.
+/// Removes the value at the path. False if there is none.
 fn leave_out(value: &mut Value, path: &[Step]) -> bool {
     match (path, value) {
         ([Step::Key(key)], Value::Object(fields)) => fields.remove(key).is_some(),
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_specification_at_all_is_an_empty_one() {
+    fn a_value_that_is_not_a_specification_reads_as_an_empty_one() {
         for spec in [json!(null), json!("text"), json!([1])] {
             let (read, faults) = legible(&spec);
             assert_eq!((read, faults.len()), (SparkApplicationSpec::default(), 1));

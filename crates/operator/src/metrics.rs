@@ -1,10 +1,11 @@
-//! Numbers about applications, under the names dashboards know, in the Prometheus text format.
+//! Prometheus metrics, under the names that existing dashboards use.
 //!
-//! Counters count transitions this operator made, so a restart or a new leader does not count anything again. Gauges are
-//! counted when somebody asks, from what the caches hold then: what is deleted is gone from them, and what ran before this
-//! operator started is in them.
-//! Written out by hand: prometheus-client ends the names of counters in `_total` and has no summaries, and dashboards know
-//! neither change.
+//! Counters count transitions made by this operator, so a restart or a new leader counts nothing twice. Gauges are
+//! computed from the caches on every scrape: deleted objects drop out, and applications that ran before this operator
+//! started are included.
+//!
+//! The text format is written by hand: prometheus-client appends `_total` to counter names and has no summaries, which
+//! would break existing dashboards.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -18,37 +19,37 @@ const SUBMIT_BUCKETS: &[f64] = &[0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.
 const START_BUCKETS: &[f64] = &[1.0, 5.0, 10.0, 30.0, 60.0, 90.0, 120.0, 150.0, 180.0, 210.0, 240.0, 270.0, 300.0];
 const CREATION_BUCKETS: &[f64] = &[0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
-// One table for the code and for the reference.
+// One table for the code and the reference.
 macro_rules! metrics {
     ($($kind:ident $const:ident = $name:literal: $help:literal;)+) => {
         $(const $const: &str = $name;)+
 
-        /// Name, type and meaning of every metric.
+        /// Name, type and help text of every metric.
         pub const ALL: &[(&str, &str, &str)] = &[$(($name, stringify!($kind), $help)),+];
     };
 }
 
 metrics! {
-    counter APPLICATIONS = "spark_application_count": "Applications that the operator saw for the first time.";
-    counter SUBMITTED = "spark_application_submit_count": "Submissions that succeeded, retries included.";
-    counter SUBMISSIONS_FAILED = "spark_application_failed_submission_count": "Submissions that failed.";
+    counter APPLICATIONS = "spark_application_count": "Applications seen for the first time.";
+    counter SUBMITTED = "spark_application_submit_count": "Successful submissions, including retries.";
+    counter SUBMISSIONS_FAILED = "spark_application_failed_submission_count": "Failed submissions.";
     counter SUCCEEDED = "spark_application_success_count": "Applications that completed.";
     counter FAILED = "spark_application_failure_count": "Applications that failed for good.";
     gauge RUNNING = "spark_application_running_count": "Applications in state RUNNING.";
-    summary SUBMIT_LATENCY = "spark_application_submit_latency_seconds": "From the creation of the application to its first submission.";
+    summary SUBMIT_LATENCY = "spark_application_submit_latency_seconds": "Time from creation of the application to its first submission.";
     histogram SUBMIT_LATENCY_HISTOGRAM = "spark_application_submit_latency_seconds_histogram": "The same, in buckets.";
-    summary START_LATENCY = "spark_application_start_latency_seconds": "From the creation of the application to its first running driver.";
+    summary START_LATENCY = "spark_application_start_latency_seconds": "Time from creation of the application to its first running driver.";
     histogram START_LATENCY_HISTOGRAM = "spark_application_start_latency_seconds_histogram": "The same, in buckets.";
-    summary SUCCESS_TIME = "spark_application_success_execution_time_seconds": "From the last submission to the end of applications that completed.";
-    summary FAILURE_TIME = "spark_application_failure_execution_time_seconds": "From the last submission to the end of applications that failed.";
-    gauge EXECUTORS_RUNNING = "spark_executor_running_count": "Executors whose pods run.";
+    summary SUCCESS_TIME = "spark_application_success_execution_time_seconds": "Time from the last submission to completion.";
+    summary FAILURE_TIME = "spark_application_failure_execution_time_seconds": "Time from the last submission to failure.";
+    gauge EXECUTORS_RUNNING = "spark_executor_running_count": "Executors whose pods are running.";
     counter EXECUTORS_SUCCEEDED = "spark_executor_success_count": "Executors that exited with code 0.";
     counter EXECUTORS_FAILED = "spark_executor_failure_count": "Executors that failed.";
-    counter EXECUTORS_CREATED = "firesteel_executor_created_count": "Executor pods that the operator created itself.";
-    histogram CREATION_TIME = "firesteel_executor_creation_seconds_histogram": "From the decision to create an executor to the API server's answer.";
-    counter EXECUTORS_REFUSED = "firesteel_executor_refused_count": "Executors that the cluster refused.";
+    counter EXECUTORS_CREATED = "firesteel_executor_created_count": "Executor pods created by the operator.";
+    histogram CREATION_TIME = "firesteel_executor_creation_seconds_histogram": "Time from the decision to create an executor to the API server's response.";
+    counter EXECUTORS_REFUSED = "firesteel_executor_refused_count": "Executors rejected by the cluster.";
     counter EXECUTORS_LOST_BY_APPLICATION = "firesteel_executor_lost_by_application_count": "Executors lost through the application's fault.";
-    counter EXECUTORS_LOST_BY_PLATFORM = "firesteel_executor_lost_by_platform_count": "Executors lost through no fault of the application: evicted, preempted, deleted, node gone.";
+    counter EXECUTORS_LOST_BY_PLATFORM = "firesteel_executor_lost_by_platform_count": "Executors lost through no fault of the application: evicted, preempted, deleted, or lost with their node.";
     counter EXECUTORS_WITHDRAWN = "firesteel_executor_withdrawn_count": "Pending executors that were no longer wanted.";
 }
 
@@ -57,26 +58,26 @@ pub struct Metrics {
     prefix: String,
     /// Name, namespace → value.
     series: Mutex<BTreeMap<(&'static str, String), Series>>,
-    /// What gauges are counted from.
+    /// Sources of the gauges.
     caches: Mutex<Vec<Weak<dyn Census>>>,
 }
 
-/// A cache that gauges are counted from.
+/// A cache that supplies gauges.
 pub trait Census: Send + Sync {
     fn count(&self, tally: &mut Tally);
 }
 
-/// How many there are, by namespace.
+/// Counts by namespace.
 #[derive(Debug, Default)]
 pub struct Tally(BTreeMap<(&'static str, String), i64>);
 
 impl Tally {
-    /// Applications in state RUNNING. A namespace that has none is there with 0.
+    /// Applications in state RUNNING. A namespace without any reports 0.
     pub fn running_applications(&mut self, namespace: &str, count: i64) {
         self.add(RUNNING, namespace, count);
     }
 
-    /// Executors whose pods run.
+    /// Executors whose pods are running.
     pub fn running_executors(&mut self, namespace: &str, count: i64) {
         self.add(EXECUTORS_RUNNING, namespace, count);
     }
@@ -100,7 +101,7 @@ impl Metrics {
         Metrics { prefix, ..Metrics::default() }
     }
 
-    /// Counts gauges from this cache as well, for as long as it is there.
+    /// Adds a source of gauges, used for as long as it exists.
     pub fn follow(&self, cache: Weak<dyn Census>) {
         self.caches.lock().unwrap_or_else(PoisonError::into_inner).push(cache);
     }
@@ -175,13 +176,13 @@ impl Metrics {
         }
     }
 
-    /// Counts an executor that the operator made itself, so long after that was decided.
+    /// Counts an executor created by the operator, and how long that took since the decision.
     pub fn executor_created(&self, namespace: &str, seconds: f64) {
         self.count(EXECUTORS_CREATED, namespace);
         self.histogram(CREATION_TIME, namespace, seconds, CREATION_BUCKETS);
     }
 
-    /// Counts an executor that the cluster would not take.
+    /// Counts an executor that the cluster rejected.
     pub fn executor_refused(&self, namespace: &str) {
         self.count(EXECUTORS_REFUSED, namespace);
     }
@@ -246,14 +247,14 @@ impl Metrics {
         });
     }
 
-    /// Everything in the text format.
+    /// All metrics in the text format.
     pub fn text(&self) -> String {
         let mut tally = Tally::default();
         let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
         caches.retain(|cache| cache.upgrade().map(|cache| cache.count(&mut tally)).is_some());
         drop(caches);
         let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
-        // A gauge that was there once stays, so that its end is a zero and not a gap.
+        // A gauge seen once stays, so that it ends in a zero rather than a gap.
         for value in series.values_mut() {
             if let Series::Gauge(count) = value {
                 *count = 0;

@@ -1,4 +1,4 @@
-//! The operator as a whole: takes the lease, fills its caches, works, and ends in order.
+//! Runs the operator: takes the Lease, fills the caches, starts the controllers and shuts them down in order.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Weak};
@@ -55,7 +55,7 @@ pub async fn run(client: Client, options: Options, until: CancellationToken) -> 
     let leadership = match &options.leader {
         None => None,
         Some(leader) => {
-            // One that stands by is as ready as it can be.
+            // A standby is as ready as it can be.
             ready.set();
             match leader::acquire(&client, leader, &until).await {
                 Some(leadership) => Some(leadership),
@@ -128,7 +128,7 @@ async fn work(
                 ready.set();
                 tracing::info!("ready");
             }
-            // Whoever ends before all is listed does not wait for it.
+            // A shutdown does not wait for the initial list.
             () = ending.cancelled() => {}
         }
     });
@@ -139,7 +139,7 @@ async fn work(
     Ok(())
 }
 
-/// Looks after one namespace, or all.
+/// Runs the controller of one namespace, or of all of them.
 async fn look_after(ctx: Arc<Context>, writer: Writer<App>, namespace: Option<String>) {
     let (apps, pods): (Api<App>, Api<Pod>) = match &namespace {
         Some(namespace) => {
@@ -171,7 +171,7 @@ async fn look_after(ctx: Arc<Context>, writer: Writer<App>, namespace: Option<St
         async move {
             // The sender lives as long as the context.
             while changes.changed().await.is_ok() {
-                // What was dropped from statuses may be kept now.
+                // Status fields that were dropped may be kept now.
                 for app in apps.state() {
                     let _ = send.send(ObjectRef::from_obj(app.as_ref()));
                 }
@@ -193,7 +193,7 @@ async fn look_after(ctx: Arc<Context>, writer: Writer<App>, namespace: Option<St
         }
     };
     let forgetting = ctx.clone();
-    // What a new list no longer has was deleted while nobody watched.
+    // Applications missing from a new list were deleted while the watch was down.
     let mut listed = HashSet::new();
     let stream = watch(apps, watcher::Config::default())
         .default_backoff()
@@ -213,7 +213,7 @@ async fn look_after(ctx: Arc<Context>, writer: Writer<App>, namespace: Option<St
     let controller = async {
         ctx.pods.synced().await;
         ctx.scope.synced().await;
-        // How many are worked on at the same time, and which, is decided by turns.
+        // `turns` decides which applications are reconciled, and how many at a time.
         Controller::for_stream(stream, ctx.apps.clone())
             .with_config(controller::Config::default().concurrency(0))
             .reconcile_on(UnboundedReceiverStream::new(triggers))
@@ -228,7 +228,7 @@ async fn look_after(ctx: Arc<Context>, writer: Writer<App>, namespace: Option<St
         () = follow_scope => {}
         () = follow_exposures => {}
         () = follow_definitions => {}
-        // The controller ends by itself when it is told to; this is for one that has not started yet.
+        // The controller shuts down by itself; this covers one that has not started yet.
         () = async { ctx.ending.cancelled().await; tokio::time::sleep(std::time::Duration::from_secs(30)).await } => {}
     }
 }

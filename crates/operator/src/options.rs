@@ -1,4 +1,4 @@
-//! What the operator was started with.
+//! The operator's settings.
 
 use std::time::Duration;
 
@@ -8,26 +8,26 @@ use firesteel_core::run::RunSettings;
 use crate::executors::ExecutorOptions;
 use crate::serve::Listen;
 
-/// Everything that can be chosen when the operator starts.
+/// Everything that can be set at startup.
 #[derive(Debug, Clone)]
 pub struct Options {
     /// Namespaces to work in, by name.
     pub namespaces: Vec<String>,
-    /// And by label. With neither, the operator works in all.
+    /// Namespaces to work in, by label. If neither is set, the operator works in all of them.
     pub namespace_selector: Option<String>,
     pub limits: Limits,
     pub runs: RunSettings,
-    /// Applications worked on at the same time.
+    /// How many applications are reconciled at a time.
     pub workers: u16,
-    /// Where `/healthz` and `/readyz` answer.
+    /// Address of `/healthz` and `/readyz`.
     pub health: Option<Listen>,
-    /// Where `/metrics` answers.
+    /// Address of `/metrics`.
     pub metrics: Option<Listen>,
     pub metrics_prefix: String,
     pub leader: Option<LeaderOptions>,
     /// How executors outside the driver are allocated.
     pub executors: ExecutorOptions,
-    /// Whether the log of a failed driver is read, so that the status can say why it failed.
+    /// Whether to read a failed driver's log, so that the status can say why it failed.
     pub driver_log: bool,
 }
 
@@ -49,14 +49,14 @@ impl Default for Options {
     }
 }
 
-/// How operators agree on who acts.
+/// Settings of the leader election.
 #[derive(Debug, Clone)]
 pub struct LeaderOptions {
     pub namespace: String,
     pub name: String,
-    /// Who this operator is; must differ between operators.
+    /// Identity of this operator; must be unique.
     pub identity: String,
-    /// How long a silent leader is believed to be alive.
+    /// How long a silent leader is presumed alive.
     pub lease: Duration,
     /// How long a leader tries to renew before it gives up.
     pub renew: Duration,

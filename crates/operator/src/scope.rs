@@ -1,9 +1,9 @@
-//! The namespaces the operator works in: all of them, those it was given by name, and those whose labels match a selector.
+//! The namespaces the operator works in: all, those listed by name, and those matching a label selector.
 //!
-//! Labels change while the operator runs. Applications of a namespace are worked on from the moment it matches; from the
-//! moment it no longer does, nothing in it is written any more, and drivers that run there go on without the operator.
-//! With a selector the watches span the cluster, so that their number does not grow with that of the namespaces; what
-//! they bring of other namespaces is cached and never acted on.
+//! Labels change while the operator runs. A namespace's applications are reconciled as soon as it matches. Once it no
+//! longer matches, nothing in it is written any more, and its drivers run on without the operator. With a selector,
+//! watches span the cluster, so that their number does not grow with the number of namespaces; objects of other
+//! namespaces are cached but never acted on.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,20 +21,20 @@ use tokio::sync::watch;
 use crate::error::{Class, class, words};
 use crate::options::Options;
 
-/// How long an API server may take to judge a selector.
+/// How long an API server may take to check a selector.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Which namespaces are covered now.
+/// Which namespaces are covered.
 #[derive(Debug)]
 pub struct Scope {
     named: BTreeSet<String>,
     selector: Option<String>,
-    /// Those that match the selector; `None` until they were listed.
+    /// Namespaces that match the selector; `None` until they have been listed.
     selected: watch::Sender<Option<BTreeSet<String>>>,
 }
 
 impl Scope {
-    /// As the existing operator reads its flags: names and selector add to each other, and neither means all.
+    /// Same semantics as the existing operator's flags: names and selector add up, and neither means all namespaces.
     pub fn new(options: &Options) -> Self {
         Scope {
             named: options.namespaces.iter().cloned().collect(),
@@ -43,7 +43,7 @@ impl Scope {
         }
     }
 
-    /// The namespaces to watch one by one; without any, the whole cluster is watched.
+    /// The namespaces to watch one by one; `None` for the whole cluster.
     pub(crate) fn watched(&self) -> Vec<Option<String>> {
         if self.selector.is_some() || self.named.is_empty() {
             return vec![None];
@@ -62,7 +62,7 @@ impl Scope {
         }
     }
 
-    /// Waits until it is known which namespaces match.
+    /// Waits until the matching namespaces are known.
     pub(crate) async fn synced(&self) {
         if self.selector.is_some() {
             // The sender lives as long as `self`, so this cannot fail before it is true.
@@ -70,8 +70,8 @@ impl Scope {
         }
     }
 
-    /// Refuses a selector that the API server does not understand, or that this operator may not use. An API server that
-    /// cannot be reached is no reason: the watch tries again.
+    /// Rejects a selector that the API server does not understand or that this operator may not use. An unreachable API
+    /// server is no reason to fail: the watch retries.
     pub(crate) async fn check(&self, client: &Client) -> anyhow::Result<()> {
         let Some(selector) = &self.selector else { return Ok(()) };
         let namespaces: Api<Namespace> = Api::all(client.clone());
@@ -81,16 +81,18 @@ impl Scope {
         };
         match (class(&error), &error) {
             (Class::Refused, kube::Error::Api(status)) if status.code == 403 => bail!(
-                "--namespace-selector needs the right to list and watch namespaces, which this operator does not have \
-                 ({}); bind deploy/operator-role.yaml with a ClusterRoleBinding, or give --namespaces",
+                "--namespace-selector needs permission to list and watch namespaces, which this operator lacks \
+                 ({}); bind deploy/operator-role.yaml with a ClusterRoleBinding, or use --namespaces",
                 words(&error)
             ),
-            (Class::Refused, _) => bail!("--namespace-selector `{selector}` is no label selector: {}", words(&error)),
+            (Class::Refused, _) => {
+                bail!("--namespace-selector `{selector}` is not a label selector: {}", words(&error))
+            }
             _ => Ok(()),
         }
     }
 
-    /// Keeps track of the namespaces that match; never ends.
+    /// Keeps track of the matching namespaces; never returns.
     pub(crate) async fn follow(&self, client: Client) {
         let Some(selector) = &self.selector else { return std::future::pending().await };
         let namespaces: Api<PartialObjectMeta<Namespace>> = Api::all(client);
@@ -108,7 +110,7 @@ impl Scope {
                 }
                 Ok(Event::Apply(namespace)) => self.change(|selected| selected.insert(namespace.name_any())),
                 Ok(Event::Delete(namespace)) => self.change(|selected| selected.remove(&namespace.name_any())),
-                Err(error) => tracing::warn!(%error, "the watch of namespaces is interrupted"),
+                Err(error) => tracing::warn!(%error, "the namespace watch was interrupted"),
             }
         }
     }
@@ -117,10 +119,10 @@ impl Scope {
         self.selected.send_if_modified(|selected| change(selected.get_or_insert_default()));
     }
 
-    /// Calls back for each namespace that begins or ceases to be covered; never ends.
+    /// Calls back for each namespace that joins or leaves the scope; never returns.
     pub(crate) async fn each_change(&self, mut joined: impl FnMut(&str), mut left: impl FnMut(&str)) {
         let mut changes = self.selected.subscribe();
-        // Whatever is cached before the first list is looked at once that is there.
+        // Objects cached before the first list are looked at once it is complete.
         let mut known = BTreeSet::new();
         loop {
             let now = changes.borrow_and_update().clone().unwrap_or_default();
@@ -153,14 +155,14 @@ mod tests {
     }
 
     #[test]
-    fn names_and_selector_add_to_each_other_and_neither_means_all() {
+    fn names_and_selector_add_up_and_neither_means_all() {
         let all = scope(&[], None);
         assert!(all.covers("a") && all.watched() == [None]);
         let named = scope(&["a"], None);
         assert!(named.covers("a") && !named.covers("b"));
         assert_eq!(named.watched(), [Some("a".to_owned())]);
         let selected = scope(&[], Some("spark=on"));
-        assert!(!selected.covers("a"), "nothing is covered before the namespaces were listed");
+        assert!(!selected.covers("a"), "nothing is covered until the namespaces are listed");
         select(&selected, &["b"]);
         assert!(selected.covers("b") && !selected.covers("a") && selected.watched() == [None]);
         let both = scope(&["a"], Some("spark=on"));
@@ -169,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_namespace_that_joins_or_leaves_is_told_once() {
+    fn a_namespace_that_joins_or_leaves_is_reported_once() {
         let scope = scope(&["always"], Some("spark=on"));
         let told = std::cell::RefCell::new(Vec::new());
         let mut following = Box::pin(scope.each_change(

@@ -16,11 +16,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::Metrics;
 
-/// Connections that may wait to be taken.
+/// Length of the accept queue.
 const BACKLOG: i32 = 128;
 
-/// Where to listen, as Go reads an address: `:8081`, `0.0.0.0:8081` and `[::]:8081` are all addresses of this machine, IPv6 and
-/// IPv4 alike; anything else is one address, or the name of one.
+/// Where to listen, with Go's address syntax: `:8081`, `0.0.0.0:8081` and `[::]:8081` mean every address of this
+/// machine, IPv6 and IPv4; anything else is a single address or host name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Listen {
     Everywhere(u16),
@@ -36,7 +36,7 @@ impl FromStr for Listen {
         let port = port.parse().map_err(|_| refuse())?;
         let bare = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let host = bare.unwrap_or(host);
-        // Without brackets nobody knows where an IPv6 address ends.
+        // Without brackets it is unclear where an IPv6 address ends.
         if bare.is_none() && host.contains(':') || bare.is_some_and(|host| host.parse::<Ipv6Addr>().is_err()) {
             return Err(refuse());
         }
@@ -64,7 +64,7 @@ impl Listen {
     }
 }
 
-/// Listens on IPv6 and IPv4 with one socket, or on IPv4 alone where IPv6 is switched off.
+/// Listens on IPv6 and IPv4 with one socket, or on IPv4 alone if IPv6 is disabled.
 fn everywhere(
     port: u16,
     open: impl Fn(Domain, Type, Option<socket2::Protocol>) -> io::Result<Socket>,
@@ -86,7 +86,7 @@ fn everywhere(
     }
 }
 
-/// Whether the operator is ready: it acts, or it stands by for the one that does.
+/// Whether the operator is ready: it is the leader, or on standby.
 #[derive(Debug, Clone, Default)]
 pub struct Ready(Arc<AtomicBool>);
 
@@ -100,7 +100,7 @@ impl Ready {
     }
 }
 
-/// Answers `/healthz` and `/readyz` until the token is cancelled. Gives the address it listens on.
+/// Serves `/healthz` and `/readyz` until the token is cancelled. Returns the address it listens on.
 pub async fn probes(at: &Listen, ready: Ready, until: CancellationToken) -> io::Result<SocketAddr> {
     let answer = move || async move {
         if ready.get() { (StatusCode::OK, "ok\n") } else { (StatusCode::SERVICE_UNAVAILABLE, "not ready\n") }
@@ -108,7 +108,7 @@ pub async fn probes(at: &Listen, ready: Ready, until: CancellationToken) -> io::
     serve(at, Router::new().route("/healthz", get(async || "ok\n")).route("/readyz", get(answer)), until).await
 }
 
-/// Answers `/metrics` until the token is cancelled.
+/// Serves `/metrics` until the token is cancelled.
 pub async fn metrics(at: &Listen, metrics: Arc<Metrics>, until: CancellationToken) -> io::Result<SocketAddr> {
     let answer = move || async move { ([("content-type", "text/plain; version=0.0.4")], metrics.text()) };
     serve(at, Router::new().route("/metrics", get(answer)), until).await
@@ -120,7 +120,7 @@ async fn serve(at: &Listen, router: Router, until: CancellationToken) -> io::Res
     tokio::spawn(async move {
         let served = axum::serve(listener, router).with_graceful_shutdown(until.cancelled_owned()).await;
         if let Err(error) = served {
-            tracing::error!(%error, %address, "the HTTP server ended");
+            tracing::error!(%error, %address, "the HTTP server stopped");
         }
     });
     Ok(address)
@@ -155,7 +155,7 @@ mod tests {
         let mut hosts = vec!["127.0.0.1"];
         match std::net::TcpListener::bind("[::1]:0") {
             Ok(_) => hosts.push("::1"),
-            Err(_) => println!("this machine has no IPv6: only IPv4 is tried"),
+            Err(_) => println!("this machine has no IPv6; testing IPv4 only"),
         }
         for host in hosts {
             let mut stream = TcpStream::connect((host, port)).await.unwrap_or_else(|e| panic!("{host}: {e}"));
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_is_taken_is_not_taken_on_ipv4_alone() {
+    fn a_taken_port_does_not_fall_back_to_ipv4() {
         let first = everywhere(0, Socket::new).unwrap();
         let port = first.local_addr().unwrap().as_socket().unwrap().port();
         assert_eq!(everywhere(port, Socket::new).unwrap_err().kind(), io::ErrorKind::AddrInUse);

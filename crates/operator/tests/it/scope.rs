@@ -174,11 +174,11 @@ fn a_selector_that_cannot_be_used_ends_the_operator_with_a_sentence() {
             }
         };
         let sentence = refused(env.client().await, "spark in (a").await;
-        assert!(sentence.starts_with("--namespace-selector `spark in (a` is no label selector: "), "{sentence}");
+        assert!(sentence.starts_with("--namespace-selector `spark in (a` is not a label selector: "), "{sentence}");
         let powerless = namespace.powerless("nobody").await.client().await;
         let sentence = refused(powerless, "spark=on").await;
         assert!(
-            sentence.starts_with("--namespace-selector needs the right to list and watch namespaces"),
+            sentence.starts_with("--namespace-selector needs permission to list and watch namespaces"),
             "{sentence}"
         );
     });
