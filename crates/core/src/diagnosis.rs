@@ -1,7 +1,7 @@
-//! Failures in words. Each message begins with the words that tools look for, then says what they mean.
+//! Explains failures. Each message begins with the text that tools look for, then says what it means.
 //!
-//! A driver's death is read here and nowhere else: [`cause()`] finds it in the end of the driver's log ([`log`]), and
-//! [`driver_failure`] (a status) and [`driver_end`] (a person) put it into the same words.
+//! This is the only place that explains why a driver died: [`cause()`] finds it in the end of the driver's log
+//! ([`log`]), and [`driver_failure`] (for a status) and [`driver_end`] (for a person) phrase it the same way.
 
 mod cause;
 mod exceptions;
@@ -12,7 +12,7 @@ pub use log::{Log, MOST_BYTES as LOG_BYTES};
 
 use crate::pod::{DriverEnd, DriverPod, EXECUTORS_FAILED, Ended, Role, Words};
 
-/// The most of an API server's answer that a status holds.
+/// How much of an API server's response a status holds.
 const REFUSAL_BYTES: usize = 4096;
 
 /// Why a driver failed, for a status.
@@ -33,7 +33,7 @@ pub fn driver_failure(pod: &DriverPod, cause: Option<&Cause>) -> String {
     }
 }
 
-/// How a driver ended, for a person who waits for it: a sentence without a full stop.
+/// How a driver ended, for a person waiting for it: a sentence without a full stop.
 pub fn driver_end(end: &DriverEnd, cause: Option<&Cause>) -> String {
     match end {
         DriverEnd::Succeeded => "the driver succeeded".to_owned(),
@@ -51,10 +51,10 @@ pub fn driver_end(end: &DriverEnd, cause: Option<&Cause>) -> String {
     }
 }
 
-/// What follows the exit code: what ended the pod, else the cause, else what the code means.
+/// What follows the exit code: what ended the pod, else the cause, else the meaning of the code.
 fn why(ended: &Ended, failure: Option<&Words>, cause: Option<&Cause>) -> String {
     let message = cut(ended.message.trim(), REFUSAL_BYTES);
-    // A driver that was ended from outside did not die of what stands in its log, nor one that was ended for its executors.
+    // The log does not explain a driver that was ended from outside, or because of its executors.
     let cause = cause.filter(|_| failure.is_none() && (message.is_empty() || ended.exit_code != EXECUTORS_FAILED));
     if let Some(cause) = cause.filter(|_| message.is_empty()) {
         return format!(": {cause}");
@@ -72,24 +72,24 @@ fn why(ended: &Ended, failure: Option<&Words>, cause: Option<&Cause>) -> String 
     text
 }
 
-/// What became of a driver pod that is not there any more.
+/// What happened to a driver pod that no longer exists.
 pub fn driver_missing(pod_name: &str, last: Option<&DriverPod>) -> String {
     let hint = match last {
         Some(last) if last.deleting => {
             "someone or something deleted it while it ran (kubectl delete, a node drain, preemption or eviction)"
         }
-        Some(_) => "it was removed without a trace of its end, as when its node is removed",
-        None => "it was deleted, or its node was removed, and its end was not seen",
+        Some(_) => "it disappeared without a recorded end, as when its node is removed",
+        None => "it was deleted or its node was removed before its end was seen",
     };
-    format!("driver pod not found: {pod_name} does not exist any more; {hint}")
+    format!("driver pod not found: {pod_name} no longer exists; {hint}")
 }
 
-/// What became of a driver pod whose node will not say how it ended.
+/// What happened to a driver pod whose node cannot report how it ended.
 pub(crate) fn driver_lost(why: &str) -> String {
-    format!("driver pod lost by the platform: {why}; the pod was deleted by force")
+    format!("driver pod lost by the platform: {why}; the pod was force-deleted")
 }
 
-/// Why the cluster would not take a submission: its words, and what they mean.
+/// Why the cluster rejected a submission: its message, and what that means.
 pub fn submission_failure(why: &str) -> String {
     let why = cut(why.trim(), REFUSAL_BYTES);
     match refusal_meaning(why) {
@@ -98,17 +98,17 @@ pub fn submission_failure(why: &str) -> String {
     }
 }
 
-/// What a refusal of the API server means, for those a person can do something about.
+/// What a rejection by the API server means, if a person can act on it.
 fn refusal_meaning(why: &str) -> Option<&'static str> {
     let has = |words: &str| why.contains(words);
     Some(if has("exceeded quota") {
-        "the ResourceQuota of the namespace has no room for it: raise it, or let onSubmissionFailureRetries wait for room"
+        "the namespace's ResourceQuota is exhausted: raise it, or set onSubmissionFailureRetries to wait for room"
     } else if has("service account") && has("not found") {
         "the service account does not exist in this namespace: create it, or set spec.driver.serviceAccount"
     } else if has("violates PodSecurity") {
-        "the Pod Security level of the namespace forbids it: set podSecurityContext and securityContext"
+        "the namespace's Pod Security level forbids it: set podSecurityContext and securityContext"
     } else if has("failed calling webhook") {
-        "an admission webhook of the cluster does not work: mend or remove it"
+        "an admission webhook of the cluster is failing: fix or remove it"
     } else if has("admission webhook") {
         "an admission webhook of the cluster refused it"
     } else if has("ValidatingAdmissionPolicy") {
@@ -120,7 +120,7 @@ fn refusal_meaning(why: &str) -> Option<&'static str> {
     } else if has("because it is being terminated") {
         "the namespace is being deleted"
     } else if has("cannot create resource") {
-        "the operator lacks this right: see its ClusterRole"
+        "the operator lacks this permission: see its ClusterRole"
     } else {
         return None;
     })
@@ -128,7 +128,7 @@ fn refusal_meaning(why: &str) -> Option<&'static str> {
 
 /// Why a driver that stayed pending was given up.
 pub fn pending_too_long(pod: &DriverPod, seconds: i64) -> String {
-    let why = pod.waiting.as_ref().map_or_else(|| "no reason is known".to_owned(), Words::explain);
+    let why = pod.waiting.as_ref().map_or_else(|| "reason unknown".to_owned(), Words::explain);
     format!("driver pod {} was still pending after {seconds} s: {why}", pod.name)
 }
 
@@ -136,7 +136,7 @@ fn or_unknown(reason: &str) -> &str {
     if reason.is_empty() { "Error" } else { reason }
 }
 
-/// The beginning of a text, not longer than `most` bytes.
+/// The beginning of a text, at most `most` bytes.
 fn cut(text: &str, most: usize) -> &str {
     let mut end = most.min(text.len());
     while !text.is_char_boundary(end) {
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn every_cause_is_said_in_words() {
+    fn every_cause_is_explained() {
         let sentences = [
             (driver_failure(&pod(exit(1, "Error"), None), None), "(the application ended with an error)"),
             (driver_failure(&pod(exit(143, "Error"), None), None), "terminated (SIGTERM)"),
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_a_pod_from_outside_is_not_looked_for_in_its_log() {
+    fn the_log_does_not_explain_a_pod_ended_from_outside() {
         let log = Log::new(b"Exception in thread \"main\" java.lang.RuntimeException: stop\n", &Redaction::default());
         let facts = Facts { namespace: "n", service_account: "s" };
         for (code, reason) in [(137, "OOMKilled"), (137, "Error"), (143, "Error")] {

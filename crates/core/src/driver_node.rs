@@ -1,15 +1,15 @@
-//! What the life cycle sees of the node under a driver, and what follows for a driver that its node does not end.
+//! How the state of a driver's node bears on the driver.
 //!
-//! A pod that is being deleted stays until its node says that its containers are gone. A dead node never does. Whoever
-//! deletes such a pod by force states that nothing of it runs any more, so that is done only where someone else has said
-//! so: the node object is gone, it has the taint for nodes that are out of service, or a bound that was set has passed.
+//! A pod being deleted stays until its kubelet reports that its containers are gone, which a dead node never does.
+//! Force-deleting such a pod claims that nothing of it still runs. That is done only with evidence: the node object is
+//! gone, the node has the out-of-service taint, or a configured timeout has passed.
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::pod::DriverPod;
 
-/// Set by people and by cloud controllers on nodes that are shut down.
+/// Set by people and cloud controllers on nodes that are shut down.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
 /// The node of a driver pod.
@@ -20,9 +20,9 @@ pub enum DriverNode {
         ready: bool,
         out_of_service: bool,
     },
-    /// There is no such object.
+    /// The node object does not exist.
     Gone,
-    /// It cannot be read, and why.
+    /// The node cannot be read, and why.
     Unreadable(String),
 }
 
@@ -37,21 +37,21 @@ impl DriverNode {
     }
 }
 
-/// A driver of which its node says nothing.
+/// A driver whose node does not report on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Unreachable {
     /// Of the pod.
     pub(crate) uid: String,
     pub(crate) reason: &'static str,
     pub(crate) message: String,
-    /// Why nothing of it runs any more, if that is settled.
+    /// Why nothing of it runs any more, if that is established.
     pub(crate) lost: Option<String>,
-    /// When that will be settled, if time decides.
+    /// When it will count as lost, if that depends on time alone.
     pub(crate) lost_at: Option<Timestamp>,
 }
 
-/// Reads what a node means for its driver. `timeout` is how long after its time a deleted pod counts as lost although
-/// nobody has said so.
+/// What a node means for its driver. `timeout` is how long past its deletion deadline a pod counts as lost without
+/// further evidence.
 pub(crate) fn unreachable(
     pod: &DriverPod,
     node: &DriverNode,
@@ -63,9 +63,9 @@ pub(crate) fn unreachable(
     let Some(gone_by) = pod.gone_by else {
         let message = match node {
             DriverNode::Present { ready: false, .. } => format!(
-                "node {node_name} of driver pod {name} does not report; Kubernetes deletes the pod when its tolerations of that end"
+                "node {node_name} of driver pod {name} does not report; Kubernetes deletes the pod when its toleration expires"
             ),
-            DriverNode::Gone => format!("node {node_name} of driver pod {name} does not exist any more"),
+            DriverNode::Gone => format!("node {node_name} of driver pod {name} no longer exists"),
             DriverNode::Present { ready: true, .. } | DriverNode::Unreadable(_) => return None,
         };
         let reason = if *node == DriverNode::Gone { "NodeGone" } else { "NodeNotReady" };
@@ -76,7 +76,7 @@ pub(crate) fn unreachable(
     let late = bound.is_some_and(|bound| now >= bound);
     let by_time = |what: &str| {
         let bound = timeout.filter(|_| late)?;
-        Some(format!("{what} for {} s after the pod should have been gone", bound.as_secs()))
+        Some(format!("{what} for {} s after the pod's deletion deadline", bound.as_secs()))
     };
     let hope = match bound {
         Some(bound) => format!(", or at {bound}"),
@@ -84,18 +84,18 @@ pub(crate) fn unreachable(
     };
     Some(match node {
         DriverNode::Gone => {
-            let why = format!("node {node_name} of driver pod {name} does not exist any more");
-            let message = format!("{why}; the pod is deleted by force at {gone_by}");
+            let why = format!("node {node_name} of driver pod {name} no longer exists");
+            let message = format!("{why}; the pod is force-deleted at {gone_by}");
             found("NodeGone", message, overdue.then_some(why), Some(gone_by))
         }
         DriverNode::Present { ready, out_of_service: true } => {
             let why = format!("node {node_name} of driver pod {name} is out of service");
-            let message = format!("{why}; the pod is deleted by force");
+            let message = format!("{why}; the pod is force-deleted");
             found("NodeOutOfService", message, (overdue || !ready).then_some(why), Some(gone_by))
         }
         DriverNode::Present { ready: false, .. } => {
             let message = format!(
-                "driver pod {name} is being deleted, but its node {node_name} does not report, so it may still run there; it counts as lost when the node object is deleted, when the node has the taint {OUT_OF_SERVICE}{hope}"
+                "driver pod {name} is being deleted, but its node {node_name} does not report, so it may still run there; it counts as lost once the node object is deleted or the node has the taint {OUT_OF_SERVICE}{hope}"
             );
             let lost = by_time(&format!("node {node_name} of driver pod {name} did not report"));
             found("NodeNotReady", message, lost, bound)
@@ -103,14 +103,14 @@ pub(crate) fn unreachable(
         DriverNode::Unreadable(_) | DriverNode::Present { .. } if !overdue => return None,
         DriverNode::Unreadable(why) => {
             let message = format!(
-                "driver pod {name} should have been gone at {gone_by}, and its node {node_name} cannot be read ({why}); allow the operator to get nodes in the whole cluster, or delete the pod by force once its node is known to be dead{hope}"
+                "driver pod {name} should have been gone by {gone_by}, and its node {node_name} cannot be read ({why}); allow the operator to get nodes cluster-wide, or force-delete the pod once its node is known to be dead{hope}"
             );
             let lost = by_time(&format!("nothing was known of node {node_name} of driver pod {name}"));
             found("NodeUnreadable", message, lost, bound)
         }
         DriverNode::Present { .. } => {
             let message = format!(
-                "driver pod {name} should have been gone at {gone_by}, although its node {node_name} reports: a finalizer or a volume may hold it"
+                "driver pod {name} should have been gone by {gone_by} although its node {node_name} reports: a finalizer or a volume may block its deletion"
             );
             found("Terminating", message, None, None)
         }

@@ -1,11 +1,11 @@
-//! Sets of executor ids, written as ranges (`1-900,902`): executors are numbered in a row, so a large set stays short.
+//! Sets of executor ids, written as ranges (`1-900,902`): ids are consecutive, so a large set stays short.
 
 use std::collections::BTreeSet;
 
-/// More ids than any run has; a text that claims more is cut here.
+/// More ids than any run has; larger sets are truncated here.
 const MOST: usize = 1_000_000;
 
-/// Reads a set; what is no range is left out.
+/// Parses a set and skips anything that is not a range.
 pub(crate) fn read(text: &str) -> BTreeSet<i64> {
     let mut ids = BTreeSet::new();
     for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
@@ -18,7 +18,7 @@ pub(crate) fn read(text: &str) -> BTreeSet<i64> {
     ids
 }
 
-/// Writes a set.
+/// Formats a set.
 pub(crate) fn write(ids: &BTreeSet<i64>) -> String {
     let mut parts: Vec<(i64, i64)> = Vec::new();
     for id in ids.iter().copied().filter(|id| *id >= 0) {
@@ -36,7 +36,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_read_back_as_written() {
+    fn sets_round_trip() {
         for (ids, text) in [(vec![], ""), (vec![3], "3"), (vec![1, 2, 3, 7, 9, 10], "1-3,7,9-10")] {
             let set: BTreeSet<i64> = ids.into_iter().collect();
             assert_eq!(write(&set), text);

@@ -1,4 +1,4 @@
-//! Ids that derive from (application uid, attempt), so that whoever asks again gets the same answer.
+//! Ids derived from (application uid, attempt), so that every derivation gives the same result.
 
 use firesteel_api::SparkApplicationSpec;
 use firesteel_api::defaults::canonical;
@@ -6,32 +6,32 @@ use firesteel_spark::Ids;
 use sha2::{Digest, Sha256, Sha512};
 use uuid::Uuid;
 
-/// The namespace of submission ids.
+/// The UUID namespace of submission ids.
 const SUBMISSIONS: Uuid = Uuid::from_u128(0x6f0f_5a4b_8c11_5d3e_9a57_0f3c_f1e5_7ee1);
 
-/// The id of one submission, also a label of its pods.
+/// The id of one submission, also used as a label of its pods.
 pub fn submission_id(uid: &str, attempt: i64) -> String {
     Uuid::new_v5(&SUBMISSIONS, format!("{uid}/{attempt}").as_bytes()).to_string()
 }
 
-/// Attempts that [`attempt_of`] looks at: a fraction of a second.
+/// How many attempts [`attempt_of`] tries: a fraction of a second.
 const SEARCHED_ATTEMPTS: usize = 100_000;
 
-/// The attempt that a submission id of this application was made for. It is at least `at_least`.
+/// The attempt, at least `at_least`, that a submission id of this application belongs to.
 pub fn attempt_of(uid: &str, id: &str, at_least: i64) -> Option<i64> {
-    // Ids of the existing operator are random ones.
+    // The existing operator's ids are random.
     let id = Uuid::parse_str(id).ok().filter(|id| id.get_version_num() == 5)?;
     let mut numbers = (at_least.max(1)..).take(SEARCHED_ATTEMPTS);
     numbers.find(|number| Uuid::new_v5(&SUBMISSIONS, format!("{uid}/{number}").as_bytes()) == id)
 }
 
-/// The unique parts of names of one attempt's objects. `created_ms` is when the application was created.
+/// The unique parts of the names of one attempt's objects. `created_ms` is when the application was created.
 pub fn ids(uid: &str, attempt: i64, created_ms: u64) -> Ids {
     let bytes: [u8; 64] = Sha512::digest(format!("firesteel/{uid}/{attempt}").as_bytes()).into();
     Ids::from_bytes(&bytes, created_ms)
 }
 
-/// A short hash of everything in a specification that a run depends on.
+/// A short hash of everything in a specification that affects a run.
 pub fn fingerprint(spec: &SparkApplicationSpec) -> String {
     digest(&canonical(spec))
 }
@@ -42,7 +42,7 @@ pub fn digest(value: &serde_json::Value) -> String {
     hash.iter().take(10).fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// A name of at most `max` characters: a longer one keeps its beginning and ends in a hash of the whole.
+/// A name of at most `max` characters: longer ones are cut and end in a hash of the whole name.
 pub fn bounded_name(name: &str, max: usize) -> String {
     if name.len() <= max {
         return name.to_owned();

@@ -1,15 +1,15 @@
-//! Decisions about Spark applications: pure functions of what is wanted and what was seen.
+//! Decisions about Spark applications: pure functions of the desired and the observed state.
 //!
-//! - [`lifecycle`] decides which state comes next and what has to be done ([`phase`], [`restart`], [`executors`] and
-//!   [`diagnosis`] are its parts, [`pod`] is what it sees of the driver);
-//! - [`run`] decides which objects one attempt consists of ([`conf`], [`template`], [`overlay`], [`lost`],
-//!   [`monitoring`] and [`ui`] are its parts, [`identity`] gives their names);
-//! - [`grant`] plans a driver whose executors are outside of it, and [`allocation`] decides which executors to start,
+//! - [`lifecycle`] decides the next state and what to do ([`phase`], [`restart`], [`executors`] and [`diagnosis`] are
+//!   its parts, [`pod`] is what it sees of the driver);
+//! - [`run`] decides which objects make up one attempt ([`conf`], [`template`], [`overlay`], [`lost`], [`monitoring`]
+//!   and [`ui`] are its parts, [`identity`] names the objects);
+//! - [`grant`] plans a driver with executors outside of it, and [`allocation`] decides which executors to start,
 //!   withdraw and replace.
 //!
-//! [`event_reason`] lists the reasons of events, for both.
+//! [`event_reason`] lists the event reasons of both controllers.
 //!
-//! No client, no clock, no randomness: time and ids are arguments. `crates/operator` observes, asks, and acts.
+//! No client, no clock, no randomness: time and ids are arguments. `crates/operator` observes, asks and acts.
 
 pub mod allocation;
 pub mod conditions;

@@ -1,11 +1,11 @@
-//! The life of an application: from what is wanted and seen to the next status and what has to be done.
+//! The life cycle of an application: from desired and observed state to the next status and the effects.
 //!
-//! [`step`] decides; when it asks for a submission, the outcome of that goes into [`submitted`]. Effects are done first
-//! and the status is written after them, so whoever does this may die in between: every effect can be done again, and a
-//! submission that was made already is found by its id, which derives from (uid, attempt).
+//! [`step`] decides; when it asks for a submission, its outcome goes into [`submitted`]. Effects are carried out before
+//! the status is written, and the operator may die in between. So every effect is idempotent, and a submission that was
+//! already made is found by its id, which derives from (uid, attempt).
 //!
-//! What always holds: a terminal state is left only when the specification changes; an edit that cannot work ends no run; every other decision brings a
-//! submission, a question, or a time to wake up; only pods of this application are deleted, by uid.
+//! Invariants: a terminal state is left only when the specification changes; an invalid edit ends no run; every other
+//! decision has a submission, a question or a wake-up time; only this application's pods are deleted, by uid.
 
 mod draft;
 mod exposing;
@@ -29,7 +29,7 @@ use draft::{Draft, IDLE, SOON};
 pub use draft::QUIET;
 pub use exposing::{Around, BUDGET as EXPOSURE_BUDGET, Outcome as ExposureOutcome, Work};
 
-/// An application, as wanted.
+/// The desired application.
 #[derive(Debug, Clone, Copy)]
 pub struct App<'a> {
     pub subject: Subject<'a>,
@@ -38,38 +38,38 @@ pub struct App<'a> {
     pub generation: i64,
     pub deleting: bool,
     pub status: &'a SparkApplicationStatus,
-    /// What is wrong with the specification, if anything: a sentence that names the field.
+    /// What is wrong with the specification, if anything: a message that names the field.
     pub problem: Option<&'a str>,
 }
 
-/// What the cluster looks like.
+/// The observed state of the cluster.
 #[derive(Debug, Clone)]
 pub struct Observation {
     pub now: Timestamp,
     pub driver: Seen,
-    /// Other driver pods of this application, whatever their names.
+    /// This application's other driver pods, whatever their names.
     pub other_drivers: Vec<DriverPod>,
-    /// The API server itself was asked for driver pods, not a cache, which may lag behind.
+    /// Whether driver pods were read from the API server rather than from a cache that may lag.
     pub confirmed: bool,
     /// Executors of the current submission.
     pub executors: Vec<ExecutorSeen>,
-    /// Those whose pods went since the last look, as they were last seen.
+    /// Executors whose pods disappeared since the last observation, as they were last seen.
     pub departed: Vec<ExecutorSeen>,
-    /// Pods of other submissions of this application.
+    /// Pods of this application's other submissions.
     pub strays: usize,
-    /// Why the driver failed, as far as its log tells.
+    /// Why the driver failed, according to its log.
     pub cause: Option<Cause>,
-    /// The driver's node, if it was worth a look.
+    /// The driver's node, if it was read.
     pub node: Option<DriverNode>,
-    /// Submissions that have executors whose deletion nobody asked for yet.
+    /// Submissions with executors whose deletion has not been requested.
     pub undeleted: BTreeSet<String>,
-    /// What was asked of the cluster already since the last submission.
+    /// Effects already requested since the last submission.
     pub sent: Vec<Sent>,
-    /// How far this operator is with what stands around the driver.
+    /// Progress of the driver's exposure.
     pub around: Option<Around>,
 }
 
-/// An effect that this operator has had, and when.
+/// An effect that this operator requested, and when.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Sent {
     pub effect: Effect,
@@ -79,7 +79,7 @@ pub struct Sent {
 }
 
 impl Observation {
-    /// A driver and nothing else, by what is cached.
+    /// Just a driver, as cached.
     pub fn of(driver: Seen, now: Timestamp) -> Self {
         Observation {
             now,
@@ -107,8 +107,9 @@ impl Observation {
     }
 }
 
-/// Finds the driver pod that counts among pods with an application's labels, and the other ones that are its own. The one of the
-/// current submission counts, whatever its name; without it, the one that has the name the next driver gets.
+/// Picks the current driver pod among pods with an application's labels, and returns this application's other ones. The
+/// pod of the current submission is the current one, whatever its name; without it, the pod with the name of the next
+/// driver.
 pub fn choose_driver(pods: Vec<DriverPod>, current: Option<&str>, name: &str) -> (Option<DriverPod>, Vec<DriverPod>) {
     let is_current = |pod: &DriverPod| {
         pod.owner == Owner::Application && current.is_some() && pod.submission_id.as_deref() == current
@@ -130,28 +131,28 @@ pub fn choose_driver(pods: Vec<DriverPod>, current: Option<&str>, name: &str) ->
     (driver, others)
 }
 
-/// The driver pod that counts; see [`choose_driver`].
+/// The current driver pod; see [`choose_driver`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Seen {
     Absent {
-        /// What it looked like when it was last seen, if it was.
+        /// Its last known state, if it was ever seen.
         last: Option<DriverPod>,
     },
     Present(DriverPod),
 }
 
-/// Limits the operator was started with.
+/// Limits set at startup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// How long a driver pod may be missing before that counts as its end.
+    /// How long a driver pod may be missing before it counts as ended.
     pub driver_grace: SignedDuration,
     /// How long a driver may stay pending; forever if unset.
     pub pending_timeout: Option<SignedDuration>,
-    /// How long after its time a deleted driver on a silent node counts as lost; forever not if unset.
+    /// How long past its deletion deadline a driver on a silent node counts as lost; never if unset.
     pub unreachable_timeout: Option<SignedDuration>,
     /// For applications without `timeToLiveSeconds`.
     pub default_ttl: Option<i64>,
-    /// Rows of `status.executorState`.
+    /// The maximum number of entries in `status.executorState`.
     pub tracked_executors: usize,
 }
 
@@ -167,28 +168,27 @@ impl Default for Limits {
     }
 }
 
-/// Something to do. Each can be done twice without harm.
+/// An effect. All of them are idempotent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Create everything of this attempt, or find it there; then ask [`submitted`].
+    /// Create all objects of this attempt or adopt existing ones, then call [`submitted`].
     Submit { attempt: i64 },
-    /// Delete the pod, if it still is that one.
-    /// With `force` without waiting for its node.
+    /// Delete the pod with this uid. `force` does not wait for its node.
     DeleteDriver { name: String, uid: String, force: bool },
-    /// Delete the executors of every submission but this one.
+    /// Delete the executors of all submissions but this one.
     DeleteExecutors { keep: Option<String> },
-    /// Delete the objects of every submission but this one.
+    /// Delete the objects of all submissions but this one.
     DeleteObjects { keep: Option<String> },
-    /// Make what stands around the driver of the current submission, beside everything else.
+    /// Start creating the exposure of the current driver in the background.
     Expose,
-    /// Delete what stands around the driver, beside everything else. If that takes longer, ask [`still_exposed`].
+    /// Start deleting the driver's exposure in the background. If that takes longer, call [`still_exposed`].
     DeleteExposure(Exposed),
-    /// Delete the application itself.
+    /// Delete the application.
     DeleteApplication,
 }
 
-/// What stands around a driver: the objects of its page by name, others by kind. To find some by kind the API server
-/// looks through all of the namespace.
+/// Which exposure objects a driver may have: those of its web UI by name, others by kind. Finding objects by kind makes
+/// the API server search the whole namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Exposed {
     pub web_service: Option<String>,
@@ -199,11 +199,11 @@ pub struct Exposed {
 }
 
 impl Exposed {
-    /// Whatever there may be, also from an earlier specification.
+    /// Anything that may exist, including objects of an earlier specification.
     pub const ALL: Exposed =
         Exposed { web_service: None, web_ingress: None, services: true, ingresses: true, budget: true };
 
-    /// What the current run has, by its status and specification.
+    /// What the current run has, according to its status and specification.
     fn of(app: &App<'_>) -> Self {
         let (info, spec) = (&app.status.driver_info, app.subject.spec);
         let more = !spec.driver_ingress_options.is_empty();
@@ -217,7 +217,7 @@ impl Exposed {
     }
 }
 
-/// Something people should see.
+/// An event for users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
     pub warning: bool,
@@ -225,52 +225,52 @@ pub struct Event {
     pub note: String,
 }
 
-/// What follows.
+/// The outcome of a step.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Decision {
     pub status: SparkApplicationStatus,
     pub effects: Vec<Effect>,
     pub events: Vec<Event>,
-    /// When to look again, whatever happens.
+    /// When to look again, if nothing happens before.
     pub wake: Option<Timestamp>,
-    /// Ask the API server itself for driver pods and decide again.
+    /// Read driver pods from the API server and decide again.
     pub confirm_drivers: bool,
 }
 
-/// How a submission went.
+/// The outcome of a submission.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Submission {
     /// The driver pod exists.
     Created(Box<Created>),
-    /// Something of an earlier attempt is in the way and was asked to go.
+    /// An object of an earlier attempt is in the way; its deletion was requested.
     InTheWay,
-    /// The cluster refused it; trying again may help.
+    /// The cluster rejected it; a retry may help.
     Refused(String),
-    /// The cluster failed at it, or did not answer, for the n-th time: its words, and since when it does.
+    /// The cluster failed or did not respond, for the n-th time: its message, and since when.
     Hindered { why: String, since: Timestamp, times: u32 },
-    /// It cannot work as it is written.
+    /// It cannot work as specified.
     Impossible(String),
 }
 
-/// A submission that was made.
+/// A successful submission.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Created {
     pub pod_name: String,
     pub app_id: String,
-    /// How far what stands around the driver is.
+    /// Progress of the driver's exposure.
     pub around: Option<Around>,
     /// Fields without effect, with the reason.
     pub lost: Vec<(String, String)>,
-    /// Settings that are probably not meant as they are.
+    /// Suspicious settings.
     pub remarks: Vec<String>,
 }
 
-/// Decides what follows from what is seen.
+/// Decides what follows from an observation.
 pub fn step(app: &App<'_>, seen: &Observation, limits: &Limits) -> Decision {
     let mut draft = Draft::new(app, seen.now);
     draft.look_at_node(seen, limits);
     if app.deleting {
-        // Everything is owned by the application and goes with it.
+        // Everything is owned by the application and garbage-collected with it.
         return draft.finish(None);
     }
     let phase = Phase::read(app.status, seen.now);
@@ -293,7 +293,7 @@ pub fn step(app: &App<'_>, seen: &Observation, limits: &Limits) -> Decision {
         }
         Phase::Completed { .. } | Phase::Failed { .. } if edited && app.problem.is_some() => {
             let problem = app.problem.unwrap_or_default();
-            draft.event(true, reason::SPEC_UPDATE_FAILED, format!("the edit cannot work: {problem}"));
+            draft.event(true, reason::SPEC_UPDATE_FAILED, format!("the edit is invalid: {problem}"));
             draft.refuse_for_good(problem);
         }
         Phase::Submitted { .. }
@@ -330,7 +330,7 @@ pub fn step(app: &App<'_>, seen: &Observation, limits: &Limits) -> Decision {
             }
         }
         Phase::Suspended if suspend => {
-            // A driver that a cache did not show yet when the state was entered.
+            // A driver that the cache did not show yet when the state was entered.
             for pod in seen.own_drivers() {
                 draft.delete(pod);
             }
@@ -371,7 +371,7 @@ pub fn submitted(app: &App<'_>, attempt: i64, outcome: &Submission, now: Timesta
                 draft.event(true, reason::FIELD_NOT_HONOURED, format!("{path} has no effect: {why}"));
             }
             if !created.remarks.is_empty() {
-                // In one event: of several with the same reason only the first would be read.
+                // One event: of several with the same reason only the first would be published.
                 draft.event(true, reason::REMARK, created.remarks.join("; "));
             }
             draft.enter(Phase::Submitted { since: now }, "");
@@ -382,10 +382,10 @@ pub fn submitted(app: &App<'_>, attempt: i64, outcome: &Submission, now: Timesta
     draft.finish(None)
 }
 
-/// Decides what follows from a removal of what stands around a driver that is not done at once.
+/// Decides what follows from deleting an exposure that takes longer.
 pub fn still_exposed(app: &App<'_>, decision: Decision, around: &Around, now: Timestamp) -> Decision {
     let mut draft = Draft::resume(app, decision, now);
     draft.note_removal(around);
-    // The next try follows from what is seen then.
+    // The next observation leads to the next try.
     Decision { effects: Vec::new(), ..draft.finish(None) }
 }

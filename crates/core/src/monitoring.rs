@@ -1,4 +1,4 @@
-//! `spec.monitoring`: metrics of the application through the JMX exporter.
+//! `spec.monitoring`: application metrics through the JMX exporter.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ pub struct Monitoring {
     pub executor_java_option: Option<String>,
     /// Name and number of the exporter's port.
     pub port: Option<(String, i32)>,
-    /// The files, unless the image has them all. Its owner is not set.
+    /// The exporter's files, unless the image has all of them. The owner is not set.
     pub config_map: Option<ConfigMap>,
 }
 

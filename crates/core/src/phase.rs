@@ -1,21 +1,21 @@
-//! The states of an application. The words that tools poll appear here and nowhere else.
+//! The states of an application. The state strings that tools poll appear only here.
 
 use firesteel_api::SparkApplicationStatus;
 use k8s_openapi::jiff::Timestamp;
 
-/// Where an application stands, with what the next decision needs to know about it.
+/// An application's state, with the data the next decision needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Phase {
-    /// Nothing was done yet.
+    /// Nothing has been done yet.
     New,
-    /// The driver pod was made at `since` and does not run yet.
+    /// The driver pod was created at `since` and is not running yet.
     Submitted {
         since: Timestamp,
     },
     Running,
-    /// The driver ended well; what follows is being decided.
+    /// The driver succeeded; what follows is being decided.
     Succeeding,
-    /// The driver failed at `since`; it may be tried again.
+    /// The driver failed at `since` and may be retried.
     Failing {
         since: Timestamp,
     },
@@ -25,22 +25,22 @@ pub enum Phase {
     Failed {
         since: Timestamp,
     },
-    /// The cluster refused the driver at `since`; it may be tried again.
+    /// The cluster rejected the driver at `since`; the submission may be retried.
     SubmissionFailed {
         since: Timestamp,
     },
-    /// Objects of the last run go away, then the next run starts.
+    /// Objects of the last run are being deleted, then the next run starts.
     PendingRerun,
-    /// The specification changed: the current run ends, then a new one starts.
+    /// The specification changed: the current run is being ended, then a new one starts.
     Invalidating,
     Suspending,
     Suspended,
     Resuming,
-    /// The state of the driver cannot be told, or the status holds a word Firesteel does not know.
+    /// The driver's state is unknown, or the status holds a state Firesteel does not know.
     Unknown,
 }
 
-/// Every word, for tests and documentation.
+/// Every state string, for tests and documentation.
 pub const WORDS: [&str; 14] = [
     "",
     "SUBMITTED",
@@ -59,7 +59,7 @@ pub const WORDS: [&str; 14] = [
 ];
 
 impl Phase {
-    /// Reads the phase out of a status, also one another operator wrote.
+    /// Reads the phase from a status, including one written by another operator.
     pub fn read(status: &SparkApplicationStatus, now: Timestamp) -> Self {
         let word = status.application_state.state.as_str();
         let entered = status.state_times.get(word).map(|t| t.0);
@@ -83,7 +83,7 @@ impl Phase {
         }
     }
 
-    /// The word in `status.applicationState.state`.
+    /// The string in `status.applicationState.state`.
     pub fn word(self) -> &'static str {
         match self {
             Phase::New => "",
@@ -108,7 +108,7 @@ impl Phase {
         matches!(self, Phase::Completed { .. } | Phase::Failed { .. })
     }
 
-    /// Whether a run has begun and has not come to an end for good.
+    /// Whether a run has begun and has not ended for good.
     pub fn has_run(self) -> bool {
         self.has_driver() || matches!(self, Phase::Succeeding | Phase::Failing { .. } | Phase::SubmissionFailed { .. })
     }

@@ -1,8 +1,8 @@
-//! What a status says beyond what the existing operator's definitions hold, read back from what they do hold.
+//! Reconstructs status fields that the existing operator's CRD does not keep.
 //!
-//! Their API server drops `attempt`, `specHash` and `observedGeneration`, among others, from every status that is written.
-//! The submission id says which attempt it was, and the annotations of the driver pod from which specification it was made. What
-//! cannot be read back stays unset; budgets are then counted from `executionAttempts` and `submissionAttempts`.
+//! With that CRD the API server drops `attempt`, `specHash`, `observedGeneration` and others from every status write.
+//! The submission id yields the attempt, and the driver pod's annotations the specification it was made from. The rest
+//! stays unset; retry budgets are then counted from `executionAttempts` and `submissionAttempts`.
 
 use firesteel_api::SparkApplicationStatus;
 
@@ -10,7 +10,7 @@ use crate::identity;
 use crate::lifecycle::Seen;
 use crate::pod::{DriverPod, Owner};
 
-/// A stored status with what is known of its current submission filled in. What it says itself is not changed.
+/// Fills in what is known of the current submission. Fields that are set do not change.
 pub fn recall(stored: &SparkApplicationStatus, uid: &str, driver: &Seen) -> SparkApplicationStatus {
     let mut status = stored.clone();
     let Some(id) = &stored.submission_id else { return status };

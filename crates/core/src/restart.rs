@@ -1,6 +1,6 @@
 //! Whether and when an application runs again.
 //!
-//! Each kind of failure has a budget of its own. The n-th retry waits n times the interval, counted from the failure.
+//! Each kind of failure has its own retry budget. The n-th retry waits n times the interval, counted from the failure.
 
 use firesteel_api::spark_application::RestartPolicy;
 use firesteel_api::{SparkApplicationSpec, defaults};
@@ -11,20 +11,20 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 pub enum Failure {
     /// The driver ran and failed.
     Run,
-    /// The cluster refused the driver.
+    /// The cluster rejected the driver.
     Submission,
 }
 
 /// What follows a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Retry {
-    /// Not again.
+    /// No retry.
     Never,
-    /// Again, not before this time.
+    /// Retry, but not before this time.
     At(Timestamp),
 }
 
-/// What follows the `count`-th failure of a kind, which happened at `at`.
+/// What follows the `count`-th failure of its kind, which happened at `at`.
 pub fn after(spec: &SparkApplicationSpec, failure: Failure, count: i32, at: Timestamp) -> Retry {
     let none = RestartPolicy::default();
     let policy = spec.restart_policy.as_ref().unwrap_or(&none);
@@ -45,7 +45,7 @@ pub fn after(spec: &SparkApplicationSpec, failure: Failure, count: i32, at: Time
     Retry::At(at.checked_add(wait).unwrap_or(Timestamp::MAX))
 }
 
-/// Whether an application that ended well runs again.
+/// Whether a successful application runs again.
 pub fn after_success(spec: &SparkApplicationSpec) -> bool {
     spec.restart_policy.as_ref().and_then(|p| p.type_.as_deref()) == Some("Always")
 }

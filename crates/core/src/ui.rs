@@ -1,5 +1,5 @@
-//! What stands around a driver while it runs: services and ingresses that lead to its web page and further ports, and
-//! the budget that keeps voluntary disruptions away from it.
+//! The driver's exposure while it runs: Services and Ingresses for its web UI and other ports, and the
+//! PodDisruptionBudget that protects it from voluntary disruptions.
 
 use std::collections::BTreeMap;
 
@@ -21,34 +21,34 @@ const DEFAULT_PORT: i32 = 4040;
 const MAX_NAME: usize = 63;
 const REWRITE: &str = "nginx.ingress.kubernetes.io/rewrite-target";
 
-/// How the operator was told to expose drivers.
+/// The operator's settings for exposing drivers.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct UiSettings {
-    /// Whether each driver gets a service for its web page.
+    /// Whether each driver gets a Service for its web UI.
     pub service: bool,
-    /// `{{$appName}}`, `{{$appNamespace}}` and `{{$appId}}` are filled in; empty for no ingress.
+    /// A template for `{{$appName}}`, `{{$appNamespace}}` and `{{$appId}}`; empty for no Ingress.
     pub url_format: String,
     pub class_name: Option<String>,
     pub tls: Vec<IngressTls>,
     pub annotations: BTreeMap<String, String>,
-    /// No disruption budgets, whatever applications ask for.
+    /// Create no PodDisruptionBudgets, whatever applications request.
     pub no_budgets: bool,
 }
 
-/// Objects that lead to one driver; owners are not set.
+/// The exposure of one driver; owners are not set.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Exposure {
     pub services: Vec<Service>,
     pub ingresses: Vec<Ingress>,
     pub budget: Option<PodDisruptionBudget>,
-    /// Name, port and ingress of the web page, for the status.
+    /// Name, port and Ingress of the web UI, for the status.
     pub web_service: Option<String>,
     pub web_port: Option<i32>,
     pub web_ingress: Option<String>,
     pub web_url: Option<String>,
 }
 
-/// A host and a path below it.
+/// A host and a path on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Address {
     url: String,
@@ -56,7 +56,7 @@ struct Address {
     path: String,
 }
 
-/// The path below which an ingress serves the driver's page, if not at its root.
+/// The path at which an Ingress serves the driver's web UI, unless at its root.
 pub fn proxy_base(app: &Subject<'_>, app_id: &str, settings: &UiSettings) -> Option<String> {
     if settings.url_format.is_empty() {
         return None;
@@ -64,7 +64,7 @@ pub fn proxy_base(app: &Subject<'_>, app_id: &str, settings: &UiSettings) -> Opt
     Some(address(&settings.url_format, app, app_id).path).filter(|p| !p.is_empty())
 }
 
-/// Everything that leads to the driver of one run.
+/// The whole exposure of one run's driver.
 pub fn exposure(app: &Subject<'_>, app_id: &str, submission_id: &str, settings: &UiSettings) -> Exposure {
     let mut out = Exposure::default();
     let none = SparkUiConfiguration::default();
@@ -133,7 +133,7 @@ impl Maker<'_> {
         labels: &BTreeMap<String, String>,
         annotations: BTreeMap<String, String>,
     ) -> ObjectMeta {
-        // The operator's labels last: what users add never hides whose object it is.
+        // The operator's labels come last: user labels must not hide who owns the object.
         let mut labels = labels.clone();
         labels.extend([
             (names::LABEL_APP_NAME.to_owned(), self.app.name.to_owned()),
@@ -243,7 +243,7 @@ impl Maker<'_> {
     }
 }
 
-/// Fills a URL format in and takes it apart.
+/// Expands a URL format and splits the result.
 fn address(format: &str, app: &Subject<'_>, app_id: &str) -> Address {
     let url = fill(format, &[("$appName", app.name), ("$appNamespace", app.namespace), ("$appId", app_id)]);
     let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
@@ -253,7 +253,7 @@ fn address(format: &str, app: &Subject<'_>, app_id: &str) -> Address {
     Address { host: host.to_owned(), path, url }
 }
 
-/// Replaces `{{name}}`, blanks inside the braces allowed.
+/// Replaces `{{name}}`; spaces inside the braces are allowed.
 fn fill(format: &str, values: &[(&str, &str)]) -> String {
     let mut out = String::new();
     let mut rest = format;
@@ -307,7 +307,7 @@ mod tests {
     }
 
     #[test]
-    fn without_budgets_none_is_made_and_the_field_is_named() {
+    fn with_budgets_disabled_none_is_made_and_the_field_is_named() {
         with_app(serde_json::json!({"driverPodDisruptionBudget": true}), "pi", |app| {
             for no_budgets in [false, true] {
                 let settings = UiSettings { no_budgets, ..UiSettings::default() };

@@ -1,28 +1,28 @@
-//! Why a driver ended: its exit code and the end of its log in, one sentence, its evidence and a remedy out.
+//! Why a driver ended: from its exit code and the end of its log to a sentence, evidence and a remedy.
 //!
-//! Pure. The log is whatever the program wrote, so it proves nothing: a command is given only for the account and the
-//! namespace that the pod really has, and every part of the result is bounded.
+//! Pure. The program controls its log, so it proves nothing: a suggested command names only the pod's real service
+//! account and namespace, and every part of the result is bounded.
 
 use crate::pod::{Ended, OUT_OF_MEMORY, Role};
 
 use super::exceptions::{self, Chain, Link, Weight};
 use super::log::Log;
 
-/// The most a cause takes, all lines together.
+/// The maximum size of a cause, all lines together.
 pub const MOST_BYTES: usize = 2048;
 const MOST_OF_A_SENTENCE: usize = 700;
 const MOST_OF_EVIDENCE: usize = 240;
-/// Lines of the log that are shown where it holds no exception.
+/// How many log lines to show if there is no exception.
 const LAST_LINES: usize = 8;
 
-/// What is said when the SparkContext has ended, whatever ended it.
+/// Logged once the SparkContext has stopped, whatever stopped it.
 const CONSEQUENCES: [&str; 3] = [
     "Spark context stopped while waiting for backend",
     "cancelled because SparkContext was shut down",
     "Cannot call methods on a stopped SparkContext",
 ];
 
-/// What is known about a driver from elsewhere than its log.
+/// What is known about a driver without its log.
 #[derive(Debug, Clone, Copy)]
 pub struct Facts<'a> {
     pub namespace: &'a str,
@@ -45,33 +45,33 @@ pub struct Cause {
     pub kind: Kind,
     /// Without a full stop.
     pub sentence: String,
-    /// Lines of the log that show it.
+    /// The log lines that show it.
     pub evidence: Vec<String>,
-    /// What to do about it: a command, or a setting.
+    /// What to do about it: a command or a setting.
     pub remedy: Option<String>,
 }
 
-/// Deaths that are told apart.
+/// Distinguishable causes of death.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// The driver's account lacks a right in the cluster.
+    /// The driver's service account lacks a permission.
     Forbidden,
     ClassNotFound,
     ModuleNotFound,
     FileNotFound,
     NoPython,
-    /// The heap of the JVM was full; the container was not.
+    /// The JVM heap was full; the container was not.
     HeapFull,
     ResultTooLarge,
     PortInUse,
-    /// The driver cannot listen on the address it was given.
+    /// The driver cannot bind the address it was given.
     BadAddress,
-    /// A host name, such as that of the driver's service, is not known.
+    /// A host name, such as that of the driver's Service, does not resolve.
     UnknownHost,
     NoConnection,
     EventLogDirectory,
     Credentials,
-    /// Executors and driver, or program and Spark, are of different versions.
+    /// Executors and driver, or program and Spark, have different versions.
     VersionMismatch,
     DiskFull,
     ExecutorsLost,
@@ -82,7 +82,7 @@ pub enum Kind {
 }
 
 impl std::fmt::Display for Cause {
-    /// The sentence, then its evidence and the remedy on lines of their own.
+    /// The sentence, followed by evidence and remedy on separate lines.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut left = MOST_BYTES.saturating_sub(self.remedy.as_ref().map_or(0, |remedy| remedy.len() + 16));
         let sentence = super::cut(&self.sentence, left.min(MOST_OF_A_SENTENCE));
@@ -107,15 +107,15 @@ impl std::fmt::Display for Cause {
     }
 }
 
-/// Why a driver ended that failed by itself, as far as its log tells.
+/// Why a driver that failed by itself ended, according to its log.
 pub fn cause(ended: &Ended, log: &Log, facts: Facts<'_>) -> Option<Cause> {
-    // Whoever was killed for memory or told to end was not asked by its log.
+    // The log does not explain a driver that was OOM-killed or terminated.
     if ended.reason == OUT_OF_MEMORY || matches!(ended.exit_code, 137 | 143) {
         return None;
     }
     let lines = log.lines();
     let mut chains = exceptions::find(lines);
-    // What only follows from the end of the SparkContext tells nothing about it.
+    // Consequences of the SparkContext's end do not explain it.
     chains.retain(|chain| !CONSEQUENCES.iter().any(|words| chain.saying(words).is_some()));
     let heaviest = chains.iter().map(|chain| chain.weight).max();
     let chain = chains.iter().rev().find(|chain| Some(chain.weight) == heaviest);
@@ -146,7 +146,7 @@ fn of_chain(chain: &Chain, ended: &Ended, facts: Facts<'_>) -> Cause {
         exited(chain, ended),
     ];
     let found = known.into_iter().flatten().next().unwrap_or_else(|| exception(chain));
-    // Where in the program it happened, for what is the program's.
+    // Where in the program it happened, if it is the program's fault.
     let told = matches!(found.kind, Kind::Forbidden | Kind::PortInUse | Kind::BadAddress | Kind::EventLogDirectory);
     let evidence = if told { Vec::new() } else { evidence(chain) };
     Cause { evidence, ..found }
@@ -166,7 +166,7 @@ fn at(chain: &Chain) -> String {
     }
 }
 
-/// The exception that was seen, the innermost cause, and the nearest call of the program itself.
+/// The outermost exception, the innermost cause, and the nearest call in the user's program.
 fn evidence(chain: &Chain) -> Vec<String> {
     let mut shown: Vec<String> = Vec::new();
     let mut show = |line: String| {
@@ -179,7 +179,7 @@ fn evidence(chain: &Chain) -> Vec<String> {
         words => format!("{}: {words}", link.class),
     };
     if let (Some(outer), Some(inner)) = (chain.links.first(), chain.innermost()) {
-        // PySpark's own exceptions only carry another.
+        // PySpark's own exceptions only wrap another.
         if !matches!(outer.name(), "Py4JJavaError" | "PythonException") && chain.links.len() > 1 {
             show(header(outer));
         }
@@ -196,14 +196,14 @@ fn evidence(chain: &Chain) -> Vec<String> {
     shown
 }
 
-/// What nothing more is known about than that it was thrown.
+/// An exception about which nothing more is known.
 fn exception(chain: &Chain) -> Cause {
     let words = |link: &Link| match link.words() {
         "" => link.name().to_owned(),
         words => format!("{}: {}", link.name(), words.trim_end_matches([';', '.'])),
     };
     let sentence = match (chain.links.first(), chain.innermost()) {
-        // In Python the last exception is the one that counts; what it was raised from explains it.
+        // In Python the last exception counts; what it was raised from explains it.
         (Some(outer), Some(inner))
             if outer.python && inner.python && outer.name() != "PythonException" && chain.links.len() > 1 =>
         {
@@ -221,7 +221,7 @@ fn forbidden(chain: &Chain, facts: Facts<'_>) -> Option<Cause> {
     Some(refused(&refusal(line)?, facts))
 }
 
-/// What the API server refused, in its own words.
+/// What the API server denied, in its own words.
 struct Refusal<'a> {
     user: &'a str,
     verb: &'a str,
@@ -255,7 +255,7 @@ fn refused(refusal: &Refusal<'_>, facts: Facts<'_>) -> Cause {
         None => format!("the driver's user `{user}`"),
     };
     let sentence = format!("{who} may not {verb} {resource} in {place}");
-    // Only what the pod is really run as: a log may say anything.
+    // Only for the pod's real account: a log may say anything.
     let own = account == Some((facts.namespace, facts.service_account)) && namespace == Some(facts.namespace);
     let (home, name) = (facts.namespace, facts.service_account);
     let more = match resource.split('/').next().unwrap_or_default() {
@@ -268,12 +268,12 @@ fn refused(refusal: &Refusal<'_>, facts: Facts<'_>) -> Cause {
             "firesteel setup -n {home}{more} --apply makes the account `spark`; run the driver as it (spec.driver.serviceAccount: spark, or --conf spark.kubernetes.authenticate.driver.serviceAccountName=spark)"
         ),
         (true, name) => format!("firesteel setup -n {home} --service-account {name}{more} --apply"),
-        (false, _) => format!("let an administrator allow it with a Role and a RoleBinding in {place}"),
+        (false, _) => format!("ask an administrator to grant it with a Role and a RoleBinding in {place}"),
     };
     Cause { kind: Kind::Forbidden, sentence, evidence: Vec::new(), remedy: Some(remedy) }
 }
 
-/// A port that is taken, or an address that is not the driver's.
+/// A port already in use, or an address that is not the driver's.
 fn address(chain: &Chain) -> Option<Cause> {
     let words = chain.of("BindException").map(Link::words)?;
     let service = words.split_once("Service '").and_then(|(_, rest)| rest.split_once('\'')).map(|(service, _)| service);
@@ -324,11 +324,7 @@ fn memory(chain: &Chain) -> Option<Cause> {
 fn heap(words: &str, at: &str) -> Cause {
     if words.contains("unable to create native thread") {
         let sentence = format!("the JVM could not start another thread ({words}){at}");
-        return plain(
-            Kind::HeapFull,
-            sentence,
-            "raise the limit of processes of the node or of the pod, or use fewer threads",
-        );
+        return plain(Kind::HeapFull, sentence, "raise the process limit of the node or the pod, or use fewer threads");
     }
     let sentence =
         format!("the JVM of the driver ran out of memory ({words}){at}; the container's own limit was not reached");
@@ -390,7 +386,7 @@ fn event_log(chain: &Chain) -> Option<Cause> {
     Some(plain(
         Kind::EventLogDirectory,
         sentence,
-        "create it or mount a volume there, or set spark.eventLog.dir to storage that exists, such as s3a://bucket/path (spark.eventLog.enabled: \"false\" does without)",
+        "create it or mount a volume there, or set spark.eventLog.dir to storage that exists, such as s3a://bucket/path (or disable event logs with spark.eventLog.enabled: \"false\")",
     ))
 }
 
@@ -410,10 +406,10 @@ fn credentials(chain: &Chain) -> Option<Cause> {
         ));
     }
     let refusals = [
-        ("InvalidAccessKeyId", "the access key is not known"),
-        ("SignatureDoesNotMatch", "the secret key does not fit the access key"),
+        ("InvalidAccessKeyId", "unknown access key"),
+        ("SignatureDoesNotMatch", "the secret key does not match the access key"),
         ("ExpiredToken", "the session token has expired"),
-        ("InvalidToken", "the session token is not valid"),
+        ("InvalidToken", "the session token is invalid"),
     ];
     for (code, meaning) in refusals {
         if chain.saying(code).is_some() {
@@ -451,7 +447,7 @@ fn host(chain: &Chain, facts: Facts<'_>) -> Option<Cause> {
         (
             "the name of the driver's service",
             format!(
-                "see whether the service is there (kubectl -n {} get services) and whether the cluster's DNS works",
+                "check that the Service exists (kubectl -n {} get services) and that the cluster's DNS works",
                 facts.namespace
             ),
         )
@@ -508,7 +504,7 @@ fn class(chain: &Chain) -> Option<Cause> {
     Some(missing_class(&name, &at(chain)))
 }
 
-/// The package of a data source that is often missing.
+/// The package of a commonly missing data source.
 fn package(source: &str) -> &'static str {
     match source {
         "delta" => ": io.delta:delta-spark_<Scala version>:<version>",
@@ -575,7 +571,7 @@ fn disk(chain: &Chain) -> Option<Cause> {
 fn executors(chain: &Chain) -> Option<Cause> {
     let line = chain.saying("ExecutorLostFailure")?;
     let reason = line.split_once("Reason: ").map_or("", |(_, rest)| rest).trim();
-    let sentence = format!("a task failed too often because its executors died: {reason}{}", at(chain));
+    let sentence = format!("a task failed too many times because its executors died: {reason}{}", at(chain));
     let memory = reason.contains("137") || reason.contains("OOM");
     let remedy = if memory {
         "raise spec.executor.memoryOverhead (spark.executor.memoryOverhead) or spec.executor.memory"
@@ -591,22 +587,22 @@ fn connection(chain: &Chain) -> Option<Cause> {
     Some(plain(
         Kind::NoConnection,
         sentence,
-        "see whether what listens there runs, and whether a NetworkPolicy is in the way",
+        "check that a server is listening there and that no NetworkPolicy blocks it",
     ))
 }
 
-/// `SparkUserAppException: User application exited with 3`, which says nothing of its own.
+/// `SparkUserAppException: User application exited with 3`, which adds nothing.
 fn exited(chain: &Chain, ended: &Ended) -> Option<Cause> {
     chain.of("SparkUserAppException")?;
     Some(plain(Kind::ExitCode, format!("the program itself ended with exit code {}", ended.exit_code), ""))
 }
 
-/// What a line without an exception says, the last first.
+/// Explains log lines without an exception, last line first.
 fn of_line(lines: &[String], chains: &[Chain], facts: Facts<'_>) -> Option<Cause> {
     lines.iter().rev().find_map(|line| {
         if let Some(class) = line.strip_prefix("Error: Failed to load class ") {
             let class = class.trim_end_matches('.');
-            // Spark leaves out a jar that is not there, and then misses the class.
+            // Spark skips a missing jar and then misses the class.
             let jar = lines.iter().find_map(|line| {
                 let (_, rest) = line.split_once("Local jar ")?;
                 rest.split_once(" does not exist, skipping").map(|(jar, _)| jar)
@@ -653,7 +649,7 @@ fn of_line(lines: &[String], chains: &[Chain], facts: Facts<'_>) -> Option<Cause
     })
 }
 
-/// Executors that did not last: of another version, not allowed to be made, or what was said about the one lost last.
+/// Executors that kept failing: another version, not permitted, or the log's line about the last one lost.
 fn executors_failed(lines: &[String], chains: &[Chain], count: &str, facts: Facts<'_>) -> Cause {
     let mismatch = |chain: &Chain| versions(chain).map(|cause| Cause { evidence: evidence(chain), ..cause });
     if let Some(cause) = chains.iter().rev().find_map(mismatch) {
@@ -665,7 +661,7 @@ fn executors_failed(lines: &[String], chains: &[Chain], count: &str, facts: Fact
     let count = if count.len() < 6 { count } else { "too many" };
     let mut cause = plain(
         Kind::ExecutorsLost,
-        format!("{count} executors failed, more than are allowed (spark.executor.maxNumFailures)"),
+        format!("{count} executors failed, more than spark.executor.maxNumFailures allows"),
         &format!(
             "read the log of an executor (kubectl -n {} logs POD; spark.kubernetes.executor.deleteOnTermination: \"false\" keeps them)",
             facts.namespace
@@ -675,7 +671,7 @@ fn executors_failed(lines: &[String], chains: &[Chain], count: &str, facts: Fact
     cause
 }
 
-/// What an exit code without any exception says: the program chose it.
+/// An exit code without any exception: the program chose it.
 fn of_exit(ended: &Ended, lines: &[String]) -> Option<Cause> {
     if !(1..=125).contains(&ended.exit_code) || lines.iter().all(|line| line.trim().is_empty()) {
         return None;

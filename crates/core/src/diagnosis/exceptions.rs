@@ -1,34 +1,33 @@
-//! Exceptions in a log, as the JVM and Python print them: chains of causes with their frames.
+//! Exceptions in a log, as printed by the JVM and Python: chains of causes with their frames.
 //!
-//! [`find`] reads whatever stands there and never fails: what is no exception is passed over, and everything kept is
-//! bounded.
+//! [`find`] never fails: it skips anything that is not an exception, and bounds everything it keeps.
 
-/// Frames kept of one exception.
+/// How many frames to keep per exception.
 const MOST_FRAMES: usize = 200;
-/// Lines kept of one message.
+/// How many lines to keep per message.
 const MOST_OF_A_MESSAGE: usize = 6;
-/// Links kept of one chain.
+/// How many links to keep per chain.
 const MOST_LINKS: usize = 32;
 
-/// How deep exceptions of the JVM and of Python are read inside of each other.
+/// How deeply JVM and Python exceptions may be nested.
 const DEEPEST: usize = 4;
 
 const TRACEBACK: &str = "Traceback (most recent call last):";
 const DIRECT_CAUSE: &str = "The above exception was the direct cause of the following exception:";
 const WHILE_HANDLING: &str = "During handling of the above exception, another exception occurred:";
 
-/// One exception with all that caused it.
+/// An exception with all its causes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Chain {
-    /// From the one that was seen to the innermost cause.
+    /// From the outermost exception to the innermost cause.
     pub(super) links: Vec<Link>,
     pub(super) weight: Weight,
 }
 
-/// How much an exception has to do with the end of the driver.
+/// How closely an exception is related to the driver's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Weight {
-    /// It was logged and the program went on.
+    /// It was logged and the program continued.
     Mentioned,
     Error,
     /// It kept the SparkContext from starting.
@@ -43,7 +42,7 @@ pub(super) struct Link {
     pub(super) class: String,
     /// Its lines; the first may be empty.
     pub(super) message: Vec<String>,
-    /// The innermost call first, whatever the language.
+    /// Innermost call first, in either language.
     pub(super) frames: Vec<Frame>,
     pub(super) python: bool,
 }
@@ -51,15 +50,15 @@ pub(super) struct Link {
 /// One call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Frame {
-    /// As it was printed.
+    /// As printed.
     pub(super) line: String,
-    /// The source line, where it was printed.
+    /// The source line, if printed.
     pub(super) code: Option<String>,
     /// `boom.py:3`.
     pub(super) place: String,
-    /// Java's class and method; Python's function.
+    /// Class and method in Java; function in Python.
     pub(super) function: String,
-    /// Neither Spark nor a library.
+    /// Part of neither Spark nor a library.
     pub(super) own: bool,
 }
 
@@ -70,7 +69,7 @@ impl Link {
         name.rsplit('$').next().filter(|last| !last.is_empty()).unwrap_or(name)
     }
 
-    /// The first line of its message that says something.
+    /// The first non-empty line of its message.
     pub(super) fn words(&self) -> &str {
         self.message.iter().map(|line| line.trim()).find(|line| !line.is_empty()).unwrap_or_default()
     }
@@ -85,12 +84,12 @@ impl Chain {
         self.links.last()
     }
 
-    /// Any link whose class ends so.
+    /// Any link whose class ends like this.
     pub(super) fn of(&self, class: &str) -> Option<&Link> {
         self.links.iter().rev().find(|link| link.name() == class)
     }
 
-    /// Any line of any message that holds these words, the innermost first.
+    /// Any message line that contains these words, innermost link first.
     pub(super) fn saying(&self, words: &str) -> Option<&str> {
         self.links
             .iter()
@@ -99,12 +98,12 @@ impl Chain {
             .map(String::as_str)
     }
 
-    /// Whether a call of this class is in it.
+    /// Whether it contains a call of this class.
     pub(super) fn calls(&self, class: &str) -> bool {
         self.links.iter().any(|link| link.frames.iter().any(|frame| frame.function.contains(class)))
     }
 
-    /// The call of the user's own program that is nearest to the cause.
+    /// The call in the user's program that is nearest to the cause.
     pub(super) fn own_frame(&self) -> Option<&Frame> {
         self.links.iter().rev().find_map(Link::own_frame)
     }
@@ -114,7 +113,7 @@ impl Chain {
 pub(super) fn find(lines: &[String]) -> Vec<Chain> {
     let mut reader = Reader { lines, at: 0, depth: 0 };
     let mut found: Vec<Chain> = Vec::new();
-    // The exception before, if the next one names it as its cause.
+    // The previous exception, if the next one names it as its cause.
     let mut before: Option<Chain> = None;
     while let Some(line) = reader.peek() {
         let is_traceback = line == TRACEBACK;
@@ -153,7 +152,7 @@ pub(super) fn find(lines: &[String]) -> Vec<Chain> {
     found
 }
 
-/// What the line of the log before an exception makes of it.
+/// How the log line before an exception rates it.
 fn logged_weight(line: &str) -> Weight {
     if line.contains("Error initializing SparkContext") {
         Weight::NoContext
@@ -164,26 +163,26 @@ fn logged_weight(line: &str) -> Weight {
     }
 }
 
-/// What the line before a traceback makes of it.
+/// How the line before a traceback rates it.
 fn traceback_weight(line: &str) -> Weight {
     if line.starts_with("Exception ignored in") || line.starts_with("Error in atexit") {
         Weight::Mentioned
     } else if line.starts_with("ERROR:") || line.starts_with("CRITICAL:") {
-        // As Python's logging prints an exception that the program has caught.
+        // Python's logging prints caught exceptions like this.
         Weight::Error
     } else {
         Weight::Fatal
     }
 }
 
-/// Whether a line begins a record of a log: a date, or a record in JSON.
+/// Whether a line starts a log record: with a date, or in JSON.
 pub(super) fn is_record(line: &str) -> bool {
     let digits = |text: &str| text.len() >= 2 && text.bytes().take(2).all(|byte| byte.is_ascii_digit());
     let date = |mark: char| line.split(mark).take(3).filter(|part| digits(part)).count() == 3;
     line.starts_with("{\"ts\"") || (digits(line) && (date('/') || date('-')))
 }
 
-/// A script that cannot be read is told without a traceback.
+/// A script with a syntax error fails without a traceback.
 fn is_syntax_error(line: &str) -> bool {
     line.starts_with("  File \"") && python_frame(line).is_some()
 }
@@ -225,7 +224,7 @@ impl Header {
 struct Reader<'a> {
     lines: &'a [String],
     at: usize,
-    /// Tracebacks inside of exceptions inside of tracebacks.
+    /// Tracebacks nested in exceptions nested in tracebacks.
     depth: usize,
 }
 
@@ -244,13 +243,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A Java exception and its causes; stands at the header.
+    /// Reads a Java exception and its causes, starting at the header.
     fn java(&mut self, header: Header) -> Vec<Link> {
         let mut links = Vec::new();
         let mut link = header.link;
         self.at += 1;
         self.worker_traceback(&mut link, &mut links);
-        // Inside of what was thrown while cleaning up, which is nobody's cause.
+        // Inside a suppressed exception, which is not a cause.
         let mut suppressed = false;
         while let Some(line) = self.peek() {
             let trimmed = line.trim_start();
@@ -282,13 +281,13 @@ impl<'a> Reader<'a> {
             self.at += 1;
         }
         push(&mut links, link);
-        // What a failed task says of itself is the cause, where it is not given as one.
+        // A failed task's own message is the cause, unless one is given.
         if links.len() == 1
             && let Some(task) = links.first().and_then(failed_task)
         {
             links.push(task);
         }
-        // The traceback of a Python worker stands in the message of the exception that carries it.
+        // A Python worker's traceback is in the message of the exception that carries it.
         if let Some(at) = links.iter().position(|link| link.python)
             && at + 1 < links.len()
         {
@@ -298,7 +297,7 @@ impl<'a> Reader<'a> {
         links
     }
 
-    /// Reads the traceback of a Python worker, if the message ends in one.
+    /// Reads a Python worker's traceback, if the message ends in one.
     fn worker_traceback(&mut self, link: &mut Link, links: &mut Vec<Link>) {
         if !link.message.last().is_some_and(|line| line.ends_with(TRACEBACK)) {
             return;
@@ -314,7 +313,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The rest of a Python traceback, its exception and what caused it; stands behind the first line.
+    /// Reads the rest of a Python traceback, its exception and causes, starting after the first line.
     fn traceback(&mut self) -> Option<Vec<Link>> {
         if self.depth >= DEEPEST {
             return None;
@@ -367,7 +366,7 @@ impl<'a> Reader<'a> {
                 break;
             }
             if line == TRACEBACK {
-                // Of a Python worker, in the message of the exception that the driver got.
+                // A Python worker's, in the message of the exception that the driver received.
                 if link.name() == "PythonException" {
                     self.at += 1;
                     inner = self.traceback().unwrap_or_default();
@@ -406,7 +405,7 @@ fn failed_task(link: &Link) -> Option<Link> {
     Some(Link { frames: link.frames.clone(), ..header.link })
 }
 
-/// `at org.example.Boom.parse(Boom.java:41)`, with or without a module or loader in front.
+/// `at org.example.Boom.parse(Boom.java:41)`, with or without a module or class loader prefix.
 fn java_frame(line: &str) -> Option<Frame> {
     let call = line.trim_start().strip_prefix("at ")?;
     let (function, place) = call.split_once('(')?;
@@ -426,7 +425,7 @@ fn java_frame(line: &str) -> Option<Frame> {
 
 const EXAMPLES: &str = "org.apache.spark.examples.";
 
-/// Packages that are no user's program.
+/// Packages that are not part of a user's program.
 const LIBRARIES: [&str; 33] = [
     "java.",
     "javax.",

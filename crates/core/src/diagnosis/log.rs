@@ -1,13 +1,13 @@
-//! The end of a driver's log: what a diagnosis may read and show of it.
+//! The end of a driver's log: what a diagnosis may read and show.
 //!
-//! Whoever writes the program writes the log, so nothing in it is trusted: it is bounded in bytes and in line length,
-//! secrets are masked and control characters removed before anything is read from it.
+//! The program's author controls the log, so nothing in it is trusted: bytes and line lengths are bounded, secrets
+//! masked and control characters removed before it is read.
 
 use firesteel_spark::redaction::Redaction;
 
-/// The most of a log that is read, from its end.
+/// How much of a log is read, from its end.
 pub const MOST_BYTES: usize = 256 * 1024;
-/// The most of one line.
+/// The maximum length of a line.
 const MOST_OF_A_LINE: usize = 4096;
 
 /// The end of a log, line by line.
@@ -17,13 +17,13 @@ pub struct Log {
 }
 
 impl Log {
-    /// Reads the end of a log, with what the application's `spark.redaction.regex` matches masked. A pattern that cannot be
-    /// read leaves nothing to show.
+    /// Reads the end of a log and masks what the application's `spark.redaction.regex` matches. An invalid pattern
+    /// leaves nothing to show.
     pub fn new(bytes: &[u8], redaction: &Redaction) -> Log {
         let cut = bytes.len().saturating_sub(MOST_BYTES);
         let mut tail = &bytes[cut..];
         if cut > 0 {
-            // What is left of the first line may lack the key of a secret.
+            // The rest of a truncated first line may lack the key of a secret.
             tail = tail.iter().position(|byte| *byte == b'\n').map_or(&[], |end| &tail[end + 1..]);
         }
         if !redaction.is_readable() {
@@ -38,7 +38,7 @@ impl Log {
     }
 }
 
-/// A line without control characters (terminal sequences among them) and not longer than allowed.
+/// A line without control characters and terminal sequences, cut to the maximum length.
 fn clean(line: &str) -> String {
     let mut shown = String::with_capacity(line.len().min(MOST_OF_A_LINE));
     let mut chars = line.trim_end().chars().peekable();
@@ -48,14 +48,14 @@ fn clean(line: &str) -> String {
         }
         match c {
             '\u{1b}' => {
-                // A terminal sequence goes on to its first letter.
+                // A terminal sequence ends at its first letter.
                 if chars.next_if_eq(&'[').is_some() {
                     while chars.next_if(|c| !c.is_ascii_alphabetic()).is_some() {}
                     chars.next();
                 }
             }
             '\t' => shown.push(c),
-            // Those that turn the direction of writing hide what a line says.
+            // Bidirectional control characters can disguise a line.
             '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => {}
             c if c.is_control() => {}
             c => shown.push(c),
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rest_of_a_line_that_was_cut_is_not_read() {
+    fn the_rest_of_a_truncated_line_is_not_read() {
         let mut bytes = b"password: hunter2".repeat(MOST_BYTES / 8);
         bytes.extend(b"\nend");
         assert_eq!(Log::new(&bytes, &Redaction::default()).lines(), ["end"]);

@@ -1,4 +1,4 @@
-//! A decision in the making: the moves that [`step`](super::step) and [`submitted`](super::submitted) are made of.
+//! A decision in the making: the moves that make up [`step`](super::step) and [`submitted`](super::submitted).
 
 use firesteel_api::SparkApplicationStatus;
 use firesteel_api::names::{CONDITION_DRIVER_PRESENT, CONDITION_RUNNING};
@@ -16,37 +16,38 @@ use crate::pod::{DriverPod, Outcome, Owner, PodPhase, Words, reason_kind};
 use crate::restart::{self, Failure, Retry};
 use crate::{diagnosis, identity};
 
-/// How long to wait before looking again at something that goes away.
+/// How long to wait before checking again on something that is being deleted.
 pub(super) const SOON: SignedDuration = SignedDuration::from_secs(2);
-/// How often a healthy driver is looked at without any event.
+/// How often to check on a healthy driver without any event.
 const CALM: SignedDuration = SignedDuration::from_secs(60);
-/// How often a driver on a silent node is looked at: nobody watches nodes.
+/// How often to check on a driver on a silent node: nodes are not watched.
 const SILENT: SignedDuration = SignedDuration::from_secs(10);
-/// How often a state is looked at that only a person will change.
+/// How often to check on a state that only a person can change.
 pub(super) const IDLE: SignedDuration = SignedDuration::from_mins(10);
-/// How long a driver may be pending without a known reason before someone asks for one.
+/// How long a driver may be pending for no known reason before its events are read.
 pub const QUIET: SignedDuration = SignedDuration::from_secs(15);
-/// How long a cluster may fail at a submission, or not answer, before that counts as a refusal; and how often at the least.
+/// How long, and at least how often, a cluster may fail at a submission or not respond before the submission counts as
+/// rejected.
 const HINDERED: SignedDuration = SignedDuration::from_mins(2);
 const HINDERED_TIMES: u32 = 3;
-/// The longest wait between two tries of a submission that the cluster failed at.
+/// The longest wait between two tries of such a submission.
 const HINDERED_WAIT: SignedDuration = SignedDuration::from_secs(30);
-/// How soon executors are asked to go once more, if some were not asked yet.
+/// How soon to repeat the deletion of executors, if some are not being deleted yet.
 const LATE_EXECUTORS: SignedDuration = SignedDuration::from_secs(10);
-/// How soon objects are, which nobody watches.
+/// How soon to repeat the deletion of other objects, which are not watched.
 const RESEND: SignedDuration = SignedDuration::from_mins(5);
-/// Names listed in one event about executors.
+/// How many executors one event names.
 const EVENT_NAMES: usize = 3;
 
-/// The reason of a driver that the cluster fails to create.
+/// The condition's reason while the cluster fails to create a driver.
 const NOT_CREATED: &str = "NotCreated";
 
-/// How long to wait after a try at `last`: longer, the longer the cluster has been failing.
+/// How long to wait after a try at `last`: the longer the cluster has been failing, the longer.
 fn hindered_wait(since: Timestamp, last: Timestamp) -> SignedDuration {
     (last.duration_since(since) / 2).clamp(SignedDuration::from_secs(1), HINDERED_WAIT)
 }
 
-/// When an effect was had, if it was.
+/// When an effect was requested, if it was.
 fn sent<'a>(seen: &'a Observation, effect: &Effect) -> Option<&'a Sent> {
     seen.sent.iter().find(|sent| sent.effect == *effect)
 }
@@ -60,7 +61,7 @@ pub(super) struct Draft<'a> {
     events: Vec<Event>,
     wake: Option<Timestamp>,
     confirm: bool,
-    /// What its node means for the driver that was seen.
+    /// What the node's state means for the observed driver.
     unreachable: Option<Unreachable>,
 }
 
@@ -78,13 +79,13 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// A decision that was made, to be added to.
+    /// A decision already made, to be extended.
     pub(super) fn resume(app: &'a App<'a>, decision: Decision, now: Timestamp) -> Self {
         let Decision { status, effects, events, wake, confirm_drivers } = decision;
         Draft { app, now, status, effects, events, wake, confirm: confirm_drivers, unreachable: None }
     }
 
-    /// Takes in what the node of the driver says of it.
+    /// Takes the state of the driver's node into account.
     pub(super) fn look_at_node(&mut self, seen: &Observation, limits: &Limits) {
         if let (Seen::Present(pod), Some(node)) = (&seen.driver, &seen.node) {
             self.unreachable = driver_node::unreachable(pod, node, limits.unreachable_timeout, self.now);
@@ -118,19 +119,19 @@ impl<'a> Draft<'a> {
         self.wake_at(self.now.checked_add(wait).unwrap_or(Timestamp::MAX));
     }
 
-    /// Whether the specification changed in a way that matters to a run, and remembers that it was seen. An edit that cannot
-    /// work does not end a run: it waits until it is mended, or until the run ends by itself.
+    /// Records the generation; true if the specification changed in a way that affects runs. An invalid edit does not
+    /// end a run: it waits until it is corrected or the run ends by itself.
     pub(super) fn note_generation(&mut self, phase: Phase) -> bool {
         let hash = self.app.spec_hash.to_owned();
         let generation = self.app.generation;
         let seen_before = self.status.observed_generation.replace(generation);
         let is_other = self.status.spec_hash.as_ref() != Some(&hash);
-        // One that was refused while a run went on stays refused when the run has ended: how it ended is what counts.
+        // An edit rejected during a run stays rejected afterwards: the run's outcome is what counts.
         let is_refused = seen_before == Some(generation) && conditions::refuses_edit(&self.status);
         if let Some(problem) = self.app.problem.filter(|_| is_other && (phase.has_run() || is_refused)) {
             if conditions::refuse_edit(&mut self.status, problem, generation, self.now) {
                 let note =
-                    format!("the edit has no effect: {problem}; the run goes on with the specification before it");
+                    format!("the edit has no effect: {problem}; the run continues with the previous specification");
                 self.event(true, reason::SPEC_UPDATE_FAILED, note);
             }
             return false;
@@ -138,7 +139,7 @@ impl<'a> Draft<'a> {
         let was_refused = conditions::forget_refused_edit(&mut self.status);
         let Some(old) = self.status.spec_hash.replace(hash) else { return false };
         if old == self.app.spec_hash || (seen_before == Some(generation) && !was_refused) || phase == Phase::New {
-            // The same generation with another hash: another version of the operator wrote it. Not an edit.
+            // Same generation, different hash: written by another version of the operator, not an edit.
             return false;
         }
         self.status.execution_attempts = 0;
@@ -148,12 +149,12 @@ impl<'a> Draft<'a> {
         true
     }
 
-    /// Enters a state, tells about it, and makes sure the next step follows at once.
+    /// Enters a state, publishes its event, and makes sure the next step follows at once.
     pub(super) fn enter(&mut self, phase: Phase, message: &str) {
         let before = Phase::read(&self.status, self.now);
         phase.word().clone_into(&mut self.status.application_state.state);
         match phase {
-            // Why it runs again stays readable until it does.
+            // The reason for the rerun stays readable until it starts.
             Phase::PendingRerun => {}
             Phase::Failed { .. } if message.is_empty() => {}
             _ => message.clone_into(&mut self.status.application_state.error_message),
@@ -162,7 +163,7 @@ impl<'a> Draft<'a> {
             let name = self.app.subject.name;
             self.event(false, reason::ADDED, format!("SparkApplication {name} was added"));
         }
-        // Each refused submission is a failure of its own: the next delay counts from it.
+        // Each rejected submission is a separate failure: the next delay counts from it.
         if before.word() != phase.word() || matches!(phase, Phase::SubmissionFailed { .. }) {
             self.status.state_times.insert(phase.word().to_owned(), Time(self.now));
             self.tell(phase);
@@ -196,7 +197,7 @@ impl<'a> Draft<'a> {
             Phase::Invalidating => self.event(
                 false,
                 reason::SPEC_UPDATED,
-                format!("the specification of SparkApplication {name} changed; it runs again"),
+                format!("the specification of SparkApplication {name} changed; it will run again"),
             ),
             Phase::Suspending => {
                 self.event(false, reason::SUSPENDING, format!("SparkApplication {name} is suspending"));
@@ -228,9 +229,9 @@ impl<'a> Draft<'a> {
         self.enter(Phase::Failed { since: self.now }, &diagnosis::submission_failure(why));
     }
 
-    /// The cluster would not take an attempt.
+    /// The cluster rejected an attempt.
     pub(super) fn refuse(&mut self, attempt: i64, why: &str) {
-        // Every submission of this run so far was refused.
+        // So far, every submission of this run was rejected.
         let before = self.status.submission_failures.unwrap_or(self.status.submission_attempts);
         self.count_submission(attempt);
         self.status.submission_failures = Some(before.saturating_add(1));
@@ -238,7 +239,7 @@ impl<'a> Draft<'a> {
         self.enter(Phase::SubmissionFailed { since: self.now }, &diagnosis::submission_failure(why));
     }
 
-    /// The cluster failed at an attempt, which says nothing about the attempt: it is tried again for a while.
+    /// The cluster failed, which says nothing about the attempt: it is retried for a while.
     pub(super) fn hinder(&mut self, attempt: i64, why: &str, since: Timestamp, times: u32) {
         let known = conditions::since(&self.status.conditions, CONDITION_DRIVER_PRESENT, "False");
         let since = known.map_or(since, |known| known.min(since));
@@ -250,7 +251,7 @@ impl<'a> Draft<'a> {
             self.status.conditions.iter().any(|c| c.type_ == CONDITION_DRIVER_PRESENT && c.reason == NOT_CREATED);
         if !told {
             let name = self.app.subject.name;
-            let note = format!("SparkApplication {name} cannot be submitted for now, and is tried again: {why}");
+            let note = format!("SparkApplication {name} cannot be submitted for now and will be retried: {why}");
             self.event(true, reason::SUBMISSION_RETRIED, note);
         }
         let presence = Presence::NotCreated { reason: NOT_CREATED, message: why };
@@ -258,9 +259,9 @@ impl<'a> Draft<'a> {
         self.wake_in(hindered_wait(since, self.now));
     }
 
-    /// Begins the next attempt once nothing of an earlier one is in its way.
+    /// Starts the next attempt once no object of an earlier one is in the way.
     pub(super) fn start(&mut self, seen: &Observation) {
-        // The last status was decided on an earlier specification: a driver that was made since may not be seen yet, and may
+        // The last status was based on an earlier specification: a driver created since may not be cached yet, and may
         // have another name.
         let edited = match self.app.status.observed_generation {
             Some(known) => known != self.app.generation,
@@ -272,7 +273,7 @@ impl<'a> Draft<'a> {
             return;
         }
         if let Some(problem) = self.app.problem {
-            // Made before the edit, and told of by no status.
+            // Created before the edit, and not in any status.
             for pod in seen.own_drivers().filter(|pod| pod.outcome().is_none()) {
                 self.delete(pod);
             }
@@ -291,7 +292,7 @@ impl<'a> Draft<'a> {
                 continue;
             }
             if is_of_attempt {
-                // Made for this attempt, but from another specification or going away.
+                // Created for this attempt, but from another specification or being deleted.
                 self.spend(attempt);
             }
             self.delete(pod);
@@ -300,7 +301,8 @@ impl<'a> Draft<'a> {
         if let Seen::Absent { last: Some(last) } = &seen.driver
             && last.submission_id.as_deref() == Some(expected.as_str())
         {
-            // Made for this attempt and gone before any status told of it: how it ended must not count for the next driver.
+            // Created for this attempt and gone before any status recorded it: its outcome must not count for the next
+            // driver.
             self.spend(attempt);
             in_the_way = true;
         }
@@ -323,7 +325,7 @@ impl<'a> Draft<'a> {
         self.wake_in(SOON);
     }
 
-    /// No other driver is made for this attempt.
+    /// Uses up this attempt: no other driver is created for it.
     fn spend(&mut self, attempt: i64) {
         self.status.attempt = Some(attempt);
         self.status.submission_id = Some(identity::submission_id(self.app.subject.uid, attempt));
@@ -340,7 +342,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Says that the node of a driver does not, once for each reason. Why the driver counts as lost, if it does.
+    /// Reports an unreachable driver, once per reason. Returns why the driver counts as lost, if it does.
     fn tell_unreachable(&mut self, pod: &DriverPod) -> Option<String> {
         let Unreachable { reason, message, lost, lost_at, .. } =
             self.unreachable.clone().filter(|unreachable| unreachable.uid == pod.uid)?;
@@ -357,8 +359,8 @@ impl<'a> Draft<'a> {
         lost
     }
 
-    /// Asks everything of other submissions to go: executors while some were not asked, objects once. Pods are watched as
-    /// they go; of objects nobody has news, so they are asked again after a while.
+    /// Deletes everything of other submissions: executors as long as some are not being deleted, other objects once.
+    /// Pods are watched as they go; other objects are not, so their deletion is repeated after a while.
     fn delete_strays(&mut self, keep: Option<String>, seen: &Observation) {
         let objects = Effect::DeleteObjects { keep: keep.clone() };
         if !self.sent_within(seen, &objects, RESEND) {
@@ -379,14 +381,14 @@ impl<'a> Draft<'a> {
         sent(seen, effect).is_some_and(|sent| self.now.duration_since(sent.last) < time)
     }
 
-    /// Removes the current run. True once it is gone.
+    /// Removes the current run. True once nothing of it is left.
     pub(super) fn clear_away(&mut self, seen: &Observation) -> bool {
         let mut driver_is_gone = true;
         let next = self.attempt() + 1;
         let next_id = identity::submission_id(self.app.subject.uid, next);
         for pod in seen.own_drivers() {
             if pod.submission_id.as_deref() == Some(next_id.as_str()) {
-                // Made before the status told of it.
+                // Created before the status recorded it.
                 self.spend(next);
             }
             self.delete(pod);
@@ -405,7 +407,7 @@ impl<'a> Draft<'a> {
         false
     }
 
-    /// Clears what a status says about a run that is no more.
+    /// Clears what a status says about a run that no longer exists.
     pub(super) fn forget_run(&mut self) {
         self.status.spark_application_id = None;
         self.status.driver_info = DriverInfo::default();
@@ -421,14 +423,14 @@ impl<'a> Draft<'a> {
         self.status.executor_counts = None;
     }
 
-    /// A driver should be there: follows it.
+    /// Follows a driver that should exist.
     pub(super) fn watch_driver(&mut self, phase: Phase, submitted: Timestamp, seen: &Observation, limits: &Limits) {
         self.fold_executors(Gone::Unknown, seen, limits);
         self.end_earlier(seen);
         let current = self.status.submission_id.as_deref();
         let pod = match &seen.driver {
             Seen::Present(pod) if pod.submission_id.as_deref() == current => pod,
-            // A pod of that name that is not the one of this attempt: this attempt's is gone, or not seen yet.
+            // A pod with that name that is not this attempt's: this attempt's pod is gone or not cached yet.
             Seen::Present(_) => return self.miss_driver(submitted, None, seen, limits),
             Seen::Absent { last } => {
                 let last = last.as_ref().filter(|l| l.submission_id.as_deref() == current);
@@ -461,7 +463,7 @@ impl<'a> Draft<'a> {
         } else {
             conditions::driver_present(&mut self.status, Presence::Found, self.app.generation, self.now);
         }
-        // What stands around a driver is made from the specification, and a refused edit is not the driver's.
+        // The exposure is built from the specification, but a rejected edit does not apply to this driver.
         if !conditions::refuses_edit(&self.status) {
             self.expose(seen.around.as_ref());
         }
@@ -515,7 +517,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Tells why a driver does not run, once for each reason.
+    /// Reports why a driver is not running, once per reason.
     fn tell_waiting(&mut self, pod: &str, words: &Words) {
         let told = self.status.conditions.iter().find(|c| c.type_ == CONDITION_RUNNING).map(|c| c.reason.as_str());
         let news = told.is_none_or(|told| reason_kind(told) != words.kind());
@@ -525,7 +527,7 @@ impl<'a> Draft<'a> {
     }
 
     fn miss_driver(&mut self, submitted: Timestamp, last: Option<&DriverPod>, seen: &Observation, limits: &Limits) {
-        // It was seen to end before it was removed: that is what counts.
+        // It was seen to end before it was removed: that outcome counts.
         if let Some((last, outcome)) = last.and_then(|l| Some((l, l.outcome()?))) {
             return self.conclude(last, outcome, seen, limits);
         }
@@ -553,7 +555,7 @@ impl<'a> Draft<'a> {
                 self.event(false, reason::DRIVER_COMPLETED, format!("driver {} completed", pod.name));
                 self.status.termination_time = Some(Time(at));
                 self.enter(Phase::Succeeding, "");
-                // What only passes is not worth a write of its own; its time is kept.
+                // A transient state is not worth a write; its time is kept.
                 if !restart::after_success(self.app.subject.spec) {
                     self.after_success(seen, limits);
                 }
@@ -584,7 +586,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// A driver that was given up while it was pending must not start after all.
+    /// A driver given up while pending must not start after all.
     fn end_driver(&mut self, seen: &Observation) {
         let current = self.status.submission_id.as_deref();
         if let Seen::Present(pod) = &seen.driver
@@ -598,12 +600,12 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Drivers of earlier submissions must not go on beside the current one.
+    /// Drivers of earlier submissions must not keep running next to the current one.
     fn end_earlier(&mut self, seen: &Observation) {
         let (uid, current) = (self.app.subject.uid, self.attempt());
         for pod in &seen.other_drivers {
             let attempt = pod.submission_id.as_deref().and_then(|id| identity::attempt_of(uid, id, 1));
-            // One without a number was made by another operator.
+            // A driver without an attempt number was created by another operator.
             if attempt.is_none_or(|attempt| attempt < current) {
                 self.delete(pod);
             }
@@ -644,7 +646,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The application ended: waits for its time to live, and for executors that outlive their driver.
+    /// The application ended: waits for its time to live and for executors that outlive their driver.
     pub(super) fn rest(&mut self, since: Timestamp, gone: Gone, seen: &Observation, limits: &Limits) {
         self.wake = None;
         self.fold_executors(gone, seen, limits);
@@ -682,7 +684,7 @@ impl<'a> Draft<'a> {
             (ExecutorState::Running, reason::EXECUTOR_RUNNING, "running", false),
             (ExecutorState::Completed, reason::EXECUTOR_COMPLETED, "completed", false),
             (ExecutorState::Failed, reason::EXECUTOR_FAILED, "failed", true),
-            (ExecutorState::Unknown, reason::EXECUTOR_UNKNOWN, "of unknown state", true),
+            (ExecutorState::Unknown, reason::EXECUTOR_UNKNOWN, "in an unknown state", true),
         ];
         for (state, reason, word, warning) in states {
             let names: Vec<&str> = changes.iter().filter(|c| c.state == state).map(|c| c.name.as_str()).collect();

@@ -1,8 +1,8 @@
-//! What stands around a driver (services and ingresses that lead to it, its budget) is made and removed beside the life of
-//! the application, and never holds it up. Here is what follows from how that goes: what the status says of it, and when
-//! it is tried again.
+//! The driver's exposure: its Services, Ingresses and PodDisruptionBudget. They are created and deleted in the
+//! background and never hold up the application. This module decides what the status says about them, and when to
+//! retry.
 //!
-//! Tries have a budget in time. It is counted from the first failure, which the condition remembers across operators.
+//! Retries are limited in time, counted from the first failure, which the condition remembers across operators.
 
 use firesteel_api::names::CONDITION_EXPOSED;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
@@ -12,12 +12,12 @@ use super::{Effect, Exposed, Observation};
 use crate::conditions::{self, Holds};
 use crate::event_reason::application as reason;
 
-/// How long what stands around a driver is tried again.
+/// How long a failed exposure is retried.
 pub const BUDGET: SignedDuration = SignedDuration::from_mins(30);
-/// The wait after the first failure; it doubles from there.
+/// The delay after the first failure; it doubles from there.
 const FIRST_WAIT: SignedDuration = SignedDuration::from_secs(2);
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_mins(1);
-/// How long to wait for work that is under way; as a rule its end is told.
+/// How long to wait for work in progress, which normally reports its end.
 const UNDER_WAY: SignedDuration = SignedDuration::from_mins(1);
 
 const APPLIED: &str = "Applied";
@@ -27,32 +27,32 @@ const REFUSED: &str = "Refused";
 const REMOVING: &str = "Removing";
 const GIVEN_UP: &str = "GivenUp";
 
-/// Work on what stands around a driver.
+/// Work on a driver's exposure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Work {
-    /// Make it for the driver of this submission.
+    /// Create it for the driver of this submission.
     Make {
         submission_id: String,
     },
     Remove,
 }
 
-/// How far this operator is with it.
+/// Progress of that work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Around {
     pub work: Work,
-    /// Objects there are to be.
+    /// How many objects to create.
     pub objects: usize,
     pub under_way: bool,
-    /// Tries that failed, one after the other, and when the first and the last of them did.
+    /// Consecutive failures, and when the first and the last one happened.
     pub failures: u32,
     pub first: Timestamp,
     pub last: Timestamp,
-    /// What the last try came to, if one has ended.
+    /// The outcome of the last try, if one has ended.
     pub outcome: Option<Outcome>,
 }
 
-/// What one try came to.
+/// The outcome of one try.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Outcome {
     pub web_service: Option<String>,
@@ -60,9 +60,9 @@ pub struct Outcome {
     pub web_port: Option<i32>,
     pub web_ingress: Option<String>,
     pub web_url: Option<String>,
-    /// Objects that are refused and will be again, each with a sentence.
+    /// Objects that are rejected and will be again, with a message each.
     pub refused: Vec<String>,
-    /// Objects that may work later, each with a sentence.
+    /// Objects that may succeed later, with a message each.
     pub failed: Vec<String>,
 }
 
@@ -73,7 +73,7 @@ impl Around {
         self.last.checked_add(doubled.min(LONGEST_WAIT)).unwrap_or(Timestamp::MAX)
     }
 
-    /// Whether it is neither done nor refused for good.
+    /// Whether it is neither done nor rejected for good.
     pub fn is_unsettled(&self) -> bool {
         self.under_way || self.failed().is_some()
     }
@@ -84,11 +84,11 @@ impl Around {
 }
 
 impl Draft<'_> {
-    /// Brings what stands around the driver of the current submission along.
+    /// Moves the exposure of the current driver forward.
     pub(super) fn expose(&mut self, around: Option<&Around>) {
         let ours = |around: &&Around| matches!(&around.work, Work::Make { submission_id } if Some(submission_id) == self.status.submission_id.as_ref());
         let Some(around) = around.filter(ours) else {
-            // Nobody has tried since this operator began. What another one has settled stays settled.
+            // No try since this operator started. What another operator settled stays settled.
             let settled = |(_, reason): (String, String)| matches!(reason.as_str(), APPLIED | REFUSED | GIVEN_UP);
             if !self.exposed().is_some_and(settled) {
                 self.effects.push(Effect::Expose);
@@ -100,7 +100,12 @@ impl Draft<'_> {
             return;
         }
         let Some(outcome) = &around.outcome else {
-            self.say_exposed("Unknown", APPLYING, "what stands around the driver is being made", false);
+            self.say_exposed(
+                "Unknown",
+                APPLYING,
+                "creating the driver's services, ingresses and disruption budget",
+                false,
+            );
             self.wake_in(UNDER_WAY);
             return;
         };
@@ -112,7 +117,7 @@ impl Draft<'_> {
         info.web_ui_ingress_address.clone_from(&outcome.web_url);
         if let Some(outcome) = around.failed() {
             let sentences = outcome.failed.iter().chain(&outcome.refused).cloned().collect::<Vec<_>>().join("; ");
-            if self.try_again(around, RETRYING, &format!("the driver does without it for now: {sentences}")) {
+            if self.try_again(around, RETRYING, &format!("the driver runs without them for now: {sentences}")) {
                 self.effects.push(Effect::Expose);
             }
         } else if outcome.refused.is_empty() {
@@ -122,12 +127,12 @@ impl Draft<'_> {
         }
     }
 
-    /// Removes what stands around the driver: nothing waits for it.
+    /// Deletes the driver's exposure; nothing waits for it.
     pub(super) fn unexpose(&mut self, exposed: Exposed, seen: &Observation) {
         let removal = seen.around.as_ref().filter(|around| around.work == Work::Remove);
         match removal {
             None => {
-                // The status names only what is known to be there.
+                // The status names only objects known to exist.
                 let named = self.exposed().is_none_or(|(_, reason)| reason == APPLIED);
                 let exposed = if named { exposed } else { Exposed::ALL };
                 self.effects.push(Effect::DeleteExposure(exposed));
@@ -137,35 +142,46 @@ impl Draft<'_> {
         }
     }
 
-    /// The same, but only if an earlier try has left something.
+    /// The same, but only if an earlier try left something behind.
     pub(super) fn unexpose_rest(&mut self, seen: &Observation) {
         if self.exposed().is_some_and(|(_, reason)| reason == REMOVING) {
             self.unexpose(Exposed::ALL, seen);
         }
     }
 
-    /// Takes in how far a removal is.
+    /// Records the progress of a deletion.
     pub(super) fn note_removal(&mut self, around: &Around) {
         if let Some(outcome) = around.failed() {
             let sentences = outcome.failed.join("; ");
-            if self.try_again(around, REMOVING, &format!("what stood around the driver is not all gone: {sentences}")) {
+            if self.try_again(
+                around,
+                REMOVING,
+                &format!(
+                    "some of the driver's services, ingresses or disruption budgets are not deleted yet: {sentences}"
+                ),
+            ) {
                 self.effects.push(Effect::DeleteExposure(Exposed::ALL));
             }
         } else if around.under_way {
-            self.say_exposed("False", REMOVING, "what stood around the driver is being removed", false);
+            self.say_exposed(
+                "False",
+                REMOVING,
+                "deleting the driver's services, ingresses and disruption budget",
+                false,
+            );
             self.wake_in(UNDER_WAY);
         } else {
             self.forget_exposed();
         }
     }
 
-    /// Says that a try failed. Whether the next one is due; it never is once the budget is spent.
+    /// Records a failed try. True if the next one is due, which it never is once the time limit has passed.
     fn try_again(&mut self, around: &Around, reason: &str, message: &str) -> bool {
         let known = conditions::since(&self.status.conditions, CONDITION_EXPOSED, "False");
         let first = known.map_or(around.first, |known| known.min(around.first));
         if self.now.duration_since(first) >= BUDGET {
             let minutes = BUDGET.as_mins();
-            self.say_exposed("False", GIVEN_UP, &format!("given up after {minutes} minutes: {message}"), true);
+            self.say_exposed("False", GIVEN_UP, &format!("gave up after {minutes} minutes: {message}"), true);
             return false;
         }
         self.say_exposed("False", reason, message, true);
@@ -192,7 +208,7 @@ impl Draft<'_> {
         self.status.conditions.retain(|c| c.type_ != CONDITION_EXPOSED);
     }
 
-    /// Sets the condition; what is wrong is an event too, once for each reason.
+    /// Sets the condition. A problem is also published as an event, once per reason.
     fn say_exposed(&mut self, status: &str, reason: &str, message: &str, wrong: bool) {
         let news = self.exposed().is_none_or(|(_, told)| told != reason);
         if wrong && news {

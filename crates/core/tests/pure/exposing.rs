@@ -93,7 +93,7 @@ fn tries_to_expose_a_driver_end_with_their_budget_also_under_another_operator() 
     assert_eq!(given_up.events.len(), 1);
     let (status, reason, message) = world.condition("Exposed").unwrap();
     assert_eq!((status.as_str(), reason.as_str(), world.state()), ("False", "GivenUp", "RUNNING"));
-    assert!(message.starts_with("given up after 30 minutes: "), "{message}");
+    assert!(message.starts_with("gave up after 30 minutes: "), "{message}");
     for seen in [Some(fresh), None] {
         let quiet = world.look(&running(over + 500, seen));
         assert!(quiet.effects.is_empty() && quiet.events.is_empty(), "{quiet:?}");
@@ -193,7 +193,7 @@ fn a_cluster_that_fails_at_a_submission_is_given_two_minutes_and_then_counts_as_
     assert_eq!(world.status.submission_failures, Some(1));
     let message = &world.status.application_state.error_message;
     assert!(message.starts_with("failed to run spark-submit: ") && message.contains("w.example"), "{message}");
-    assert!(message.contains("an admission webhook of the cluster does not work"), "{message}");
+    assert!(message.contains("an admission webhook of the cluster is failing"), "{message}");
     assert!(spent.events.iter().any(|e| e.reason == "SparkApplicationSubmissionFailed"), "{:?}", spent.events);
     // The next attempt has its own two minutes.
     let outcome = Submission::Hindered { why: why.to_owned(), since: at(130), times: 3 };

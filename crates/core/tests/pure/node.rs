@@ -73,7 +73,7 @@ fn a_driver_on_a_silent_node_is_told_at_once_and_waits_for_someone_to_say_that_t
 #[test]
 fn a_driver_whose_node_is_gone_or_out_of_service_is_lost_and_the_application_runs_again() {
     let out_of_service = DriverNode::Present { ready: false, out_of_service: true };
-    for (node, now, word) in [(DriverNode::Gone, 30, "does not exist"), (out_of_service, 1, "is out of service")] {
+    for (node, now, word) in [(DriverNode::Gone, 30, "no longer exists"), (out_of_service, 1, "is out of service")] {
         let lost = look(&status("RUNNING"), &terminating(), node.clone(), now, &Limits::default());
         assert!(forced(&lost), "{lost:?}");
         assert_eq!(lost.status.application_state.state, "FAILING");

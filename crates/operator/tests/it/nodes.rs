@@ -87,7 +87,7 @@ fn a_driver_whose_node_object_is_deleted_is_lost_and_the_application_runs_again(
         tokio::time::sleep(Duration::from_secs(5)).await;
         assert_eq!(f.pods.get("pi-driver").await.unwrap().uid(), pod.uid(), "a silent node alone decides nothing");
         node.remove().await;
-        runs_again(&f, &pod, "does not exist any more").await;
+        runs_again(&f, &pod, "no longer exists").await;
     });
 }
 
