@@ -1,5 +1,5 @@
-//! Logs of drivers that really died, of Spark 3.5 and 4.1, and what is made of them. Only long runs of frames and of
-//! INFO records were taken out of them.
+//! Logs of drivers that really died, with Spark 3.5 and 4.1, and their diagnoses. Only long runs of frames and of INFO
+//! records were removed.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -16,7 +16,7 @@ struct Death {
     log: String,
 }
 
-/// All logs, by name and version; the exit code stands in the name of the file.
+/// All logs, by name and version; the file name holds the exit code.
 fn deaths() -> BTreeMap<String, Death> {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/pure/deaths");
     let files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
@@ -49,7 +49,7 @@ fn every_common_death_is_named_with_its_cause_and_what_to_do() {
 }
 
 #[test]
-fn each_kind_of_death_is_told_apart() {
+fn each_kind_of_death_is_recognized() {
     let deaths = deaths();
     for (name, kind, words) in [
         ("divide", Kind::Exception, "ZeroDivisionError: division by zero, at boom.py:3"),
@@ -105,7 +105,7 @@ fn each_kind_of_death_is_told_apart() {
 
 proptest! {
     #[test]
-    fn no_log_breaks_it_and_what_it_says_is_bounded(
+    fn no_log_breaks_it_and_its_output_is_bounded(
         parts in proptest::collection::vec((0_usize..64, 0_usize..400, 1_usize..30), 0..12),
         noise in proptest::collection::vec(any::<u8>(), 0..400),
         exit_code in 1..160,
@@ -149,9 +149,9 @@ fn hostile_lines_cost_neither_time_nor_memory() {
     }
 }
 
-/// Whoever writes a log may write anything into it.
+/// A program may write anything into its log.
 #[test]
-fn a_command_is_given_only_for_what_the_pod_is_run_as() {
+fn a_command_is_suggested_only_for_the_pods_own_account() {
     let says = |account: &str, namespace: &str| {
         let line = format!(
             "Exception in thread \"main\" io.fabric8.kubernetes.client.KubernetesClientException: pods \"x\" is forbidden: User \

@@ -1,5 +1,5 @@
-//! What stands around a driver never decides what becomes of the driver; what was asked of a cluster is not asked over and
-//! over; a cluster that fails at a submission is given some time, and then counts as one that refuses.
+//! A driver's exposure never decides the fate of the driver; effects are not requested over and over; a cluster that
+//! fails at a submission is retried for a while, then counts as one that rejects.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use serde_json::json;
 use crate::lifecycle::{Pi, UID, at, driver_metadata, submitted_once};
 
 impl Pi {
-    /// Looks, and writes the status.
+    /// Observes, and writes the status.
     fn look(&mut self, seen: &Observation) -> Decision {
         let decision = self.with(|app| step(app, seen, &Limits::default()));
         self.status = decision.status.clone();
@@ -57,7 +57,7 @@ fn made(failures: u32, last: i64, failed: &[&str]) -> Option<Around> {
 }
 
 #[test]
-fn a_driver_runs_without_what_should_stand_around_it_and_that_is_tried_again_for_a_while() {
+fn a_driver_runs_without_its_exposure_which_is_retried_for_a_while() {
     let mut world = Pi::new(json!({}), submitted_once("RUNNING"));
     let words = "Ingress pi-ui-ingress: failed calling webhook";
     let told = world.look(&running(10, made(1, 10, &[words])));
@@ -70,20 +70,20 @@ fn a_driver_runs_without_what_should_stand_around_it_and_that_is_tried_again_for
     assert_eq!((told.wake, told.effects.len()), (Some(at(12)), 0));
     let next = world.look(&running(12, made(1, 10, &[words])));
     assert_eq!((next.effects, next.events.len()), (vec![Effect::Expose], 0));
-    // Waits grow up to a minute.
+    // Delays grow up to a minute.
     let late = world.look(&running(400, made(9, 400, &[words])));
     assert_eq!((late.wake, late.effects.len()), (Some(at(460)), 0));
-    // It works after all.
+    // It succeeds after all.
     let works = world.look(&running(470, made(0, 470, &[])));
     assert!(works.effects.is_empty());
     assert_eq!(world.condition("Exposed").unwrap().0, "True");
 }
 
 #[test]
-fn tries_to_expose_a_driver_end_with_their_budget_also_under_another_operator() {
+fn exposing_is_given_up_after_its_time_limit_also_by_another_operator() {
     let mut world = Pi::new(json!({}), submitted_once("RUNNING"));
     world.look(&running(10, made(1, 10, &["no"])));
-    // Another operator knows nothing of the tries, but the condition does.
+    // Another operator does not know of the tries, but the condition does.
     let next = world.look(&running(100, None));
     assert_eq!(next.effects, [Effect::Expose]);
     let over = 10 + EXPOSURE_BUDGET.as_secs();
@@ -101,7 +101,7 @@ fn tries_to_expose_a_driver_end_with_their_budget_also_under_another_operator() 
 }
 
 #[test]
-fn what_is_refused_is_told_and_not_tried_again() {
+fn rejections_are_reported_and_not_retried() {
     let mut world = Pi::new(json!({}), submitted_once("RUNNING"));
     let mut around = made(0, 10, &[]).unwrap();
     around.outcome.as_mut().unwrap().refused = vec!["a Service named pi-ui-svc exists already".to_owned()];
@@ -112,7 +112,7 @@ fn what_is_refused_is_told_and_not_tried_again() {
 }
 
 #[test]
-fn what_takes_long_is_told_when_it_is_there() {
+fn a_slow_exposure_is_reported_once_it_exists() {
     let mut world = Pi::new(json!({}), submitted_once("PENDING_RERUN"));
     let under_way = Around { under_way: true, outcome: None, ..made(0, 0, &[]).unwrap() };
     let id = firesteel_core::identity::submission_id(UID, 2);
@@ -130,7 +130,7 @@ fn what_takes_long_is_told_when_it_is_there() {
 }
 
 #[test]
-fn an_end_does_not_wait_for_what_stands_around_the_driver_and_the_rest_is_removed_later() {
+fn the_end_does_not_wait_for_the_exposure_and_the_rest_is_deleted_later() {
     let mut world = Pi::new(json!({}), submitted_once("RUNNING"));
     world.look(&running(10, made(0, 10, &[])));
     let ended = Observation {
@@ -141,7 +141,7 @@ fn an_end_does_not_wait_for_what_stands_around_the_driver_and_the_rest_is_remove
     assert_eq!(world.state(), "COMPLETED");
     assert!(matches!(decision.effects[..], [Effect::DeleteExposure(_)]), "{:?}", decision.effects);
     assert_eq!(world.condition("Exposed"), None);
-    // It is not all removed at once: the status remembers that, whoever looks next.
+    // Not everything is deleted at once: the status remembers that for the next observer.
     let left = around(Work::Remove, 1, 20, &["Ingress: no answer within 35 s"]);
     let told = world.with(|app| still_exposed(app, decision, &left, at(20)));
     world.status = told.status;
@@ -163,7 +163,7 @@ fn an_end_does_not_wait_for_what_stands_around_the_driver_and_the_rest_is_remove
 }
 
 #[test]
-fn a_cluster_that_fails_at_a_submission_is_given_two_minutes_and_then_counts_as_one_that_refuses() {
+fn a_cluster_that_fails_at_a_submission_for_two_minutes_counts_as_rejecting_it() {
     let policy = json!({"type": "OnFailure", "onSubmissionFailureRetries": 1, "onSubmissionFailureRetryInterval": 10});
     let mut world = Pi::new(json!({"restartPolicy": policy}), submitted_once(""));
     world.status = SparkApplicationStatus::default();
@@ -181,7 +181,7 @@ fn a_cluster_that_fails_at_a_submission_is_given_two_minutes_and_then_counts_as_
     assert!(first.events[0].warning && first.events[0].note.contains("w.example"));
     assert_eq!((world.state(), first.wake), ("", Some(at(1))));
     assert!(hinder(&mut world, 60, 4).events.is_empty(), "it was told");
-    // What is asked is not asked more often because something else happens.
+    // Other events do not make the retries more frequent.
     let sent = Sent { effect: Effect::Submit { attempt: 1 }, first: at(0), last: at(60), times: 4 };
     let seen =
         |now: i64| Observation { sent: vec![sent.clone()], ..Observation::of(Seen::Absent { last: None }, at(now)) };
@@ -195,7 +195,7 @@ fn a_cluster_that_fails_at_a_submission_is_given_two_minutes_and_then_counts_as_
     assert!(message.starts_with("failed to run spark-submit: ") && message.contains("w.example"), "{message}");
     assert!(message.contains("an admission webhook of the cluster is failing"), "{message}");
     assert!(spent.events.iter().any(|e| e.reason == "SparkApplicationSubmissionFailed"), "{:?}", spent.events);
-    // The next attempt has its own two minutes.
+    // The next attempt has two minutes of its own.
     let outcome = Submission::Hindered { why: why.to_owned(), since: at(130), times: 3 };
     world.status = world.with(|app| submitted(app, 2, &outcome, at(130))).status;
     assert_eq!(world.state(), "SUBMISSION_FAILED");
@@ -231,14 +231,14 @@ fn deletes_are_sent_once_and_then_watched() {
     assert_eq!(first, [Effect::DeleteObjects { keep: None }, Effect::DeleteExecutors { keep: None }]);
     let sent: Vec<Sent> =
         first.into_iter().map(|effect| Sent { effect, first: at(0), last: at(0), times: 1 }).collect();
-    // Pods terminate for as long as they like: nobody asks again.
+    // Pods may terminate slowly: the deletion is not repeated.
     for now in (2..300).step_by(2) {
         let looked = world.look(&look(now, &BTreeSet::new(), &sent));
         assert!(looked.effects.is_empty(), "at {now} s: {:?}", looked.effects);
         assert!(looked.wake.is_some());
     }
-    // An executor that came after that is asked too.
+    // An executor created later is deleted too.
     assert_eq!(world.look(&look(20, &all, &sent)).effects, [Effect::DeleteExecutors { keep: None }]);
-    // Of objects nobody has news.
+    // Other objects are not watched.
     assert_eq!(world.look(&look(300, &BTreeSet::new(), &sent)).effects, [Effect::DeleteObjects { keep: None }]);
 }

@@ -1,4 +1,4 @@
-//! The application that the tests of the life cycle have in common: `pi`, with a specification, a status and a driver.
+//! The application shared by the life cycle's tests: `pi`, with a specification, a status and a driver.
 
 use std::collections::BTreeMap;
 
@@ -57,7 +57,7 @@ pub(crate) fn driver_metadata() -> Value {
     })
 }
 
-/// Its driver in a phase, and nothing more about it.
+/// Its driver in a phase, without further details.
 pub(crate) fn driver(phase: PodPhase) -> DriverPod {
     DriverPod {
         name: "pi-driver".to_owned(),

@@ -1,7 +1,7 @@
-//! Random sequences of what can happen to an application, through the pure life cycle.
+//! Random sequences of events in an application's life, run through the pure life cycle.
 //!
-//! The world here is as small as it can be and still go wrong: one driver pod, a cache that may lag, a cluster that may
-//! refuse, an operator that may die before it writes the status.
+//! The smallest world in which things can go wrong: one driver pod, a cache that may lag, a cluster that may reject, an
+//! operator that may die before it writes the status.
 
 use std::collections::BTreeSet;
 
@@ -18,7 +18,7 @@ use proptest::prelude::*;
 
 use crate::lifecycle::{UID, at, driver, with_app};
 
-/// Fields of a status that the existing operator's definitions do not have.
+/// Status fields that the existing operator's CRD lacks.
 const PRUNED: [&str; 8] = [
     "attempt",
     "conditions",
@@ -88,7 +88,7 @@ struct World {
     /// What the operator's cache shows.
     cached: Option<DriverPod>,
     tombstone: Option<DriverPod>,
-    /// The specification cannot work.
+    /// The specification is invalid.
     broken: bool,
     refuse: bool,
     hinder: bool,
@@ -99,15 +99,15 @@ struct World {
     now: Timestamp,
     pods_made: i64,
     gone: bool,
-    /// Attempts for which a pod was made.
+    /// Attempts for which a pod was created.
     attempts: BTreeSet<String>,
-    /// Attempts that a status told of as submitted.
+    /// Attempts that a status reported as submitted.
     recorded: BTreeSet<String>,
-    /// Attempts whose pod vanished before any status told of it.
+    /// Attempts whose pod vanished before any status recorded it.
     unrecorded: BTreeSet<String>,
-    /// The API server keeps of a status what the existing operator's definitions have.
+    /// The API server keeps only the status fields of the existing operator's CRD.
     prunes: bool,
-    /// What was kept of the last status, and all of it, as long as the operator lives.
+    /// What was kept of the last status, and the complete one while the operator lives.
     whole: Option<(SparkApplicationStatus, SparkApplicationStatus)>,
     /// The status as the operator reads it.
     read: SparkApplicationStatus,
@@ -305,7 +305,7 @@ impl World {
         match op {
             Op::Tick(seconds) => {
                 self.now = self.now.checked_add(SignedDuration::from_secs(*seconds)).unwrap();
-                // Pods that were asked to go are gone by now.
+                // Deleted pods are gone by now.
                 if self.pod.as_ref().is_some_and(|p| p.deleting) {
                     self.remove(true);
                 }
@@ -400,7 +400,7 @@ impl World {
             _ => None,
         };
         if let Some((runs, submissions)) = budget {
-            // A pod that vanished unrecorded is made again; a run ended by suspending is not a failure.
+            // A pod that vanished unrecorded is recreated; a run ended by suspending is not a failure.
             let allowed = runs + self.resumes_since_edit + i32::try_from(self.unrecorded.len()).unwrap();
             prop_assert!(self.runs_since_edit <= allowed, "{} runs, budget {allowed}", self.runs_since_edit);
             prop_assert!(self.status.submission_failures.unwrap_or(0) <= submissions);
@@ -424,7 +424,7 @@ proptest! {
     }
 
     #[test]
-    fn whatever_happened_an_application_that_is_left_alone_comes_to_rest(policy in policy(), prunes in any::<bool>(), ops in ops()) {
+    fn an_application_left_alone_settles_whatever_happened_before(policy in policy(), prunes in any::<bool>(), ops in ops()) {
         prop_assume!(policy["type"] != "Always");
         let mut world = World::new(&policy, prunes);
         world.reconcile()?;

@@ -1,4 +1,4 @@
-//! Drivers on nodes that do not answer: what is said of them, and when they count as lost.
+//! Drivers on silent nodes: how they are reported, and when they count as lost.
 
 use firesteel_api::SparkApplicationStatus;
 use firesteel_core::driver_node::DriverNode;
@@ -12,7 +12,7 @@ use crate::lifecycle::{UID, at, driver_metadata, submitted_once, with_app};
 
 const SILENT: DriverNode = DriverNode::Present { ready: false, out_of_service: false };
 
-/// A driver on a node; someone asked for its deletion, and it should be gone at 30 s.
+/// A driver on a node; its deletion was requested, and it should be gone at 30 s.
 fn terminating() -> Value {
     let mut metadata = driver_metadata();
     metadata["deletionTimestamp"] = json!(at(30));
@@ -33,7 +33,7 @@ fn look(status: &SparkApplicationStatus, pod: &Value, node: DriverNode, now: i64
     let policy = json!({"type": "OnFailure", "onFailureRetries": 1, "onFailureRetryInterval": 1});
     let suspend = status.application_state.state == "SUSPENDING";
     let spec = serde_json::from_value(json!({"restartPolicy": policy, "suspend": suspend})).unwrap();
-    // Nothing is to stand around it.
+    // It has no exposure.
     let work = Work::Make { submission_id: "s".to_owned() };
     let (first, last) = (at(0), at(0));
     let around = Around { work, objects: 0, under_way: false, failures: 0, first, last, outcome: None };
@@ -52,7 +52,7 @@ fn present(decision: &Decision) -> (String, String, String) {
 }
 
 #[test]
-fn a_driver_on_a_silent_node_is_told_at_once_and_waits_for_someone_to_say_that_the_node_is_dead() {
+fn a_driver_on_a_silent_node_is_reported_at_once_and_kept_until_the_node_is_known_dead() {
     let running = status("RUNNING");
     let told = look(&running, &terminating(), SILENT, 1, &Limits::default());
     assert_eq!(told.status.application_state.state, "RUNNING");
@@ -61,7 +61,7 @@ fn a_driver_on_a_silent_node_is_told_at_once_and_waits_for_someone_to_say_that_t
     assert!(message.contains("node n1 does not report") && message.contains("out-of-service"), "{message}");
     assert!(told.events.iter().any(|e| e.warning && e.reason == "SparkDriverUnreachable"), "{:?}", told.events);
     assert!(told.wake.unwrap() <= at(11), "nobody watches nodes: {:?}", told.wake);
-    // Said once, and the same a day later.
+    // Reported once, and the same a day later.
     let later = look(&told.status, &terminating(), SILENT, 86_400, &Limits::default());
     assert!(later.events.is_empty() && later.effects.is_empty(), "{later:?}");
     assert_eq!(later.status.conditions, told.status.conditions, "nothing to write");
@@ -82,17 +82,17 @@ fn a_driver_whose_node_is_gone_or_out_of_service_is_lost_and_the_application_run
         assert_eq!(lost.status.run_failures, Some(1));
         let again = look(&lost.status, &terminating(), node.clone(), now + 1, &Limits::default());
         assert_eq!(again.status.application_state.state, "PENDING_RERUN");
-        // Whoever died after the status was written before the pod was deleted: it is deleted now.
+        // The operator died between writing the status and deleting the pod: it is deleted now.
         assert!(forced(&look(&again.status, &terminating(), node.clone(), now + 1, &Limits::default())));
         let mut pod = terminating();
         pod["metadata"]["deletionGracePeriodSeconds"] = json!(0);
         let held = look(&again.status, &pod, node, now + 1, &Limits::default());
-        assert!(!forced(&held), "it was deleted by force already, a finalizer holds it");
+        assert!(!forced(&held), "it was already force-deleted; a finalizer blocks it");
     }
 }
 
 #[test]
-fn a_node_that_is_gone_leaves_its_driver_the_time_it_was_given() {
+fn a_driver_on_a_deleted_node_keeps_its_grace_period() {
     let early = look(&status("RUNNING"), &terminating(), DriverNode::Gone, 29, &Limits::default());
     assert!(early.effects.is_empty(), "{early:?}");
     assert_eq!((present(&early).1.as_str(), early.wake), ("NodeGone", Some(at(30))));
@@ -103,7 +103,7 @@ fn a_node_that_is_gone_leaves_its_driver_the_time_it_was_given() {
 }
 
 #[test]
-fn a_silent_node_is_given_up_only_after_the_bound_that_was_set() {
+fn a_silent_node_is_given_up_only_after_the_configured_timeout() {
     let bound = Limits { unreachable_timeout: Some(SignedDuration::from_secs(600)), ..Limits::default() };
     let unreadable = DriverNode::Unreadable("nodes \"n1\" is forbidden".to_owned());
     for node in [SILENT, unreadable.clone()] {
@@ -116,7 +116,7 @@ fn a_silent_node_is_given_up_only_after_the_bound_that_was_set() {
     let (_, reason, message) = present(&look(&status("RUNNING"), &terminating(), unreadable, 31, &bound));
     assert_eq!(reason, "NodeUnreadable");
     assert!(message.contains("is forbidden") && message.contains("allow the operator to get nodes"), "{message}");
-    // A node that reports is never given up: force would not help against what holds the pod.
+    // A reporting node is never given up: force does not help against whatever blocks the pod.
     let ready = DriverNode::Present { ready: true, out_of_service: false };
     let held = look(&status("RUNNING"), &terminating(), ready, 1_000_000, &bound);
     assert!(held.effects.is_empty());
@@ -124,7 +124,7 @@ fn a_silent_node_is_given_up_only_after_the_bound_that_was_set() {
 }
 
 #[test]
-fn an_application_leaves_a_dead_node_in_whatever_state_it_is() {
+fn an_application_leaves_a_dead_node_in_any_state() {
     for state in
         ["SUSPENDING", "INVALIDATING", "PENDING_RERUN", "RESUMING", "FAILING", "FAILED", "UNKNOWN", "SUBMITTED"]
     {
@@ -140,12 +140,12 @@ fn an_application_leaves_a_dead_node_in_whatever_state_it_is() {
 }
 
 #[test]
-fn nodes_are_looked_at_only_when_it_matters() {
+fn nodes_are_read_only_when_it_matters() {
     let mut pod = terminating();
     assert!(read(&pod).may_be_unreachable());
     pod["metadata"]["deletionTimestamp"] = Value::Null;
     assert!(!read(&pod).may_be_unreachable(), "it runs");
-    // What Kubernetes writes into pods of a node that no longer reports.
+    // What Kubernetes writes into pods of a node that stopped reporting.
     pod["status"]["conditions"] = json!([{"type": "Ready", "status": "False"}]);
     assert!(read(&pod).may_be_unreachable());
     let told = look(&status("RUNNING"), &pod, SILENT, 1, &Limits::default());

@@ -1,4 +1,4 @@
-//! Each typed field of an application, shown in the driver pod and in the template executors are made from.
+//! Each typed field of an application, checked in the driver pod and in the executors' template.
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ fn run(patch: &Value) -> Run {
     try_run(patch).unwrap()
 }
 
-/// Driver pod and executor template of an application whose both roles have `fields`.
+/// Driver pod and executor template of an application with `fields` in both roles.
 fn both(fields: &Value) -> [(Pod, &'static str); 2] {
     both_with(&json!({}), fields)
 }
@@ -56,8 +56,8 @@ fn container<'a>(pod: &'a Pod, name: &str) -> &'a Container {
     pod.spec.as_ref().unwrap().containers.iter().find(|c| c.name == name).unwrap()
 }
 
-/// One row of `fields.json`: a field, a value for it, and where that shows. The same table is held against the pods that
-/// real Spark makes (`crates/cli/tests/it/applications`).
+/// One row of `fields.json`: a field, a value for it, and where that shows. The same table is checked against the pods
+/// that real Spark makes (`crates/cli/tests/it/applications`).
 struct Row(Value);
 
 impl Row {
@@ -117,7 +117,7 @@ impl Row {
         }
         if self.roles().contains(&"executor") {
             let template = executor_template(&run).unwrap();
-            // What configuration carries is Spark's to write.
+            // Spark itself applies what goes through its configuration.
             let of = if self.0["conf"].is_object() { "template" } else { "pod" };
             self.check_pod("executor template", &template, names::EXECUTOR_CONTAINER, of);
         }
@@ -134,7 +134,7 @@ impl Row {
     }
 }
 
-/// An expected object is somewhere in a list; expected objects are all in it; everything else is equal.
+/// An expected object must be somewhere in the list, expected objects all in it; anything else must be equal.
 fn holds(got: &Value, expected: &Value) -> bool {
     match (got, expected) {
         (Value::Array(items), Value::Object(_)) => items.iter().any(|item| contains(item, expected)),
@@ -143,7 +143,7 @@ fn holds(got: &Value, expected: &Value) -> bool {
     }
 }
 
-/// Everything expected is there; what a server or Spark fills in may be there too.
+/// Everything expected must exist; fields filled in by a server or by Spark may exist too.
 fn contains(got: &Value, expected: &Value) -> bool {
     match (got, expected) {
         (Value::Object(got), Value::Object(expected)) => {
@@ -217,7 +217,7 @@ fn fields_that_have_no_effect_are_named() {
 }
 
 #[test]
-fn what_scratch_space_cannot_have_is_named() {
+fn unsupported_scratch_space_settings_are_named() {
     let mount =
         json!({"name": "spark-local-dir-1", "mountPath": "/s", "subPathExpr": "$(A)", "mountPropagation": "None"});
     let spec = |version: &str| {
@@ -287,7 +287,7 @@ fn fields_of_the_application_reach_the_plan() {
 }
 
 #[test]
-fn a_page_below_a_path_knows_its_base() {
+fn a_ui_served_under_a_path_knows_its_base() {
     let url_format = "https://spark.example/{{$appNamespace}}/{{$appName}}".to_owned();
     let settings =
         RunSettings { ui: UiSettings { service: true, url_format, ..UiSettings::default() }, ..RunSettings::default() };
@@ -300,7 +300,7 @@ fn a_page_below_a_path_knows_its_base() {
     assert_eq!(run.exposure.web_url.as_deref(), Some("https://spark.example/jobs/pi"));
 }
 
-/// Asserts that a field of both pods has a value, by JSON pointer. `MAIN` stands for the index of Spark's container.
+/// Asserts the value of a field of both pods, by JSON pointer. `MAIN` stands for the index of Spark's container.
 fn shows(fields: &Value, pointer: &str, expected: &Value) {
     shows_with(&json!({}), fields, pointer, expected);
 }

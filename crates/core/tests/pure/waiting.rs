@@ -1,4 +1,4 @@
-//! States that wait: each has a time to wake up, and delays count from what they wait after.
+//! Waiting states: each has a wake-up time, and delays count from what they follow.
 
 use firesteel_core::identity;
 use firesteel_core::lifecycle::{
@@ -69,7 +69,7 @@ fn d6_each_refused_submission_delays_the_next_from_its_own_time() {
         now += 10 * failures;
         let due = world.step(nothing, at(now), &Limits::default());
         assert!(due.effects.iter().any(|e| matches!(e, Effect::Submit { .. })), "{due:?}");
-        // It takes a while to be refused.
+        // The rejection takes a while.
         now += 7;
     }
 }
@@ -103,7 +103,7 @@ fn d5_a_cache_that_still_shows_the_last_attempt_does_not_decide_that_this_one_is
     });
     let mut world = Pi::new(json!({"restartPolicy": {"type": "Never"}}), status);
     let last = || Seen::Present(driver(PodPhase::Failed, true));
-    // It is waited for, and then the API server itself is asked.
+    // The operator waits, then asks the API server itself.
     world.status = world.step((last(), false), at(1), &Limits::default()).status;
     let late = world.step((last(), false), at(1000), &Limits::default());
     assert!(late.confirm_drivers, "{late:?}");
@@ -112,7 +112,7 @@ fn d5_a_cache_that_still_shows_the_last_attempt_does_not_decide_that_this_one_is
     assert_eq!(gone.status.application_state.state, "FAILING", "{gone:?}");
 }
 
-/// What is seen of some driver pods, by the API server's own word.
+/// An observation of these driver pods, confirmed by the API server.
 fn seen(driver: Seen, other_drivers: Vec<DriverPod>) -> Observation {
     Observation { other_drivers, confirmed: true, ..Observation::of(driver, at(10)) }
 }
@@ -130,11 +130,11 @@ fn submits(decision: &Decision) -> bool {
 }
 
 #[test]
-fn a_driver_that_no_status_tells_of_goes_before_the_next_starts_whatever_its_name() {
+fn an_unrecorded_driver_is_gone_before_the_next_starts_whatever_its_name() {
     let world = Pi::new(json!({"driver": {"podName": "new-name"}}), json!({"applicationState": {"state": ""}}));
     let unrecorded =
         DriverPod { submission_id: Some(identity::submission_id(UID, 1)), ..driver(PodPhase::Running, false) };
-    // A cache may not show it yet: the API server itself is asked after an edit.
+    // The cache may not show it yet: after an edit the API server itself is asked.
     let mut cached = seen(Seen::Absent { last: None }, Vec::new());
     cached.confirmed = false;
     let decision = world.decide(("edited", 2, None), &cached);
@@ -146,7 +146,7 @@ fn a_driver_that_no_status_tells_of_goes_before_the_next_starts_whatever_its_nam
 }
 
 #[test]
-fn drivers_of_earlier_submissions_do_not_go_on_beside_the_current_one() {
+fn drivers_of_earlier_submissions_do_not_keep_running_next_to_the_current_one() {
     let id = |attempt| Some(identity::submission_id(UID, attempt));
     let of = |attempt, uid: &str| DriverPod {
         submission_id: id(attempt),
@@ -168,7 +168,7 @@ fn drivers_of_earlier_submissions_do_not_go_on_beside_the_current_one() {
 }
 
 #[test]
-fn an_edit_that_cannot_work_waits_while_the_run_goes_on() {
+fn an_invalid_edit_waits_while_the_run_continues() {
     let mut world = Pi::new(
         json!({"restartPolicy": {"type": "OnFailure", "onFailureRetries": 1, "onFailureRetryInterval": 1}}),
         json!({
@@ -188,7 +188,7 @@ fn an_edit_that_cannot_work_waits_while_the_run_goes_on() {
     world.status = broken.status;
     assert!(world.decide(("broken", 2, Some("spec.x: no")), &running).events.is_empty(), "said twice");
 
-    // Taken back, it is no edit; mended, it is one like any other; so it is when a newer operator can read it.
+    // Reverted, it is not an edit; fixed, it is one like any other; so it is when a newer operator can parse it.
     let back = world.decide(("h", 3, None), &running);
     assert_eq!((back.status.application_state.state.as_str(), refused(&back)), ("RUNNING", None));
     for generation in [2, 3] {
@@ -196,7 +196,7 @@ fn an_edit_that_cannot_work_waits_while_the_run_goes_on() {
         assert_eq!((mended.status.application_state.state.as_str(), refused(&mended)), ("INVALIDATING", None));
     }
 
-    // The run ends well: that stays.
+    // The run succeeds: that outcome stays.
     let mut succeeded = driver(PodPhase::Succeeded, false);
     succeeded.ended =
         Some(Ended { exit_code: 0, signal: None, reason: String::new(), message: String::new(), at: None });
@@ -208,7 +208,7 @@ fn an_edit_that_cannot_work_waits_while_the_run_goes_on() {
         ended.status = decision.status;
     }
 
-    // The run fails: it is not tried again with what cannot work.
+    // The run fails: it is not retried with an invalid specification.
     let mut failed = driver(PodPhase::Failed, false);
     failed.ended =
         Some(Ended { exit_code: 1, signal: None, reason: String::new(), message: String::new(), at: Some(at(5)) });
@@ -225,7 +225,7 @@ fn an_edit_that_cannot_work_waits_while_the_run_goes_on() {
 }
 
 #[test]
-fn an_edit_that_cannot_work_fails_an_application_that_has_ended() {
+fn an_invalid_edit_fails_an_ended_application() {
     let world = Pi::new(
         json!({}),
         json!({
@@ -243,7 +243,7 @@ fn an_edit_that_cannot_work_fails_an_application_that_has_ended() {
 }
 
 #[test]
-fn how_a_driver_ended_that_no_status_told_of_does_not_count_for_the_next_one() {
+fn the_end_of_an_unrecorded_driver_does_not_count_for_the_next_one() {
     let id = |attempt| Some(identity::submission_id(UID, attempt));
     let world = |state: &str, suspend: bool| {
         let status = json!({
@@ -253,12 +253,12 @@ fn how_a_driver_ended_that_no_status_told_of_does_not_count_for_the_next_one() {
         Pi::new(json!({"suspend": suspend}), status)
     };
     let unrecorded = DriverPod { submission_id: id(2), ..driver(PodPhase::Failed, false) };
-    // It was made, failed and went: the cache may show its end when the next driver is not seen yet.
+    // It was created, failed and vanished: the cache may show its end before it shows the next driver.
     let gone = seen(Seen::Absent { last: Some(unrecorded.clone()) }, Vec::new());
     let decision = world("RESUMING", false).decide(("h", 1, None), &gone);
     assert!(!submits(&decision) && decision.wake.is_some());
     assert_eq!((decision.status.attempt, &decision.status.submission_id), (Some(2), &id(2)));
-    // It goes because the application is suspended.
+    // It is deleted because the application is suspended.
     let present = seen(Seen::Present(unrecorded), Vec::new());
     let decision = world("SUSPENDING", true).decide(("h", 1, None), &present);
     assert_eq!((deleted(&decision), decision.status.attempt), (vec!["u"], Some(2)));

@@ -1,4 +1,4 @@
-//! What the API server itself refuses, by the rules in the definition, and in which words.
+//! What the API server itself rejects by the CRD's rules, and with which message.
 
 use firesteel_api::{SparkApplicationSpec, crds, validate};
 use firesteel_testenv::TestEnv;
@@ -23,7 +23,7 @@ fn spec(patch: &Value) -> Value {
 }
 
 #[test]
-fn the_definition_refuses_with_the_sentence_of_the_controller() {
+fn the_crd_rejects_with_the_controllers_message() {
     block_on(async {
         let Some(mut f) = Fixture::new("rules").await else { return };
         f.stop_operator();
@@ -69,7 +69,7 @@ fn the_definition_refuses_with_the_sentence_of_the_controller() {
 }
 
 #[test]
-fn definitions_can_be_applied_with_kubectl_again_and_again() {
+fn crds_can_be_applied_repeatedly_with_kubectl() {
     let Some(env) = TestEnv::get() else { return };
     let mut list = String::new();
     for crd in crds::manifests() {

@@ -1,5 +1,5 @@
-//! Applications against a real API server. Pods that shall not finish by themselves ask for a node that does not exist;
-//! their states are then written by the test, as a kubelet would.
+//! Applications on a real API server. Pods that must not finish by themselves request a node that does not exist; the
+//! test then writes their status, as a kubelet would.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -44,7 +44,7 @@ fn an_application_runs_to_its_end() {
         assert!(status.conditions.iter().any(|c| c.type_ == "Succeeded" && c.status == "True"));
         assert_eq!(status.observed_generation, app.metadata.generation);
         let services: Api<Service> = Api::namespaced(f.client.clone(), f.namespace.name());
-        assert!(services.get_opt("pi-ui-svc").await.unwrap().is_none(), "the UI service outlives its driver");
+        assert!(services.get_opt("pi-ui-svc").await.unwrap().is_none(), "the UI Service outlives its driver");
         for reason in [
             "SparkApplicationAdded",
             "SparkApplicationSubmitted",
@@ -79,13 +79,13 @@ fn a_failed_driver_says_why_and_runs_again() {
         assert_eq!(app.status.unwrap().execution_attempts, 2);
         let maps: Api<ConfigMap> = Api::namespaced(f.client.clone(), f.namespace.name());
         let labelled = ListParams::default().labels("sparkoperator.k8s.io/app-name=pi");
-        assert_eq!(maps.list(&labelled).await.unwrap().items.len(), 2, "objects of the first attempt are left");
+        assert_eq!(maps.list(&labelled).await.unwrap().items.len(), 2, "objects of the first attempt are left over");
         f.event("SparkApplicationPendingRerun").await;
     });
 }
 
 #[test]
-fn a_refused_submission_is_tried_as_often_as_allowed() {
+fn a_rejected_submission_is_retried_as_often_as_allowed() {
     block_on(async {
         let Some(f) = Fixture::new("refused").await else { return };
         let policy =
@@ -100,7 +100,7 @@ fn a_refused_submission_is_tried_as_often_as_allowed() {
 }
 
 #[test]
-fn what_cannot_work_fails_once_with_the_field() {
+fn an_invalid_specification_fails_once_and_names_the_field() {
     block_on(async {
         let Some(f) = Fixture::new("bad").await else { return };
         let policy = json!({"type": "Always"});
@@ -117,7 +117,7 @@ fn what_cannot_work_fails_once_with_the_field() {
             let text = app["status"]["applicationState"]["errorMessage"].as_str().unwrap().to_owned();
             assert!(text.starts_with(&format!("failed to run spark-submit: {path}")), "{text}");
         }
-        // Mending the field is enough.
+        // Correcting the field is enough.
         f.edit("limit", &json!({"driver": {"coreLimit": "1"}})).await;
         f.wait_state("limit", "SUBMITTED").await;
         f.edit("template", &json!({"driver": {"template": null}})).await;
@@ -193,7 +193,7 @@ fn d2_an_edit_made_while_no_operator_ran_is_noticed() {
         assert_eq!(
             f.apps.get("pi").await.unwrap().status.unwrap().execution_attempts,
             1,
-            "a new specification, a new budget"
+            "a new specification gets a new retry budget"
         );
     });
 }
@@ -240,7 +240,7 @@ fn d5_a_driver_that_succeeded_and_vanished_has_succeeded() {
 }
 
 #[test]
-fn an_application_goes_when_its_time_to_live_is_over() {
+fn an_application_is_deleted_when_its_time_to_live_ends() {
     block_on(async {
         let Some(f) = Fixture::new("ttl").await else { return };
         f.create("pi", &json!({"timeToLiveSeconds": 1})).await;
@@ -248,13 +248,13 @@ fn an_application_goes_when_its_time_to_live_is_over() {
         f.end_driver("pi", 0).await;
         let deadline = tokio::time::Instant::now() + PATIENCE;
         while f.apps.get_opt("pi").await.unwrap().is_some() {
-            assert!(tokio::time::Instant::now() < deadline, "it is still there");
+            assert!(tokio::time::Instant::now() < deadline, "it still exists");
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     });
 }
 
-/// Edits an application in the moment in which its deletion is asked for.
+/// Edits an application at the moment its deletion is requested.
 #[derive(Clone)]
 struct EditsAtDeletion {
     config: kube::Config,
@@ -289,7 +289,7 @@ impl Witness for EditsAtDeletion {
 }
 
 #[test]
-fn an_edit_in_the_moment_in_which_the_time_to_live_ends_is_not_lost() {
+fn an_edit_at_the_moment_the_time_to_live_ends_is_not_lost() {
     block_on(async {
         let Some(env) = TestEnv::get() else { return };
         install(&env.client().await).await;
@@ -321,12 +321,12 @@ fn someone_elses_pod_is_left_alone() {
 }
 
 #[test]
-fn a_driver_whose_name_is_edited_while_it_runs_is_gone_before_the_next_one_starts() {
+fn a_running_driver_whose_name_is_edited_is_gone_before_the_next_one_starts() {
     block_on(async {
         let Some(f) = Fixture::new("renamed").await else { return };
         f.create("pi", &json!({"driver": {"podName": "first-driver"}})).await;
         f.wait_state("pi", "SUBMITTED").await;
-        // It takes its time to go.
+        // It terminates slowly.
         let hold = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/hold"]}}));
         f.pods.patch("first-driver", &PatchParams::default(), &hold).await.unwrap();
         let running =
@@ -337,7 +337,7 @@ fn a_driver_whose_name_is_edited_while_it_runs_is_gone_before_the_next_one_start
         f.edit("pi", &json!({"driver": {"podName": "second-driver"}})).await;
         let deadline = tokio::time::Instant::now() + PATIENCE;
         while f.pods.get("first-driver").await.unwrap().metadata.deletion_timestamp.is_none() {
-            assert!(tokio::time::Instant::now() < deadline, "the driver before the edit goes on");
+            assert!(tokio::time::Instant::now() < deadline, "the driver from before the edit keeps running");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         tokio::time::sleep(Duration::from_secs(3)).await;
@@ -355,7 +355,7 @@ fn a_driver_whose_name_is_edited_while_it_runs_is_gone_before_the_next_one_start
 }
 
 #[test]
-fn an_edit_that_does_not_parse_leaves_the_run_alone_until_it_is_mended() {
+fn an_edit_that_does_not_parse_leaves_the_run_alone_until_it_is_fixed() {
     block_on(async {
         let Some(mut f) = Fixture::new("unreadable").await else { return };
         f.create("pi", &json!({})).await;
@@ -390,14 +390,14 @@ fn an_edit_that_does_not_parse_leaves_the_run_alone_until_it_is_mended() {
         assert_eq!(status["observedGeneration"].as_i64(), edited.metadata.generation);
         let note = f.event("SparkApplicationSpecUpdateFailed").await;
         assert!(note.contains("spec.driver.env[0].value: "), "{note}");
-        // The run is followed on, also by the next operator.
+        // The run is still followed, also by the next operator.
         f.stop_operator();
         f.start_operator();
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(f.pods.get("pi-driver").await.unwrap().uid(), first.uid());
         assert_eq!(untyped.get("pi").await.unwrap().data["status"]["applicationState"]["state"], "RUNNING");
 
-        // Mended, it is an edit like any other.
+        // Once fixed, it is an edit like any other.
         let good = Patch::Merge(json!({"spec": {"driver": {"env": [{"name": "A", "value": "3"}]}}}));
         untyped.patch("pi", &PatchParams::default(), &good).await.unwrap();
         let second = f.driver("pi", 2).await;
@@ -405,7 +405,7 @@ fn an_edit_that_does_not_parse_leaves_the_run_alone_until_it_is_mended() {
         f.run_driver("pi").await;
         f.wait_state("pi", "RUNNING").await;
 
-        // The end of a run is told whatever the specification says by then.
+        // The end of a run is reported whatever the specification says by then.
         untyped.patch("pi", &PatchParams::default(), &bad).await.unwrap();
         wait("refused", refused).await;
         f.end_driver("pi", 0).await;

@@ -1,4 +1,5 @@
-//! What stands around an application: executors, services, ingresses, budgets, events, and the tools that look at it.
+//! Everything around an application: executors, Services, Ingresses, PodDisruptionBudgets, events, and tools that watch
+//! it.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -54,7 +55,7 @@ fn the_page_of_a_driver_has_a_service_and_an_ingress_while_it_runs() {
         budgets.get("pi-driver").await.unwrap();
         f.end_driver("pi", 0).await;
         f.wait_state("pi", "COMPLETED").await;
-        // d23: all of them go when the run ends.
+        // d23: all of them are deleted when the run ends.
         let left = ListParams::default().labels("sparkoperator.k8s.io/app-name=pi,firesteel.dev/exposes=driver");
         let deadline = tokio::time::Instant::now() + PATIENCE;
         while services.list(&left).await.unwrap().items.len()
@@ -62,14 +63,14 @@ fn the_page_of_a_driver_has_a_service_and_an_ingress_while_it_runs() {
             + budgets.list(&left).await.unwrap().items.len()
             > 0
         {
-            assert!(tokio::time::Instant::now() < deadline, "something is left");
+            assert!(tokio::time::Instant::now() < deadline, "something is left over");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     });
 }
 
 #[test]
-fn objects_of_others_with_the_same_names_are_left_alone_and_told() {
+fn foreign_objects_with_the_same_names_are_left_alone_and_reported() {
     block_on(async {
         let tune = |options: &mut firesteel_operator::Options| {
             options.runs.ui.url_format = "spark.example/{{$appNamespace}}/{{$appName}}".to_owned();
@@ -78,7 +79,7 @@ fn objects_of_others_with_the_same_names_are_left_alone_and_told() {
         let services: Api<Service> = Api::namespaced(f.client.clone(), f.namespace.name());
         let ingresses: Api<Ingress> = Api::namespaced(f.client.clone(), f.namespace.name());
         let budgets: Api<PodDisruptionBudget> = Api::namespaced(f.client.clone(), f.namespace.name());
-        // One of them even has the labels of the operator: whose it is, its owner says.
+        // One even has the operator's labels: its owner decides whose it is.
         let labels = json!({"sparkoperator.k8s.io/app-name": "pi", "firesteel.dev/exposes": "driver"});
         let service = json!({"metadata": {"name": "pi-ui-svc", "labels": labels},
             "spec": {"selector": {"app": "shop"}, "ports": [{"port": 80}]}});
@@ -102,7 +103,7 @@ fn objects_of_others_with_the_same_names_are_left_alone_and_told() {
         assert!(f.event("SparkDriverNotExposed").await.contains("does not belong to this application"));
         f.run_driver("pi").await;
         f.wait_state("pi", "RUNNING").await;
-        // Neither the end of a run nor an edit takes them away.
+        // Neither the end of a run nor an edit deletes them.
         f.edit("pi", &json!({"arguments": ["x"]})).await;
         f.driver("pi", 2).await;
         f.end_driver("pi", 0).await;
@@ -118,7 +119,7 @@ fn objects_of_others_with_the_same_names_are_left_alone_and_told() {
     });
 }
 
-/// Counts requests that delete collections.
+/// Counts deletecollection requests.
 #[derive(Clone, Default)]
 struct Deletes(Arc<Mutex<Vec<String>>>);
 
@@ -163,14 +164,14 @@ fn deletes_are_sent_once_while_pods_terminate() {
         f.wait_state("pi", "SUSPENDING").await;
         tokio::time::sleep(Duration::from_secs(9)).await;
         let sent = deletes.0.lock().unwrap().clone();
-        assert!(sent.iter().any(|path| path.ends_with("/pods")), "executors are asked to go: {sent:?}");
-        // One for the driver, one for its page, one for executors, five kinds of objects.
+        assert!(sent.iter().any(|path| path.ends_with("/pods")), "executors are deleted: {sent:?}");
+        // One for the driver, one for its UI, one for executors, five kinds of objects.
         let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
         for path in &sent {
             *counts.entry(path).or_default() += 1;
         }
         let twice: Vec<_> = counts.iter().filter(|(_, n)| **n > 1).collect();
-        // A cache may lag behind the first answer.
+        // A cache may lag behind the first response.
         assert!(twice.iter().all(|(_, n)| **n == 2) && sent.len() <= 10, "{counts:?}");
         let free = Patch::Merge(json!({"metadata": {"finalizers": null}}));
         for name in names {
@@ -181,7 +182,7 @@ fn deletes_are_sent_once_while_pods_terminate() {
 }
 
 #[test]
-fn a_field_without_effect_is_told_by_a_condition_and_an_event() {
+fn a_field_without_effect_is_reported_by_a_condition_and_an_event() {
     block_on(async {
         let Some(f) = Fixture::new("lost").await else { return };
         f.create("pi", &json!({"executor": {"memoryLimit": "3g"}})).await;
@@ -195,7 +196,7 @@ fn a_field_without_effect_is_told_by_a_condition_and_an_event() {
 }
 
 #[test]
-fn settings_that_are_probably_not_meant_are_told_by_one_event() {
+fn suspicious_settings_are_reported_in_one_event() {
     block_on(async {
         let Some(f) = Fixture::new("remarks").await else { return };
         let volume = "spark.kubernetes.executor.volumes.persistentVolumeClaim.data";
@@ -212,7 +213,7 @@ fn settings_that_are_probably_not_meant_are_told_by_one_event() {
 }
 
 #[test]
-fn executors_are_counted_and_told_about() {
+fn executors_are_counted_and_reported() {
     block_on(async {
         let Some(f) = Fixture::new("executors").await else { return };
         f.create("pi", &json!({})).await;
@@ -313,8 +314,8 @@ fn kubectl_can_wait_for_an_application() {
     });
 }
 
-/// What Kueue does to an application: it is born suspended, is started with selectors, tolerations, labels and gates of the
-/// flavour it was given, and gets them taken away again when it is stopped, in one update with `suspend`.
+/// What Kueue does to an application: creates it suspended, starts it with the node selectors, tolerations, labels and
+/// scheduling gates of its flavor, and removes them again when it stops it, in one update with `suspend`.
 #[test]
 fn kueue_starts_and_stops_an_application() {
     block_on(async {
@@ -345,7 +346,7 @@ fn kueue_starts_and_stops_an_application() {
         f.edit("pi", &stop).await;
         let app = f.wait_state("pi", "SUSPENDED").await;
         let times = app.status.unwrap().state_times;
-        assert!(!times.contains_key("INVALIDATING"), "stopping is no edit: {times:?}");
+        assert!(!times.contains_key("INVALIDATING"), "stopping is not an edit: {times:?}");
         assert!(f.pods.get_opt("pi-driver").await.unwrap().is_none());
         f.edit("pi", &flavour).await;
         f.driver("pi", 2).await;
@@ -356,7 +357,7 @@ fn kueue_starts_and_stops_an_application() {
 }
 
 #[test]
-fn what_an_application_made_goes_with_it() {
+fn deleting_an_application_deletes_its_objects() {
     block_on(async {
         let Some(f) = Fixture::new("delete").await else { return };
         f.create("pi", &json!({})).await;

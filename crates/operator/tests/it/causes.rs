@@ -1,4 +1,4 @@
-//! Why an application does not run or did not end well: the words in its status.
+//! Why an application does not run or failed: the messages in its status.
 
 use std::time::Duration;
 
@@ -81,7 +81,7 @@ fn the_end_of_a_driver_is_explained() {
     });
 }
 
-/// A kubelet puts the end of the log into the status of the pod where the container asks for it.
+/// A kubelet copies the end of the log into the pod's status if the container asks for it.
 async fn told_by_its_log(f: &Fixture, name: &str) -> String {
     let container_of_spark =
         json!({"name": "spark-kubernetes-driver", "terminationMessagePolicy": "FallbackToLogsOnError"});
@@ -99,7 +99,7 @@ async fn told_by_its_log(f: &Fixture, name: &str) -> String {
 }
 
 #[test]
-fn of_a_log_the_status_holds_the_cause_with_secrets_masked_or_nothing_at_all() {
+fn the_status_quotes_a_log_with_secrets_masked_or_not_at_all() {
     block_on(async {
         let Some(f) = Fixture::new("logs").await else { return };
         let text = told_by_its_log(&f, "told").await;
@@ -124,7 +124,7 @@ async fn waits(f: &Fixture, name: &str, words: &str) -> SparkApplication {
 fn a_driver_that_does_not_start_says_why() {
     block_on(async {
         let Some(f) = Fixture::new("waits").await else { return };
-        // The scheduler's own words: the driver asks for a node that does not exist.
+        // The scheduler's own message: the driver requests a node that does not exist.
         f.create("nowhere", &json!({})).await;
         let app = waits(&f, "nowhere", "no node takes it (Unschedulable): 0/").await;
         assert_eq!(condition(&app, "Running", "False").unwrap().0, "Unschedulable");
@@ -138,7 +138,7 @@ fn a_driver_that_does_not_start_says_why() {
         f.pod_status("image", &status).await;
         waits(&f, "image", "its image cannot be pulled (ImagePullBackOff): Back-off pulling image").await;
 
-        // A kubelet tells of a missing ConfigMap only in an event.
+        // A kubelet reports a missing ConfigMap only in an event.
         f.create("mount", &json!({})).await;
         let pod = f.driver("mount", 1).await;
         f.pod_status("mount", &json!({"phase": "Pending", "conditions": scheduled})).await;
@@ -175,7 +175,7 @@ fn a_driver_that_stays_pending_too_long_is_given_up() {
 }
 
 #[test]
-fn a_driver_whose_state_nobody_knows_is_unknown_until_it_is_known_again() {
+fn a_driver_in_an_unknown_state_is_unknown_until_it_is_reported_again() {
     block_on(async {
         let Some(f) = Fixture::new("unknown").await else { return };
         f.create("pi", &json!({})).await;

@@ -10,7 +10,7 @@ use tokio::net::TcpStream;
 
 use crate::fixture::{Fixture, PATIENCE, block_on, options, start_with};
 
-/// A port nobody listens on.
+/// A free port.
 fn free() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -110,7 +110,7 @@ fn executors_whose_pods_vanish_keep_their_last_phase_and_are_not_live() {
             .await;
         assert_eq!((row(&app, 8), row(&app, 7)), ("COMPLETED".to_owned(), "FAILED".to_owned()));
         assert_eq!((row(&app, 6), row(&app, 3)), ("UNKNOWN".to_owned(), "UNKNOWN".to_owned()));
-        // New ones take the room of those that vanished, not of those that run.
+        // New ones replace those that vanished, not those that run.
         for id in 9..=12 {
             f.executor(&app, id, "Running").await;
         }

@@ -1,5 +1,5 @@
-//! The operator dies at every write in turn, in each of several stories. Whoever starts next finishes the job: the story
-//! ends as if nothing had happened, with exactly one driver pod per attempt and nothing left over.
+//! The operator dies at every write in turn, in each of several stories. The next one finishes the job: the story ends
+//! as if nothing had happened, with exactly one driver pod per attempt and nothing left over.
 
 use std::pin::Pin;
 
@@ -15,27 +15,27 @@ use crate::fixture::{Fixture, PATIENCE, block_on, start, state};
 use crate::killer::{self, Point};
 use crate::kubelet::{Drivers, Fate, first_fails, first_runs_on, play};
 
-/// More writes than any story has; a test sees when they are through.
+/// More writes than any story has; a test detects when they are exhausted.
 const MOST_WRITES: usize = 120;
-/// Deaths that are told about at the same time.
+/// Stories that run in parallel.
 const AT_ONCE: usize = 8;
 
 type Telling<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// What happens around an application, and how it must end whoever dies meanwhile.
+/// What happens to an application, and how it must end whatever dies meanwhile.
 #[derive(Clone, Copy)]
 struct Story {
     name: &'static str,
     fate: fn(&str) -> Fate,
-    /// Told from the first line to the end; it asserts what must hold then.
+    /// Runs from beginning to end and asserts what must hold then.
     tell: for<'a> fn(&'a Fixture) -> Telling<'a>,
-    /// Drivers there must have been.
+    /// How many drivers there must have been.
     drivers: &'static [&'static str],
-    /// What a story has at the least: a test that sees fewer writes sees nothing.
+    /// The minimum number of writes: a test that sees fewer sees nothing.
     writes: usize,
 }
 
-/// Tells a story with a death at `point`. False if the story was over before.
+/// Runs a story with a death at `point`. False if the story ended before.
 async fn survives(story: Story, point: Point) -> bool {
     let env = TestEnv::get().unwrap();
     let (client, death) = killer::client(config(env).await, point);
@@ -65,8 +65,8 @@ pub(crate) async fn config(env: &TestEnv) -> kube::Config {
     kube::Config::from_custom_kubeconfig(read, &kube::config::KubeConfigOptions::default()).await.unwrap()
 }
 
-/// Tells a story with a death at every write. With `both`, each write is told twice: once it does not reach the API
-/// server, once its answer does not come back. To the cluster the latter equals a death before the write that follows.
+/// Runs a story with a death at every write. With `both`, each write is tested twice: once it does not reach the API
+/// server, once its response is lost. To the cluster the latter equals a death before the next write.
 fn die_everywhere(story: Story, both: bool) {
     block_on(async move {
         let Some(env) = TestEnv::get() else { return };
@@ -94,8 +94,8 @@ async fn status(f: &Fixture) -> SparkApplicationStatus {
     f.apps.get("pi").await.unwrap().status.unwrap()
 }
 
-/// Asserts that so many ConfigMaps and Services of the application are there. No state waits for what stands around a
-/// driver to go, so that may take a moment.
+/// Asserts that the application has this many ConfigMaps and Services. No state waits for the driver's exposure to be
+/// deleted, so that may take a moment.
 async fn assert_left(f: &Fixture, maps: usize, services: usize) {
     let labelled = ListParams::default().labels("sparkoperator.k8s.io/app-name=pi");
     let all_maps: Api<ConfigMap> = Api::namespaced(f.client.clone(), f.namespace.name());
@@ -115,7 +115,7 @@ async fn assert_left(f: &Fixture, maps: usize, services: usize) {
     }
 }
 
-/// Waits until the application and everything of it is gone.
+/// Waits until the application and all its objects are gone.
 async fn wait_gone(f: &Fixture) {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     let maps: Api<ConfigMap> = Api::namespaced(f.client.clone(), f.namespace.name());
@@ -218,7 +218,7 @@ fn d1_an_operator_that_dies_over_the_end_leaves_no_executor_and_no_object_behind
             f.create("pi", &json!({"restartPolicy": policy, "timeToLiveSeconds": 2})).await;
             let first =
                 f.wait("pi", "submitted", |app| app.status.as_ref().is_some_and(|s| s.attempt == Some(1))).await;
-            // Its driver dies and leaves it behind, without an owner that would take it along.
+            // Its driver dies and leaves it behind, without an owner to garbage-collect it.
             f.executor(&first, 1, "Running").await;
             wait_gone(f).await;
         })

@@ -1,4 +1,4 @@
-//! Executors in ReplicaSets and StatefulSets, against a real API server with its controllers. The test plays the kubelet and
+//! Executors in ReplicaSets and StatefulSets, on a real API server with its controllers. The test plays the kubelet and
 //! the driver's bridge.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +16,7 @@ use crate::executors::{APP, GRANT, Stage, named};
 use crate::fixture::{Fixture, PATIENCE, block_on, start};
 use crate::killer::{self, Point};
 
-/// Waits until a look at something gives `Ok`; an `Err` says what is there instead.
+/// Waits until a check returns `Ok`; an `Err` describes the current state.
 macro_rules! until {
     ($what:expr, $look:block) => {{
         let deadline = tokio::time::Instant::now() + PATIENCE;
@@ -50,7 +50,7 @@ impl Stage {
         Api::namespaced(self.f.client.clone(), self.f.namespace.name())
     }
 
-    /// Members that are not going, by name.
+    /// Members not being deleted, by name.
     async fn members(&self) -> BTreeMap<String, Pod> {
         let list = ListParams::default().labels("spark-role=executor");
         let pods = self.f.pods.list(&list).await.unwrap().items;
@@ -74,7 +74,7 @@ impl Stage {
         let status =
             json!({"phase": "Running", "podIP": address, "conditions": ready, "containerStatuses": [container]});
         let patch = Patch::Merge(json!({"status": status}));
-        // Its controller may just take it away.
+        // Its controller may be deleting it.
         match self.f.pods.patch_status(pod, &PatchParams::default(), &patch).await {
             Ok(_) => {}
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
@@ -133,7 +133,7 @@ fn a_replica_set_gives_executors_that_are_known_by_their_addresses() {
         let owner = &set.owner_references()[0];
         assert_eq!((owner.kind.as_str(), &owner.uid, owner.controller), ("Pod", &driver.uid().unwrap(), Some(true)));
         assert_eq!(set.name_any(), format!("spark-r-{}-0", driver.labels()["spark-app-selector"]));
-        // The pods are those that were granted, as the driver sizes them.
+        // The pods match the grant, with the driver's sizes.
         let granted = s.grants.get(GRANT).await.unwrap().spec.template.spec.unwrap();
         for pod in s.members().await.values() {
             let spec = pod.spec.clone().unwrap();
@@ -148,7 +148,7 @@ fn a_replica_set_gives_executors_that_are_known_by_their_addresses() {
 
         let names = s.all_register().await;
         s.ledger("counted", |l| l.counts.registered == 3 && l.counts.running == 3).await;
-        // Killed: its node starts the container again, as another executor.
+        // Killed: its kubelet restarts the container, as another executor.
         let killed = ended(137, "OOMKilled");
         s.container(&names[1], "10.1.0.2", 1, &running(), &killed).await;
         let ledger = s.ledger("told", |l| l.losses.len() == 1).await;
@@ -160,7 +160,7 @@ fn a_replica_set_gives_executors_that_are_known_by_their_addresses() {
         s.until_label(&names[1], "4").await;
         s.ledger("forgotten", |l| l.losses.is_empty() && l.counts.registered == 3 && l.counts.lost == 1).await;
 
-        // It fails again, and its node waits before it starts it once more.
+        // It fails again, and its kubelet backs off before the next restart.
         let waiting = json!({"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 10s"}});
         s.container(&names[1], "10.1.0.2", 1, &waiting, &ended(52, "Error")).await;
         let ledger = s.ledger("told", |l| l.losses.len() == 1).await;
@@ -172,7 +172,7 @@ fn a_replica_set_gives_executors_that_are_known_by_their_addresses() {
         let ledger = s.ledger("settled", |l| l.losses.is_empty() && l.counts.registered == 3).await;
         assert_eq!((ledger.failures.count, ledger.counts.lost), (2, 2), "each counts once");
 
-        // A pod that somebody deletes is replaced by its set, and its executor told.
+        // A deleted pod is replaced by its set, and its executor is reported lost.
         s.f.pods.delete(&names[2], &DeleteParams::default().grace_period(0)).await.unwrap();
         let ledger = s.ledger("told", |l| l.losses.len() == 1).await;
         assert_eq!((ledger.losses[0].id.as_str(), ledger.losses[0].cause), ("3", Cause::Platform));
@@ -184,7 +184,7 @@ fn a_replica_set_gives_executors_that_are_known_by_their_addresses() {
 }
 
 #[test]
-fn a_replica_set_shrinks_by_the_pods_that_spark_let_go() {
+fn a_replica_set_shrinks_by_the_pods_that_spark_released() {
     block_on(async {
         let dynamic = json!({"dynamicAllocation": {"enabled": true, "initialExecutors": 1, "maxExecutors": 4}});
         let Some(s) = Stage::on_sets("shrink", "replicaset", &dynamic).await else { return };
@@ -195,7 +195,7 @@ fn a_replica_set_shrinks_by_the_pods_that_spark_let_go() {
         s.ledger("clamped", |l| l.counts.wanted == 1).await;
         tokio::time::sleep(Duration::from_secs(1)).await;
         assert_eq!(s.members().await.len(), 4, "all of them are busy");
-        // Spark lets two go: they end well, and their nodes start them again.
+        // Spark releases two: they exit with 0, and their kubelets restart them.
         for (name, id) in [(&names[1], 2), (&names[3], 4)] {
             s.publish(&json!({"registered": {id.to_string(): null}})).await;
             s.container(name, &format!("10.1.0.{id}"), 1, &running(), &ended(0, "Completed")).await;
@@ -204,13 +204,13 @@ fn a_replica_set_shrinks_by_the_pods_that_spark_let_go() {
         assert_eq!(left.keys().collect::<Vec<_>>(), [&names[0], &names[2]]);
         let ledger = s.ledger("quiet", |l| l.counts.registered == 2).await;
         assert_eq!((ledger.losses.len(), ledger.counts.lost, ledger.failures.count), (0, 0, 0));
-        // More again, then less before they run: what is pending goes.
+        // Scale up, then down before they run: pending pods are deleted.
         s.want(4).await;
         s.until_members(4).await;
         s.want(1).await;
         let left = s.until_members(2).await;
         assert_eq!(left.keys().collect::<Vec<_>>(), [&names[0], &names[2]]);
-        // Nothing at all: the set goes, once nobody is in it.
+        // Down to zero: the set is deleted once it is empty.
         s.publish(&json!({"registered": {"1": null, "3": null}})).await;
         s.want(0).await;
         s.until_members(0).await;
@@ -238,7 +238,7 @@ fn a_stateful_set_has_numbered_members_with_claims_of_their_own() {
         let names = s.all_register().await;
         assert_eq!(names, [format!("{}-0", set.name_any()), format!("{}-1", set.name_any())]);
 
-        // Evicted: the same name again, and its executor is told apart from the one before.
+        // Evicted: the same name again, but its executor is not mistaken for the one before.
         let gone = json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory.",
             "containerStatuses": [named(&ended(143, "Error"))]});
         let before = s.f.pods.get(&names[0]).await.unwrap().uid();
@@ -299,7 +299,7 @@ fn members_that_cannot_start_move_elsewhere_and_hand_edits_do_not_last() {
         // The first pod may have gone with the surplus.
         let name =
             if s.members().await.contains_key(&name) { name } else { s.members().await.into_keys().next().unwrap() };
-        // Its container keeps failing on its node: another pod, and not there.
+        // Its container keeps failing on its node: it gets another pod, on another node.
         let binding = json!({"metadata": {"name": name}, "target": {"kind": "Node", "name": "bad"}});
         let bind: http::Request<Vec<u8>> =
             http::Request::post(format!("/api/v1/namespaces/{}/pods/{name}/binding", s.f.namespace.name()))
@@ -314,7 +314,7 @@ fn members_that_cannot_start_move_elsewhere_and_hand_edits_do_not_last() {
         let ledger = s.ledger("avoiding", |l| !l.avoided_nodes.is_empty()).await;
         assert!(ledger.losses.is_empty(), "Spark never heard of it: {:?}", ledger.losses);
         until!("replaced elsewhere", {
-            // Its node does not exist, so nobody but the test confirms the end.
+            // Its node does not exist, so only the test can confirm the end.
             if s.f.pods.get_opt(&name).await.unwrap().is_some_and(|p| p.metadata.deletion_timestamp.is_some()) {
                 let _ = s.f.pods.delete(&name, &DeleteParams::default().grace_period(0)).await;
             }
@@ -341,7 +341,7 @@ fn a_full_quota_is_named_and_waited_for() {
         let full = |l: &ExecutorLedgerStatus| {
             l.conditions.iter().any(|c| c.type_ == "Satisfied" && c.message.contains("exceeded quota"))
         };
-        // What is pending has a reason of its own; run it, so that only the quota is left.
+        // Pending pods have their own reason; start them, so that only the quota is left.
         let name = s.until_members(1).await.into_keys().next().unwrap();
         s.runs(&name, "10.1.0.1").await;
         let ledger = s.ledger("waiting for room", full).await;
@@ -349,8 +349,8 @@ fn a_full_quota_is_named_and_waited_for() {
     });
 }
 
-/// An operator that dies at this write is followed by another: the set has the right size, every executor its label, and
-/// every loss is told once.
+/// An operator that dies at this write is followed by another: the set has the right size, every executor its label,
+/// and every loss is reported once.
 async fn survives(point: Point) -> bool {
     let env = TestEnv::get().unwrap();
     let prefix = format!("set{}{}", point.write, if point.after { "a" } else { "b" });
@@ -372,7 +372,7 @@ async fn survives(point: Point) -> bool {
         let seen = told.iter().map(|(_, seq)| *seq).max();
         s.publish(&json!({"lossSeen": seen, "registered": {"2": null, "4": "10.1.0.2"}})).await;
         s.until_label(&names[1], "4").await;
-        // Spark lets one go and wants one less.
+        // Spark releases one and wants one fewer.
         s.publish(&json!({"registered": {"3": null}})).await;
         s.want(2).await;
         let left: Vec<String> = s.until_members(2).await.into_keys().collect();
@@ -395,12 +395,12 @@ async fn survives(point: Point) -> bool {
 }
 
 #[test]
-fn an_operator_that_dies_at_any_write_leaves_sets_that_another_goes_on_with() {
+fn an_operator_that_dies_at_any_write_leaves_sets_that_another_takes_over() {
     block_on(async {
         let Some(env) = TestEnv::get() else { return };
         crate::fixture::install(&env.client().await).await;
         let mut deaths = 0;
-        // Mostly waiting, so several at a time. To die before a write is to die after the one before it.
+        // Mostly waiting, so several at a time. Dying before a write equals dying after the one before it.
         for first in (0..30).step_by(4) {
             let points = (first..first + 4).map(|write| Point { write, after: true });
             let died = futures::future::join_all(points.map(survives)).await;

@@ -1,4 +1,4 @@
-//! Executors outside the driver, against a real API server. The test plays the kubelet and the driver's bridge, the latter
+//! Executors outside the driver, on a real API server. The test plays the kubelet and the driver's bridge, the latter
 //! with a token of the driver's own account: exactly the role of `firesteel setup --executors-outside`.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -32,7 +32,7 @@ pub(crate) struct Stage {
 
 pub(crate) const APP: &str = "pi";
 pub(crate) const GRANT: &str = "pi-driver";
-/// What drivers run as: no right on pods.
+/// The drivers' service account: no pod permissions.
 const ACCOUNT: &str = "outside";
 
 impl Stage {
@@ -102,7 +102,7 @@ impl Stage {
         pods.into_iter().map(|pod| (pod.labels()["spark-exec-id"].parse().unwrap(), pod)).collect()
     }
 
-    /// Waits until exactly these executors are there.
+    /// Waits until exactly these executors exist.
     async fn until_executors(&self, ids: &[u64]) -> BTreeMap<u64, Pod> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -116,7 +116,7 @@ impl Stage {
         }
     }
 
-    /// Waits until one is gone and so many are there again; their ids.
+    /// Waits until one is gone and this many exist again; returns their ids.
     async fn until_replaced(&self, gone: u64, count: usize) -> Vec<u64> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
@@ -158,7 +158,7 @@ pub(crate) fn named(state: &Value) -> Value {
     status
 }
 
-/// The account that drivers run as: no right on pods.
+/// The drivers' service account: no pod permissions.
 async fn account(client: &Client, ns: &str) {
     let meta = json!({"name": ACCOUNT});
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), ns);
@@ -183,7 +183,7 @@ fn code(error: &kube::Error) -> u16 {
 }
 
 #[test]
-fn demand_becomes_pods_and_a_lost_executor_is_replaced_and_told() {
+fn demand_becomes_pods_and_a_lost_executor_is_replaced_and_reported() {
     block_on(async {
         let Some(s) = Stage::new("outside", &json!({})).await else { return };
         s.want(3).await;
@@ -207,7 +207,7 @@ fn demand_becomes_pods_and_a_lost_executor_is_replaced_and_told() {
         let loss = &ledger.losses[0];
         assert_eq!((loss.id.as_str(), loss.code, loss.cause), ("2", 137, Cause::Application));
         assert_eq!(ledger.failures.count, 1);
-        // The bridge has told Spark.
+        // The bridge has informed Spark.
         s.publish(&json!({"lossSeen": loss.seq, "registered": {"2": null}})).await;
         s.ledger("forgotten", |l| l.losses.is_empty() && l.counts.lost == 1).await;
 
@@ -217,7 +217,7 @@ fn demand_becomes_pods_and_a_lost_executor_is_replaced_and_told() {
         let ledger = s.ledger("told", |l| l.losses.len() == 1).await;
         assert_eq!((ledger.losses[0].cause, ledger.failures.count), (Cause::Platform, 1));
 
-        // Less is wanted: what does not run yet is withdrawn, what runs is Spark's to stop.
+        // Less is wanted: pending executors are withdrawn; only Spark stops running ones.
         s.want(0).await;
         s.until_executors(&[1]).await;
         s.publish(&json!({"stopped": true})).await;
@@ -230,7 +230,7 @@ fn a_hostile_driver_gets_no_more_than_it_was_granted() {
     block_on(async {
         let Some(s) = Stage::new("hostile", &json!({})).await else { return };
         let ns = s.f.namespace.name().to_owned();
-        // It has no right on anything but the status of a grant and the ledger.
+        // It has permissions for nothing but the status of a grant and the ledger.
         let pods: Api<Pod> = Api::namespaced(s.driver.clone(), &ns);
         let maps: Api<ConfigMap> = Api::namespaced(s.driver.clone(), &ns);
         let grants: Api<ExecutorGrant> = Api::namespaced(s.driver.clone(), &ns);
@@ -240,14 +240,14 @@ fn a_hostile_driver_gets_no_more_than_it_was_granted() {
         let evil = Patch::Merge(json!({"spec": {"maximum": {"executors": 1000}}}));
         assert_eq!(code(&grants.patch(GRANT, &PatchParams::default(), &evil).await.unwrap_err()), 403);
         assert_eq!(code(&ledgers.patch(GRANT, &PatchParams::default(), &evil).await.unwrap_err()), 403);
-        // Nor can anyone else change what was granted.
+        // Nor can anyone else change the grant.
         assert_eq!(code(&s.grants.patch(GRANT, &PatchParams::default(), &evil).await.unwrap_err()), 422);
         // A status patch does not reach the spec.
         let both = Patch::Merge(json!({"spec": {"maximum": {"executors": 1000}}, "status": {"lossSeen": 0}}));
         let _ = grants.patch_status(GRANT, &PatchParams::default(), &both).await;
         assert_eq!(s.grants.get(GRANT).await.unwrap().spec.maximum.executors, Some(4));
 
-        // More than granted, and things that are not the driver's to choose.
+        // More than granted, and things that are not the driver's choice.
         s.publish(&json!({"profiles": {"0": {
             "wanted": 100, "cores": 1, "cpu": "1", "memory": "1408Mi", "image": "evil", "serviceAccountName": "root",
             "env": {"_SPARK_AUTH_SECRET": "x", "SPARK_EXECUTOR_ID": "77"}}}}))
@@ -273,7 +273,7 @@ fn a_hostile_driver_gets_no_more_than_it_was_granted() {
         // Bigger executors: fewer of them.
         s.publish(&json!({"profiles": {"0": {"memory": "3Gi"}}})).await;
         s.until_executors(&[1]).await;
-        // Another profile, beside an executor that it says is still at work.
+        // Another profile, next to an executor that it claims is still at work.
         s.register(1).await;
         s.publish(&json!({"profiles": {
             "0": {"wanted": 0, "memory": "1408Mi"},
@@ -285,7 +285,7 @@ fn a_hostile_driver_gets_no_more_than_it_was_granted() {
         tokio::time::sleep(Duration::from_secs(1)).await;
         s.until_executors(&[1, 5, 6, 7]).await;
 
-        // After its pod ended, nothing it says counts.
+        // After its pod ended, its demand is ignored.
         s.f.end_driver(APP, 1).await;
         s.until_executors(&[]).await;
         let _ = s.try_publish(&s.driver, GRANT, &json!({"profiles": {"0": {"wanted": 4, "memory": "1408Mi"}}})).await;
@@ -306,7 +306,7 @@ fn a_driver_cannot_touch_the_grant_of_another_under_the_same_account() {
         )
         .await;
         s.f.driver("other", 1).await;
-        // The policy takes a moment to be followed.
+        // The policy takes a moment to be in force.
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             match s.try_publish(&s.driver, "other-driver", &json!({"stopped": true})).await {
@@ -321,7 +321,7 @@ fn a_driver_cannot_touch_the_grant_of_another_under_the_same_account() {
 }
 
 #[test]
-fn a_full_quota_is_waited_for_and_burns_no_budget() {
+fn an_exhausted_quota_is_waited_for_and_uses_no_failure_budget() {
     block_on(async {
         let Some(s) = Stage::new("quota", &json!({})).await else { return };
         let quotas: Api<ResourceQuota> = Api::namespaced(s.f.client.clone(), s.f.namespace.name());
@@ -348,7 +348,7 @@ fn a_full_quota_is_waited_for_and_burns_no_budget() {
 }
 
 #[test]
-fn what_may_wait_until_it_runs_is_shared_by_all_namespaces() {
+fn the_limit_on_pending_executors_is_shared_by_all_namespaces() {
     block_on(async {
         let Some(env) = TestEnv::get() else { return };
         let client = env.client().await;
@@ -366,7 +366,7 @@ fn what_may_wait_until_it_runs_is_shared_by_all_namespaces() {
         two.until_executors(&[1]).await;
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(two.executors().await.len(), 1);
-        // Those that run leave room for others.
+        // Running ones leave room for others.
         for id in 1..=4 {
             one.register(id).await;
         }
@@ -449,12 +449,12 @@ fn applications_of_a_namespace_share_its_limit_and_a_next_operator_keeps_it() {
         };
         waits(&s).await;
         assert_eq!(count(&s).await, [4, 0]);
-        // The next operator counts what is there.
+        // The next operator counts the existing executors.
         s.f.stop_operator();
         let _next = start_with(client, limited);
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert_eq!(count(&s).await, [4, 0]);
-        // What one lets go, the other gets, and the first does not get it back.
+        // What one releases the other gets, and the first does not get it back.
         s.want(2).await;
         until(&s, [2, 2]).await;
         s.want(4).await;
@@ -464,15 +464,15 @@ fn applications_of_a_namespace_share_its_limit_and_a_next_operator_keeps_it() {
 }
 
 #[test]
-fn a_ledger_that_is_lost_goes_on_with_the_numbers_that_the_driver_knows() {
+fn a_lost_ledger_continues_with_the_ids_that_the_driver_knows() {
     block_on(async {
         let Some(mut s) = Stage::new("lostledger", &json!({})).await else { return };
         s.want(2).await;
         s.until_executors(&[1, 2]).await;
         s.register(1).await;
         s.register(2).await;
-        // The older one ends and another comes, with an id above all before: the next one, or the one after it if the first
-        // attempt to reserve one met no ledger.
+        // The older one ends and another is created, with an id above all before: the next one, or the one after it if
+        // the first attempt to reserve one found no ledger.
         let lost = async |s: &Stage, seq: u64| {
             let before: Vec<u64> = s.executors().await.into_keys().collect();
             s.end(before[0], 137, "OOMKilled").await;
@@ -488,9 +488,9 @@ fn a_ledger_that_is_lost_goes_on_with_the_numbers_that_the_driver_knows() {
         };
         lost(&s, 1).await;
         s.ledgers.delete(GRANT, &DeleteParams::default()).await.unwrap();
-        // Above all that the driver can have seen: it says so a little later.
+        // Above all ids the driver can have seen, which it reports a little later.
         lost(&s, 1 + 1000 + 1).await;
-        // News of one kind are one event with a count; an operator that ends publishes what waits.
+        // Repeated news is one event with a count; an operator publishes what is pending when it stops.
         s.f.stop_operator();
         let events: Api<Event> = Api::namespaced(s.f.client.clone(), s.f.namespace.name());
         let deadline = tokio::time::Instant::now() + PATIENCE;
@@ -506,7 +506,7 @@ fn a_ledger_that_is_lost_goes_on_with_the_numbers_that_the_driver_knows() {
             assert!(tokio::time::Instant::now() < deadline, "two losses are told as {counts:?}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        // The next operator knows nothing but what is in the cluster.
+        // The next operator knows only what is in the cluster.
         s.ledgers.delete(GRANT, &DeleteParams::default()).await.unwrap();
         s.f.start_operator();
         lost(&s, 1002 + 1000 + 1).await;
@@ -539,7 +539,7 @@ fn a_second_spark_context_gets_claims_of_its_own() {
         let volumes = pods[&2].spec.clone().unwrap().volumes.unwrap();
         let used = volumes.iter().find_map(|v| v.persistent_volume_claim.as_ref()).unwrap().claim_name.clone();
         assert_eq!(names().await, [used], "it is there, and that of the first one is not");
-        // And these go, too.
+        // These are deleted as well.
         s.publish(&json!({"stopped": true})).await;
         let deadline = tokio::time::Instant::now() + PATIENCE;
         while !names().await.is_empty() {
@@ -556,7 +556,7 @@ async fn survives(point: Point) -> bool {
     let f =
         Fixture::with(&format!("die{}{}", point.write, if point.after { "a" } else { "b" }), env.client().await).await;
     let mut s = Stage::on(f, &json!({})).await;
-    // The first operator made the grant and its ledger; it goes, and the mortal one takes over.
+    // The first operator created the grant and its ledger; it stops, and the mortal one takes over.
     let (mortal, death) = killer::client(crate::crash::config(env).await, point);
     s.f.hand_over(mortal);
     let story = async {
@@ -575,7 +575,7 @@ async fn survives(point: Point) -> bool {
                 s.end(victim.unwrap(), 52, "Error").await;
             }
             let status = s.ledgers.get(GRANT).await.unwrap().status.unwrap();
-            // A creation that was on its way when its operator died may come after its replacement: one is withdrawn.
+            // A creation in flight when its operator died may land after its replacement: one is withdrawn.
             for loss in status.losses.iter().filter(|loss| loss.cause != Cause::Withdrawn) {
                 told.insert((loss.id.clone(), loss.seq));
             }

@@ -1,4 +1,5 @@
-//! An API server that refuses, loses answers, cuts watches short and goes away: the operator goes on and catches up.
+//! An API server that rejects, loses responses, cuts watches short and goes down: the operator keeps working and
+//! catches up.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use crate::proxy::{Fault, Proxy};
 const APPLICATIONS: usize = 6;
 
 #[test]
-fn an_operator_goes_on_whatever_its_api_server_does() {
+fn an_operator_keeps_working_whatever_its_api_server_does() {
     block_on(async {
         let Some(env) = TestEnv::get() else { return };
         let client = env.client().await;
@@ -32,7 +33,7 @@ fn an_operator_goes_on_whatever_its_api_server_does() {
         }
         tokio::time::sleep(Duration::from_secs(3)).await;
         proxy.down_for(Duration::from_secs(4)).await;
-        // Made while it was away, or while a watch was cut.
+        // Created while the API server was down, or while a watch was cut.
         f.create("late", &json!({"restartPolicy": policy})).await;
         proxy.down_for(Duration::from_secs(2)).await;
         let names: Vec<String> = (0..APPLICATIONS).map(|i| format!("app-{i}")).chain(["late".to_owned()]).collect();
@@ -50,7 +51,7 @@ fn an_operator_goes_on_whatever_its_api_server_does() {
     });
 }
 
-/// An API server that is broken for Services, Ingresses and budgets, from the first application to the last.
+/// An API server that is broken for Services, Ingresses and PodDisruptionBudgets throughout.
 async fn drivers_start(fault: Fault) {
     let Some(env) = TestEnv::get() else { return };
     let client = env.client().await;
@@ -64,7 +65,7 @@ async fn drivers_start(fault: Fault) {
     for name in &names {
         f.create(name, &json!({"driverPodDisruptionBudget": true})).await;
     }
-    // A driver needs a service of its own, and says so while there is none.
+    // A driver needs its own Service, and its status says so while there is none.
     for name in &names {
         let app = f.wait_settled(name, |a| condition(a, "DriverPresent", "False").is_some()).await;
         let (reason, message) = condition(&app, "DriverPresent", "False").unwrap();

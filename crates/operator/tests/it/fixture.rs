@@ -1,4 +1,4 @@
-//! A namespace with an operator that looks after it, and a hand on its driver pods.
+//! A namespace with its own operator, and control over its driver pods.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A namespace with an operator that looks after it.
+/// A namespace with its own operator.
 pub(crate) struct Fixture {
     pub(crate) client: Client,
     pub(crate) namespace: TestNamespace,
@@ -37,7 +37,7 @@ impl Fixture {
         Some(Fixture::with(prefix, client).await)
     }
 
-    /// A namespace whose operator was started with other options.
+    /// A namespace whose operator runs with other options.
     pub(crate) async fn tuned(prefix: &str, tune: impl FnOnce(&mut Options)) -> Option<Fixture> {
         let env = TestEnv::get()?;
         let client = env.client().await;
@@ -48,7 +48,7 @@ impl Fixture {
         Some(Fixture::around(namespace, client.clone(), start_with(client, options)))
     }
 
-    /// A namespace whose operator works through `operator`; the definitions must be there already.
+    /// A namespace whose operator uses the client `operator`; the CRDs must be installed.
     pub(crate) async fn with(prefix: &str, operator: Client) -> Fixture {
         let env = TestEnv::get().expect("a control plane");
         let client = env.client().await;
@@ -67,7 +67,7 @@ impl Fixture {
         }
     }
 
-    /// Ends the operator, gently.
+    /// Stops the operator gracefully.
     pub(crate) fn stop_operator(&mut self) {
         self.operator = None;
     }
@@ -98,7 +98,7 @@ impl Fixture {
         let app = json!({
             "apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication", "metadata": meta, "spec": spec,
         });
-        // Untyped: some tests write what the types cannot hold.
+        // Untyped: some tests write what the types cannot represent.
         let resource = ApiResource::erase::<SparkApplication>(&());
         let api: Api<DynamicObject> = Api::namespaced_with(self.client.clone(), self.namespace.name(), &resource);
         api.create(params, &serde_json::from_value(app).unwrap()).await.map(|_| ())
@@ -155,7 +155,7 @@ impl Fixture {
         self.wait(name, state, |app| self::state(app) == state).await
     }
 
-    /// Waits for the driver pod of an attempt and gives it.
+    /// Waits for the driver pod of an attempt and returns it.
     pub(crate) async fn driver(&self, name: &str, attempt: i64) -> Pod {
         let app =
             self.wait(name, "submitted", |app| app.status.as_ref().is_some_and(|s| s.attempt == Some(attempt))).await;
@@ -185,7 +185,7 @@ impl Fixture {
         self.pod_status(name, &json!({"phase": phase, "containerStatuses": [container(&ended)]})).await;
     }
 
-    /// Makes an executor pod as a driver's Spark would, or changes its phase.
+    /// Creates an executor pod as Spark would, or changes its phase.
     pub(crate) async fn executor(&self, app: &SparkApplication, id: u32, phase: &str) {
         let name = format!("{}-exec-{id}", app.name_any());
         let submission = app.status.as_ref().unwrap().submission_id.clone().unwrap();
@@ -203,7 +203,7 @@ impl Fixture {
         self.pods.patch_status(&name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Waits until an event with this reason was published; gives its note.
+    /// Waits until an event with this reason is published; returns its note.
     pub(crate) async fn event(&self, reason: &str) -> String {
         let events: Api<Event> = Api::namespaced(self.client.clone(), self.namespace.name());
         let deadline = tokio::time::Instant::now() + PATIENCE;
@@ -286,7 +286,7 @@ pub(crate) async fn install(client: &Client) {
     install_policy(client).await;
 }
 
-/// The policy that keeps drivers of one account apart.
+/// The policy that separates drivers of one account.
 pub(crate) async fn install_policy(client: &Client) {
     for (api, manifest) in policy_objects(client) {
         api.patch(policy::NAME, &PatchParams::apply("test").force(), &Patch::Apply(&manifest)).await.unwrap();

@@ -1,4 +1,5 @@
-//! A client whose n-th write is its last: the operator behind it dies there, before or after the API server saw it.
+//! A client whose n-th write is its last: the operator using it dies there, before or after the API server sees the
+//! write.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -1,5 +1,6 @@
-//! The operator on the custom resource definitions of the existing operator, which stay in place when people switch. They keep
-//! none of Firesteel's own status fields. A control plane of its own: all other tests share one, and definitions are shared.
+//! The operator with the existing operator's CRDs, which stay in place when people switch. They keep none of
+//! Firesteel's own status fields. These tests have their own control plane: all others share one, and CRDs are
+//! cluster-wide.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -21,10 +22,10 @@ use crate::fixture::{Fixture, PATIENCE, block_on, condition, message, start, sta
 
 const APPLICATIONS: &str = "sparkapplications.sparkoperator.k8s.io";
 
-/// Tests that change the definitions have them for themselves.
+/// Tests that change the CRDs have them to themselves.
 static DEFINITIONS: RwLock<()> = RwLock::new(());
 
-/// The control plane, with the definitions as Helm installs them.
+/// The control plane, with the CRDs as Helm installs them.
 fn plane() -> Option<(&'static TestEnv, PathBuf)> {
     static PLANE: OnceLock<Option<(&'static TestEnv, PathBuf)>> = OnceLock::new();
     let plane = PLANE.get_or_init(|| {
@@ -44,12 +45,12 @@ fn kubectl(env: &TestEnv, args: &[&str], input: &str) {
     assert!(child.wait().unwrap().success(), "kubectl {args:?}");
 }
 
-/// Definitions that nobody changes meanwhile.
+/// CRDs that no other test changes meanwhile.
 fn unchanged() -> impl Drop {
     DEFINITIONS.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A namespace with an operator that looks after it.
+/// A namespace with its own operator.
 async fn fixture(prefix: &str) -> Option<Fixture> {
     let (env, _) = tokio::task::spawn_blocking(plane).await.unwrap()?;
     let client = env.client().await;
@@ -61,14 +62,14 @@ async fn fixture(prefix: &str) -> Option<Fixture> {
     Some(Fixture::around(namespace, client, operator))
 }
 
-/// Another operator takes over, which remembers nothing.
+/// Another operator takes over, without any memory.
 async fn restart(f: &mut Fixture) {
     f.stop_operator();
     tokio::time::sleep(Duration::from_millis(500)).await;
     f.start_operator();
 }
 
-/// Waits for the driver pod of an attempt, known by its annotation, and for the application that tells of it.
+/// Waits for the driver pod of an attempt, identified by its annotation, and for the application that reports it.
 async fn driver(f: &Fixture, name: &str, attempt: u32) -> Pod {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     let pod = loop {
@@ -127,7 +128,7 @@ fn an_application_on_kubeflow_definitions_runs_to_its_end() {
         assert_eq!((status.submission_attempts, status.execution_attempts), (1, 1));
         let told = f.event("SparkApplicationDefinitionOutdated").await;
         assert!(told.contains("status.conditions") && told.ends_with(UPDATE_COMMAND), "{told}");
-        // It comes to rest: nothing is written any more.
+        // It settles: nothing is written any more.
         let before = f.apps.get("pi").await.unwrap().resource_version();
         restart(&mut f).await;
         tokio::time::sleep(Duration::from_secs(3)).await;
@@ -188,7 +189,7 @@ fn an_edit_on_kubeflow_definitions_runs_the_new_specification_once() {
         assert!(args(&pod).contains(&"second".to_owned()));
         f.run_driver("pi").await;
         f.wait_state("pi", "RUNNING").await;
-        // While nobody looks.
+        // While no operator runs.
         f.stop_operator();
         tokio::time::sleep(Duration::from_millis(500)).await;
         f.edit("pi", &json!({"arguments": ["third"]})).await;
@@ -198,7 +199,7 @@ fn an_edit_on_kubeflow_definitions_runs_the_new_specification_once() {
         f.end_driver("pi", 0).await;
         let app = f.wait_state("pi", "COMPLETED").await;
         assert_eq!(app.status.unwrap().execution_attempts, 1, "a new budget");
-        // An ended application is run again, too; what is no edit does nothing.
+        // An ended application also runs again; a change that is not an edit does nothing.
         restart(&mut f).await;
         f.edit("pi", &json!({"timeToLiveSeconds": 3600})).await;
         tokio::time::sleep(Duration::from_secs(2)).await;
@@ -231,7 +232,7 @@ fn a_suspended_application_on_kubeflow_definitions_resumes_with_the_next_attempt
 }
 
 #[test]
-fn a_specification_that_cannot_work_on_kubeflow_definitions_says_so_and_runs_once_it_is_mended() {
+fn an_invalid_specification_on_kubeflow_definitions_says_so_and_runs_once_it_is_fixed() {
     let _definitions = unchanged();
     block_on(async {
         let Some(f) = fixture("invalid").await else { return };
@@ -259,7 +260,8 @@ fn a_driver_that_vanishes_on_kubeflow_definitions_is_missed() {
     });
 }
 
-/// Replaces the definitions of the existing operator by ours with the words the operator says, and back when dropped.
+/// Replaces the existing operator's CRDs with ours, using the command the operator prints, and restores them when
+/// dropped.
 struct Updated(&'static TestEnv, PathBuf);
 
 impl Updated {
@@ -295,7 +297,7 @@ fn definitions_that_are_updated_and_put_back_at_run_time_stop_nothing() {
         f.wait_state("ended", "COMPLETED").await;
 
         let updated = tokio::task::spawn_blocking(Updated::new).await.unwrap().unwrap();
-        // Both are told in full, without being touched.
+        // Both are reported in full, without being touched.
         f.wait("running", "told in full", |app| condition(app, "Running", "True").is_some()).await;
         let app = f.wait("ended", "told in full", |app| condition(app, "Finished", "True").is_some()).await;
         let status = app.status.unwrap();

@@ -1,4 +1,4 @@
-//! Plays the kubelet for driver pods, and notes every driver there ever was.
+//! Plays the kubelet for driver pods, and records every driver.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -1,4 +1,4 @@
-//! Two operators, one of which acts.
+//! Two operators, of which one acts.
 
 use std::time::Duration;
 
@@ -47,7 +47,7 @@ fn a_leader_that_ends_hands_over_at_once_and_one_that_dies_is_replaced() {
         let leases: Api<Lease> = Api::namespaced(f.client.clone(), &namespace);
         let first = start_with(f.client.clone(), candidate(&namespace, "first"));
         wait_holder(&leases, "first").await;
-        // The second one will die without a word at its next write after a while.
+        // After a while the second one dies silently at its next write.
         let env = TestEnv::get().unwrap();
         let read = kube::config::Kubeconfig::read_from(env.kubeconfig()).unwrap();
         let config =
@@ -60,7 +60,7 @@ fn a_leader_that_ends_hands_over_at_once_and_one_that_dies_is_replaced() {
         let began = tokio::time::Instant::now();
         drop(first);
         wait_holder(&leases, "second").await;
-        assert!(began.elapsed() < Duration::from_secs(5), "it waited for the lease to run out: {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(5), "it waited for the lease to expire: {:?}", began.elapsed());
         f.run_driver("pi").await;
         f.wait_state("pi", "RUNNING").await;
 

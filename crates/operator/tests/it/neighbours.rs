@@ -1,5 +1,5 @@
-//! Drivers that share a service account, against a real API server and against our own. Each driver speaks with a token that is
-//! bound to its pod, as a kubelet mounts it; one of them attacks the other.
+//! Drivers that share a service account, on a real API server and on our own. Each driver uses a token bound to its
+//! pod, as a kubelet mounts it; one of them attacks the other.
 
 use std::fmt::Debug;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use tokio_util::sync::DropGuard;
 
 use crate::fixture::{PATIENCE, block_on, container, define, install_policy, options, policy_objects, start_with};
 
-/// What drivers run as.
+/// The drivers' service account.
 const ACCOUNT: &str = "spark";
 
 /// Who the operator is.
@@ -93,7 +93,7 @@ impl Place {
         api.create(&PostParams::default(), &serde_json::from_value(object).unwrap()).await.unwrap()
     }
 
-    /// The API as an account sees it, or a process in one of its pods.
+    /// The API as seen by an account, or by a process in one of its pods.
     async fn client_of(&self, account: &str, pod: Option<&Pod>) -> Client {
         let accounts: Api<ServiceAccount> = Api::namespaced(self.client.clone(), &self.name);
         let bound = pod.map(|pod| json!({"apiVersion": "v1", "kind": "Pod", "name": pod.name_any(), "uid": pod.uid()}));
@@ -117,7 +117,7 @@ impl Place {
         start_with(client, options)
     }
 
-    /// A driver that runs, with its grant; gives the API as it sees it.
+    /// A running driver with its grant; returns the API as it sees it.
     async fn driver(&self, app: &str) -> Client {
         let name = format!("{app}-driver");
         let labels = json!({"firesteel.dev/allocator": "firesteel", "spark-role": "driver", "spark-app-selector": app});
@@ -147,7 +147,7 @@ impl Place {
         self.set(&format!("{app}-driver"), status).await;
     }
 
-    /// Writes what a driver wants, and where its executors have to go, into a grant; the words of a refusal.
+    /// Writes a driver's demand and its executors' destination into a grant; returns the message of a rejection.
     async fn publish(&self, client: &Client, app: &str, wanted: u32, url: &str) -> Result<(), String> {
         let grants: Api<ExecutorGrant> = Api::namespaced(client.clone(), &self.name);
         let patch = Patch::Merge(json!({"status": {"profiles": {"0": {"wanted": wanted, "cores": 1, "cpu": "1",
@@ -185,7 +185,7 @@ impl Place {
         self.until(app, "accepted", |ledger| ledger.accepted).await;
     }
 
-    /// Waits until a grant is refused for the sake of another driver, of one of these.
+    /// Waits until a grant is rejected because of another driver, one of these.
     async fn refused(&self, app: &str, firsts: &[&str]) {
         let ledger = self.until(app, "refused", |ledger| !ledger.message.is_empty()).await;
         assert!(!ledger.accepted, "{ledger:?}");
@@ -231,7 +231,7 @@ async fn story(config: Config, name: &str, operator: Operator) {
     until_allowed(&place, &one).await;
     assert_eq!(place.until_executors("one", 1).await, ["spark://one"]);
 
-    // Nothing keeps the second one apart: it gets no executors, and those of the first do not become its own.
+    // Nothing separates the second one: it gets no executors, and those of the first do not become its own.
     let two = place.driver("two").await;
     place.refused("two", &["one"]).await;
     place.publish(&two, "two", 1, "spark://two").await.unwrap();
@@ -240,12 +240,12 @@ async fn story(config: Config, name: &str, operator: Operator) {
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(place.executors("two").await.is_empty());
 
-    // With the policy, both are served, and the attack is refused.
+    // With the policy, both are served, and the attack is rejected.
     install_policy(&place.client).await;
     place.accepted("two").await;
     assert_eq!(place.until_executors("two", 1).await, ["spark://two"]);
     let deadline = tokio::time::Instant::now() + PATIENCE;
-    // The API server takes a moment to follow what it stores.
+    // The API server needs a moment to pick up what it stores.
     let refusal = loop {
         match place.publish(&two, "one", 2, "spark://two").await {
             Err(refusal) => break refusal,
@@ -256,7 +256,7 @@ async fn story(config: Config, name: &str, operator: Operator) {
     assert!(refusal.contains(policy::MESSAGE), "{refusal}");
     place.publish(&one, "one", 2, "spark://one").await.expect("a driver speaks for itself");
 
-    // What was accepted stays accepted and served without the policy, whatever operator comes.
+    // What was accepted stays accepted and served without the policy, whichever operator takes over.
     let (binding, _) = policy_objects(&place.client).remove(1);
     binding.delete(policy::NAME, &DeleteParams::default()).await.unwrap();
     drop(running);
@@ -277,7 +277,7 @@ async fn story(config: Config, name: &str, operator: Operator) {
     }
     assert!(place.ledger("one").await.accepted && place.ledger("two").await.accepted);
 
-    // When the others have ended, its turn has come.
+    // When the others have ended, it is served.
     place.end("one").await;
     place.end("two").await;
     place.accepted("three").await;
@@ -288,7 +288,7 @@ async fn story(config: Config, name: &str, operator: Operator) {
     place.accepted("four").await;
 }
 
-/// A new role takes a moment to be followed.
+/// A new role takes a moment to be in force.
 async fn until_allowed(place: &Place, one: &Client) {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     while let Err(refusal) = place.publish(one, "one", 1, "spark://one").await {

@@ -1,4 +1,4 @@
-//! Drivers on nodes that die under them.
+//! Drivers on dying nodes.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::fixture::{Fixture, block_on, condition, message};
 
-/// A node without a kubelet. Nothing is scheduled to it: drivers are bound by hand.
+/// A node without a kubelet. Nothing is scheduled to it: drivers are bound by the test.
 struct DeadNode {
     api: Api<Node>,
     name: String,
@@ -30,7 +30,7 @@ impl DeadNode {
         DeadNode { api, name: name.to_owned() }
     }
 
-    /// Puts the driver of an application on it, lets it run, and asks for its deletion.
+    /// Puts the driver of an application on it, starts it, and requests its deletion.
     async fn keeps(&self, f: &Fixture, app: &str) -> Pod {
         let pod = f.driver(app, 1).await;
         let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name_any()},
@@ -44,7 +44,7 @@ impl DeadNode {
         pod
     }
 
-    /// The same, and waits until the application says what is wrong.
+    /// The same, and waits until the application reports the problem.
     async fn silences(&self, f: &Fixture, app: &str) -> Pod {
         let pod = self.keeps(f, app).await;
         let told = f.wait(app, "unreachable", |a| condition(a, "DriverPresent", "Unknown").is_some()).await;
@@ -62,7 +62,7 @@ impl DeadNode {
 
 const AGAIN: &str = r#"{"restartPolicy": {"type": "OnFailure", "onFailureRetries": 1, "onFailureRetryInterval": 1}}"#;
 
-/// The second attempt has a pod of its own, and the status says what became of the first.
+/// The second attempt has its own pod, and the status says what happened to the first.
 async fn runs_again(f: &Fixture, first: &Pod, why: &str) {
     let why = why.to_owned();
     let began = tokio::time::Instant::now();
@@ -107,7 +107,7 @@ fn a_driver_whose_node_is_marked_out_of_service_is_lost_and_the_application_runs
 }
 
 #[test]
-fn a_driver_on_a_silent_node_is_given_up_after_the_bound_that_a_flag_sets() {
+fn a_driver_on_a_silent_node_is_given_up_after_the_configured_timeout() {
     block_on(async {
         let tune = |options: &mut firesteel_operator::Options| {
             options.limits.unreachable_timeout = Some(SignedDuration::from_secs(2));

@@ -1,4 +1,5 @@
-//! A proxy before the API server that makes trouble: refuses, dawdles, loses answers, cuts watches short, and is down at times.
+//! A misbehaving proxy in front of the API server: it rejects, delays, loses responses, cuts watches short and is
+//! sometimes down.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -16,17 +17,17 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-/// Requests of one hundred that go wrong, by kind.
+/// Percentage of requests that fail, by kind.
 const REFUSED: u64 = 5;
 const CONFLICT: u64 = 4;
 const TOO_MANY: u64 = 4;
 const LOST: u64 = 5;
-/// Requests of one hundred that take their time.
+/// Percentage of requests that are delayed.
 const SLOW: u64 = 5;
-/// Watches of one hundred that are told to begin again.
+/// Percentage of watches that have to start over.
 const GONE: u64 = 25;
 
-/// What is said to every write of a Service, an Ingress or a budget.
+/// The response to every write of a Service, an Ingress or a PodDisruptionBudget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fault {
     /// 500.
@@ -45,16 +46,16 @@ pub(crate) struct Proxy {
 struct Trouble {
     dice: AtomicU64,
     on: AtomicBool,
-    /// What is wrong for good, and whether services that drivers need are spared.
+    /// The permanent fault, and whether Services that drivers need are spared.
     broken: Mutex<Option<(Fault, bool)>>,
     down: watch::Sender<bool>,
-    /// How often each kind of trouble came up.
+    /// How often each kind of fault occurred.
     pub(crate) refused: AtomicU64,
     cut: AtomicU64,
 }
 
 impl Proxy {
-    /// Starts one before the server of `upstream`.
+    /// Starts one in front of the server of `upstream`.
     pub(crate) async fn start(upstream: Client, seed: u64) -> Proxy {
         let trouble = Arc::new(Trouble {
             dice: AtomicU64::new(seed),
@@ -70,7 +71,8 @@ impl Proxy {
         Proxy { address, trouble }
     }
 
-    /// Starts one that answers every write of a Service, an Ingress or a budget in the same way, and makes no other trouble.
+    /// Starts one that answers every write of a Service, an Ingress or a PodDisruptionBudget the same way, and
+    /// otherwise behaves.
     pub(crate) async fn broken(upstream: Client, fault: Fault) -> Proxy {
         let proxy = Proxy::start(upstream, 0).await;
         proxy.trouble.on.store(false, Ordering::Relaxed);
@@ -78,33 +80,33 @@ impl Proxy {
         proxy
     }
 
-    /// Services that drivers need are let through from now on.
+    /// From now on, lets Services that drivers need through.
     pub(crate) fn spare_drivers(&self) {
         if let Some((_, spared)) = self.trouble.broken.lock().unwrap().as_mut() {
             *spared = true;
         }
     }
 
-    /// Everything is let through from now on.
+    /// From now on, lets everything through.
     pub(crate) fn mend(&self) {
         *self.trouble.broken.lock().unwrap() = None;
     }
 
-    /// A client that goes through it.
+    /// A client that uses it.
     pub(crate) fn client(&self) -> Client {
         let mut config = kube::Config::new(format!("http://{}", self.address).parse().unwrap());
         config.read_timeout = Some(Duration::from_secs(20));
         firesteel_cluster::rate_limit::client(config).unwrap()
     }
 
-    /// Takes the server away for a while: connections break, new ones are not taken.
+    /// Takes the server down for a while: connections break, new ones are not accepted.
     pub(crate) async fn down_for(&self, time: Duration) {
         self.trouble.down.send_replace(true);
         tokio::time::sleep(time).await;
         self.trouble.down.send_replace(false);
     }
 
-    /// How many requests were refused, and how many watches cut short.
+    /// How many requests were rejected, and how many watches cut short.
     pub(crate) fn counts(&self) -> (u64, u64) {
         (self.trouble.refused.load(Ordering::Relaxed), self.trouble.cut.load(Ordering::Relaxed))
     }
@@ -154,12 +156,12 @@ fn refuse(code: u16, reason: &str) -> Response<Body> {
     response
 }
 
-/// What a broken server says to a request, if it does.
+/// A broken server's response to a request, if any.
 fn fault(request: &Request<Body>, trouble: &Trouble) -> Option<Fault> {
     let (fault, spared) = (*trouble.broken.lock().unwrap())?;
     let mut parts = request.uri().path().split('/').skip_while(|part| *part != "namespaces").skip(2);
     let kind = parts.next()?;
-    // The service of a driver's own is the only one whose writer has no name.
+    // A driver's own Service is the only one written without a field manager's name.
     let needed =
         kind == "services" && request.method() == Method::POST && request.uri().query().is_none_or(str::is_empty);
     let met = matches!(kind, "services" | "ingresses" | "poddisruptionbudgets") && !(needed && spared);
@@ -197,7 +199,7 @@ async fn answer(request: Request<Body>, upstream: Client, trouble: &Trouble) -> 
     let request = Request::from_parts(parts, kube::client::Body::from(body.to_vec()));
     let Ok(response) = upstream.send(request).await else { return refuse(502, "InternalError") };
     if lose {
-        // The write happened, and nobody learns of it.
+        // The write happened, but its response is lost.
         trouble.refused.fetch_add(1, Ordering::Relaxed);
         return refuse(500, "InternalError");
     }

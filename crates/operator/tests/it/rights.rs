@@ -1,4 +1,4 @@
-//! The operator with the rights of `deploy/operator-role.yaml` and no others.
+//! The operator with exactly the permissions of `deploy/operator-role.yaml`.
 
 use std::path::Path;
 use std::process::Command;
@@ -21,7 +21,7 @@ use crate::witness::{self, Witness};
 
 const ROLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/operator-role.yaml");
 
-/// Requests that were forbidden.
+/// Forbidden requests.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Forbidden(Arc<Mutex<Vec<String>>>);
 
@@ -32,7 +32,7 @@ impl Forbidden {
 }
 
 impl Witness for Forbidden {
-    /// What was asked for.
+    /// What was requested.
     type Note = String;
 
     fn asked(&self, request: &Request<Body>) -> Option<String> {
@@ -52,17 +52,17 @@ pub(crate) async fn install_role(env: &'static TestEnv) {
     let mut kubectl = Command::new(env.kubectl());
     kubectl.arg("--kubeconfig").arg(env.kubeconfig()).args(["apply", "--server-side", "-f"]).arg(Path::new(ROLE));
     let applied = tokio::task::spawn_blocking(move || kubectl.status().unwrap()).await.unwrap();
-    assert!(applied.success(), "{ROLE} is no manifest");
+    assert!(applied.success(), "{ROLE} is not a manifest");
 }
 
-/// A namespace whose operator has the rights of the role in it, and a list of what was forbidden to it.
+/// A namespace whose operator has the role's permissions in it, and a list of its forbidden requests.
 pub(crate) async fn restricted(env: &'static TestEnv) -> (Fixture, Forbidden) {
     let client = env.client().await;
     install(&client).await;
     install_role(env).await;
     let namespace = env.namespace("rights").await;
     let bindings: Api<RoleBinding> = Api::namespaced(client.clone(), namespace.name());
-    // As in a cluster: an account, which the admission policy concerns.
+    // As in a cluster: a service account, to which the admission policy applies.
     let user = format!("system:serviceaccount:{}:operator", namespace.name());
     let binding = json!({"metadata": {"name": "operator"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "firesteel-operator"},
@@ -89,7 +89,7 @@ pub(crate) async fn restricted(env: &'static TestEnv) -> (Fixture, Forbidden) {
         renew: Duration::from_secs(10),
         retry: Duration::from_secs(1),
     });
-    // A binding takes a moment to be followed; what is forbidden until then does not count.
+    // A binding takes a moment to be in force; requests forbidden until then do not count.
     let allowed: Api<firesteel_api::SparkApplication> = Api::namespaced(operator.clone(), namespace.name());
     let deadline = tokio::time::Instant::now() + PATIENCE;
     let definitions: Api<CustomResourceDefinition> = Api::all(operator.clone());
@@ -153,11 +153,11 @@ fn d14_the_role_has_every_right_that_the_operator_uses() {
         }
         while !f.pods.list(&executors).await.unwrap().items.is_empty() {
             let denied = forbidden.requests();
-            assert!(tokio::time::Instant::now() < deadline, "executors stay; forbidden: {denied:?}");
+            assert!(tokio::time::Instant::now() < deadline, "executors are left over; forbidden: {denied:?}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         f.event("SparkApplicationCompleted").await;
-        // That the admission policy refuses this one is how the operator knows that it is in force; otherwise only one of the
+        // The operator learns from this rejection that the admission policy is in force; otherwise only one of the
         // three drivers of one account would have had executors.
         let mut denied = forbidden.requests();
         let tries = |request: &String| request.starts_with("PATCH ") && request.ends_with("-driver/status");

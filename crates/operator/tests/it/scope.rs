@@ -1,4 +1,4 @@
-//! An operator that works in namespaces by their labels, with the rights of `deploy/operator-role.yaml`.
+//! An operator that selects namespaces by label, with the permissions of `deploy/operator-role.yaml`.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -84,7 +84,7 @@ fn a_namespace_is_worked_in_while_its_labels_match_the_selector() {
         rights::install_role(env).await;
         let inside = without_operator(env.namespace("inside").await, &client);
         let changing = without_operator(env.namespace("changing").await, &client);
-        // Nobody else's namespaces have it.
+        // No other test's namespaces have it.
         let value = inside.namespace.name().to_owned();
         label(&client, inside.namespace.name(), Some(&value)).await;
         inside.create("pi", &json!({})).await;
@@ -121,7 +121,7 @@ fn a_namespace_is_worked_in_while_its_labels_match_the_selector() {
         assert_eq!(written.take(changing.namespace.name()), Vec::<String>::new());
         assert!(changing.apps.get("pi").await.unwrap().status.is_none());
 
-        // It begins to match: what was there before is worked on, executors included.
+        // It starts to match: existing applications are reconciled, executors included.
         label(&client, changing.namespace.name(), Some(&value)).await;
         for app in ["pi", "outside"] {
             changing.driver(app, 1).await;
@@ -131,7 +131,7 @@ fn a_namespace_is_worked_in_while_its_labels_match_the_selector() {
         demand(&changing, 2).await;
         wait_for_executors(&changing, 2).await;
 
-        // It no longer matches: whatever happens there, nothing is written, and what runs goes on running.
+        // It no longer matches: whatever happens there, nothing is written, and running applications keep running.
         label(&client, changing.namespace.name(), None).await;
         tokio::time::sleep(Duration::from_secs(2)).await;
         written.take(changing.namespace.name());
@@ -160,7 +160,7 @@ fn a_namespace_is_worked_in_while_its_labels_match_the_selector() {
 }
 
 #[test]
-fn a_selector_that_cannot_be_used_ends_the_operator_with_a_sentence() {
+fn an_unusable_selector_stops_the_operator_with_a_message() {
     block_on(async {
         let Some(env) = TestEnv::get() else { return };
         let namespace = env.namespace("selector").await;

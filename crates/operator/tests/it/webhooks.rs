@@ -19,13 +19,13 @@ use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, PATIENCE, block_on, condition, install, options, start_with, state};
 
-/// How a webhook answers.
+/// How a webhook responds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mood {
     Allows,
     /// With an error of its own.
     Fails,
-    /// With a refusal that says 429.
+    /// With a 429 rejection.
     Busy,
     /// Not at all.
     Silent,
@@ -67,7 +67,7 @@ impl Webhook {
         let configuration = serde_json::from_value(configuration).unwrap();
         configurations.create(&PostParams::default(), &configuration).await.unwrap();
         let webhook = Webhook { mood, configurations, name };
-        // The API server follows its configuration with a little delay.
+        // The API server picks up its configuration with a short delay.
         tokio::time::sleep(Duration::from_secs(2)).await;
         webhook
     }
@@ -99,7 +99,7 @@ async fn review(request: Request<Body>, mood: Mood) -> Response<Body> {
     response.body(Body::from(review.to_string())).unwrap()
 }
 
-/// What the words of the API server about such a webhook have in common.
+/// Whether this is the API server's message about such a webhook.
 fn is_its_word(mood: Mood, message: &str) -> bool {
     match mood {
         Mood::Allows => false,
@@ -116,7 +116,7 @@ fn around() -> Value {
     ])
 }
 
-/// A namespace whose operator asks as `firesteel operator` does: other clients ask again by themselves.
+/// A namespace whose operator uses the same client as `firesteel operator`: other clients retry by themselves.
 async fn paced(prefix: &str) -> Option<Fixture> {
     let env = TestEnv::get()?;
     let client = env.client().await;
@@ -128,7 +128,8 @@ async fn paced(prefix: &str) -> Option<Fixture> {
     Some(Fixture::around(namespace, client, start_with(operator, options)))
 }
 
-/// A namespace in which every driver has a page, an Ingress and a budget, with a broken webhook for all three.
+/// A namespace in which every driver has a UI Service, an Ingress and a PodDisruptionBudget, with a broken webhook for
+/// all three.
 async fn surrounded(mood: Mood) -> Option<(Fixture, Webhook)> {
     let f = paced("webhook").await?;
     let webhook = Webhook::start(&f, around(), ("firesteel.dev/exposes", "driver"), mood).await;
@@ -162,7 +163,7 @@ async fn a_broken_webhook_around_drivers(mood: Mood) {
         assert_eq!(info.web_ui_service_name, Some(format!("{name}-ui-svc")));
         assert_eq!(info.web_ui_ingress_name, Some(format!("{name}-ui-ingress")));
     }
-    // It fails again when everything is to go: the ends do not wait for it.
+    // It fails again during cleanup: the applications' ends do not wait for it.
     webhook.becomes(mood);
     for name in names {
         f.end_driver(name, 0).await;
@@ -185,7 +186,7 @@ async fn a_broken_webhook_around_drivers(mood: Mood) {
         if left == 0 {
             break;
         }
-        assert!(tokio::time::Instant::now() < deadline, "{mood:?}: {left} are left");
+        assert!(tokio::time::Instant::now() < deadline, "{mood:?}: {left} are left over");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
     f.wait("one", "without a rest", |a| condition(a, "Exposed", "False").is_none()).await;
@@ -193,7 +194,7 @@ async fn a_broken_webhook_around_drivers(mood: Mood) {
 }
 
 #[test]
-fn every_driver_starts_and_ends_with_a_webhook_that_fails_at_what_stands_around_it() {
+fn every_driver_starts_and_ends_while_a_webhook_breaks_its_exposure() {
     block_on(async {
         futures::future::join_all(BROKEN.map(a_broken_webhook_around_drivers)).await;
     });
@@ -219,7 +220,7 @@ async fn a_broken_webhook_for_drivers(mood: Mood) {
 }
 
 #[test]
-fn a_webhook_that_fails_at_drivers_is_told_at_once_and_waited_for() {
+fn a_webhook_that_breaks_drivers_is_reported_at_once_and_waited_for() {
     block_on(async {
         futures::future::join_all(BROKEN.map(a_broken_webhook_for_drivers)).await;
     });

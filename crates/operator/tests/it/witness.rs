@@ -1,4 +1,4 @@
-//! A client whose requests and answers somebody looks at, and may keep from arriving.
+//! A client whose requests and responses a witness observes and may hold back.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,17 +10,17 @@ use kube::{Client, Config};
 use tower::{BoxError, Service};
 
 pub(crate) trait Witness: Clone + Send + Sync + 'static {
-    /// What is kept of a request until its answer comes.
+    /// What is kept of a request until its response arrives.
     type Note: Send;
 
-    /// A request is to be sent; without a note it never is, and whoever made it waits for ever.
+    /// Called before a request is sent; without a note it is never sent, and its caller waits forever.
     fn asked(&self, request: &Request<Body>) -> Option<Self::Note>;
 
-    /// Its answer is there. Says whether it is passed on; otherwise whoever asked waits for ever.
+    /// Called when its response arrives. False holds it back, and the caller waits forever.
     fn answered(&self, note: Self::Note, status: StatusCode) -> bool;
 }
 
-/// A client before which a witness stands.
+/// A client observed by a witness.
 pub(crate) fn client(config: Config, witness: &impl Witness) -> Client {
     let layer = tower::layer::layer_fn(|inner| Witnessed { inner, witness: witness.clone() });
     ClientBuilder::try_from(config).unwrap().with_layer(&layer).build()
