@@ -5,7 +5,8 @@ import subprocess
 DAYS = "30"
 NAMES = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"]
 ADDRESSES = ["127.0.0.1", "10.96.0.1"]
-# file name: (subject, key kind). Spark's client (fabric8) reads only RSA keys without help; the others are EC because it is quicker.
+# file name: (subject, key kind). Spark's client (fabric8) reads only RSA keys out of the box; the others are EC because
+# it is faster.
 CLIENTS = {
     "admin": ("/O=system:masters/CN=testenv-admin", "rsa"),
     "kube-controller-manager": ("/CN=system:kube-controller-manager", "ec"),

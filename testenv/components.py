@@ -1,4 +1,4 @@
-"""The command line and the files of each component. Limits on request rates are raised everywhere: they shall never be
+"""The command line and the files of each component. Client rate limits are raised everywhere: they must never be
 what a benchmark measures."""
 import base64
 import json
@@ -10,11 +10,12 @@ QPS, BURST = 5000, 10000
 SERVICE_RANGE = "10.96.0.0/16"
 STAGES = Path(__file__).resolve().parent / "kwok-stages.yaml"
 
-# Who changed what, with bodies, so that tests and benchmarks can look at requests; the control plane's own traffic is left out.
+# Who changed what, with bodies, for tests and benchmarks that inspect requests; the control plane's own traffic is left
+# out.
 AUDIT_POLICY = {
     "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"],
     "rules": [
-        # Which pods the controllers of sets make and delete, and the garbage collector.
+        # Pods created and deleted by the set controllers and the garbage collector.
         {"level": "Metadata", "userGroups": ["system:serviceaccounts:kube-system"], "verbs": ["create", "delete"],
          "resources": [{"group": "", "resources": ["pods"]}]},
         {"level": "None", "users": ["system:apiserver", "system:kube-controller-manager", "system:kube-scheduler"]},
@@ -105,7 +106,7 @@ current-context: testenv
         return {
             "etcd-servers": f"http://127.0.0.1:{self.etcd_port}",
             "bind-address": "127.0.0.1", "advertise-address": "127.0.0.1", "secure-port": self.port,
-            # EndpointSlices may not hold loopback addresses: without this the server complains every ten seconds.
+            # EndpointSlices may not hold loopback addresses: without this the server logs an error every ten seconds.
             "endpoint-reconciler-type": "none",
             "tls-cert-file": pki / "kube-apiserver.crt", "tls-private-key-file": pki / "kube-apiserver.key",
             "client-ca-file": pki / "ca.crt", "authorization-mode": "Node,RBAC", "allow-privileged": True,
@@ -149,7 +150,7 @@ current-context: testenv
         return any("address already in use" in log.read_text(errors="replace") for log in (self.dir / "logs").glob("*.log"))
 
     def last_words(self, name):
-        """The last line of its log that looks like a reason."""
+        """The last line of its log that looks like an error."""
         lines = (self.dir / "logs" / f"{name}.log").read_text(errors="replace").splitlines()
         reasons = [line for line in lines if re.search(r"error|fatal|panic|^[EF]\d{4} ", line, re.I)]
         return (reasons or lines or ["it said nothing"])[-1][:300]

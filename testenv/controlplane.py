@@ -34,7 +34,7 @@ PR_SET_PDEATHSIG = 1
 
 
 class Abandoned(Exception):
-    """Nobody wants this control plane any more."""
+    """This control plane is no longer needed."""
 
 
 # --- what the verbs call
@@ -176,7 +176,7 @@ class Supervisor:
                 self.start_control_plane()
                 break
             except Problem:
-                # The free ports were asked for a moment ago; somebody else may have taken one since.
+                # The free ports were picked a moment ago; another process may have taken one since.
                 if attempt == 3 or not self.plane.port_was_taken():
                     raise
                 self.end_children()
@@ -228,7 +228,7 @@ class Supervisor:
         self.starter = None
 
     def watch(self):
-        """Until there is a reason to end."""
+        """Waits for a reason to stop."""
         owner = None
         if self.owner_pid and hasattr(os, "pidfd_open"):
             try:
@@ -246,14 +246,14 @@ class Supervisor:
             self.check()
 
     def check(self, deadline=None, otherwise=""):
-        """Raises if there is no point in going on."""
+        """Raises if startup cannot succeed any more."""
         if self.told_to_stop:
             raise Abandoned
         if self.starter and select.select([self.starter], [], [], 0)[0]:
             raise Abandoned
         for name, child in self.children.items():
             if child.poll() is not None:
-                raise Problem(f"{name} ended by itself with code {child.returncode}: {self.plane.last_words(name)} (see {self.dir}/logs)")
+                raise Problem(f"{name} exited with code {child.returncode}: {self.plane.last_words(name)} (see {self.dir}/logs)")
         if deadline and time.monotonic() > deadline:
             raise Problem(f"not ready after {READY_SECONDS} s: {otherwise} (see {self.dir}/logs)")
 
@@ -300,7 +300,7 @@ class Supervisor:
         self.children.clear()
 
     def write_env(self, more):
-        # Written beside and renamed: readers see all of it or nothing.
+        # Written to a temporary file and renamed: readers see all of it or nothing.
         scratch = self.dir / ".env.json"
         scratch.write_text(json.dumps({"dir": str(self.dir), "supervisor": os.getpid(), **more}, indent=1) + "\n")
         scratch.replace(self.dir / "env.json")

@@ -36,7 +36,8 @@ NAME = "real-0"
 DEBIAN = ["containerd", "runc", "containernetworking-plugins", "busybox-static"]
 PAUSE = "localhost/testenv-pause:1"
 BRIDGE, POD_RANGE, GATEWAY = "pods0", "10.244.0.0/24", "10.244.0.1"
-# A bridge without an address of its own takes that of a port, and another one when that port goes: connections hang for seconds.
+# A bridge without its own address takes that of a port, and another one when that port disappears: connections hang for
+# seconds.
 BRIDGE_MAC = "02:00:00:00:00:01"
 API_ADDRESS = "10.96.0.1"
 SYSCTLS = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys",
@@ -56,7 +57,7 @@ def available():
 
 
 def fetch_tools():
-    """The directory that holds containerd and the rest, made once."""
+    """The directory that holds containerd and the other programs, created once."""
     policy = subprocess.run(["apt-cache", "policy", *DEBIAN], capture_output=True, text=True).stdout
     candidates = [line.split()[1] for line in policy.splitlines() if line.strip().startswith("Candidate:")]
     home = toolchain.cache() / "node-tools" / hashlib.sha256(" ".join(DEBIAN + candidates).encode()).hexdigest()[:12]
@@ -71,7 +72,7 @@ def fetch_tools():
             command = ["apt-get", "-o", "APT::Sandbox::User=root", "download", *DEBIAN]
             done = subprocess.run(command, cwd=scratch, capture_output=True, text=True)
             if done.returncode != 0:
-                # The lists may be missing or old; fetching them is all that `update` does.
+                # The package lists may be missing or old; `update` only fetches them.
                 subprocess.run(["apt-get", "update"], capture_output=True)
                 done = subprocess.run(command, cwd=scratch, capture_output=True, text=True)
             if done.returncode != 0:
@@ -90,7 +91,7 @@ class Node:
         self.dir = plane.dir / "node"
         self.tools = fetch_tools()
         self.process = None
-        # Names and addresses that no other node of this machine has.
+        # Names and addresses unique among the nodes of this machine.
         self.group = f"firesteel-node-{os.getpid()}"
         number = os.getpid() % 16384
         base = ipaddress.ip_address("198.18.0.0") + number * 4
@@ -122,7 +123,7 @@ class Node:
         wait(self.is_ready, f"node {NAME} is not ready")
 
     def init_pid(self):
-        """Process 1 of the node, as it is called outside."""
+        """Process 1 of the node, by its pid on the host."""
         try:
             children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
             return int(children[0]) if children and (self.dir / "alive").exists() else None
@@ -130,14 +131,14 @@ class Node:
             return None
 
     def connect(self):
-        """A veth pair between the node and the machine; it disappears with the node's network namespace."""
+        """A veth pair between the node and the host; it disappears with the node's network namespace."""
         name, pid = f"fsn{os.getpid()}", str(self.init_pid())
         run("ip", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", pid)
         run("ip", "addr", "add", f"{self.outside}/30", "dev", name)
         run("ip", "link", "set", name, "up")
 
     def listen(self):
-        """Sockets in the node's network, answered from here."""
+        """Sockets in the node's network, served from here."""
         made = {}
 
         def make():
@@ -221,7 +222,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
             "logs": str(self.plane.dir / "logs")}))
 
     def pause_image(self):
-        """The program that holds a pod's namespaces, as an image."""
+        """The pause program that holds a pod's namespaces, as an image."""
         def packed(members):
             out = io.BytesIO()
             with tarfile.open(fileobj=out, mode="w") as tar:
@@ -271,7 +272,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
             at += 1 + question[at]
         kind = struct.unpack(">H", question[at + 1:at + 3])[0]
         found = self.addresses(labels)
-        # 0: found (perhaps without addresses of this kind), 3: there is no such name.
+        # 0: found (perhaps without addresses of this kind), 3: NXDOMAIN.
         answers = [ipaddress.ip_address(a).packed for a in found or []] if kind == 1 else []
         head = question[:2] + struct.pack(">HHHHH", 0x8580 | (0 if found is not None else 3), 1, len(answers), 0, 0)
         body = b"".join(struct.pack(">HHHIH", 0xC00C, 1, 1, 5, 4) + each for each in answers)
@@ -290,7 +291,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         slices = json.loads(body)["items"] if code == 200 else []
         if not slices:
             return None
-        # Not only ready ones: an executor may ask for its driver before that is ready.
+        # Not only ready ones: an executor may look up its driver before that is ready.
         return [a for s in slices for e in s.get("endpoints") or [] for a in e["addresses"]]
 
     # --- traces outside the namespaces
@@ -299,11 +300,12 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         for root in hierarchies():
             group = root / self.group
             group.mkdir(exist_ok=True)
-            # A new cpuset is empty and takes no process.
+            # A new cpuset is empty and accepts no process.
             for name in ("cpuset.cpus", "cpuset.mems"):
                 if (group / name).exists() and (root / name).exists() and not (root / "cgroup.controllers").exists():
                     (group / name).write_text((root / name).read_text())
-            # The whole node counts as one against every other process of the machine: on a busy one it would starve.
+            # The whole node competes as one group with every other process of the machine: on a busy one it would
+            # starve.
             for name, most in (("cpu.shares", "65536"), ("cpu.weight", "10000")):
                 if (group / name).exists():
                     (group / name).write_text(most)
@@ -320,7 +322,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 
 
 def hierarchies():
-    """Where control groups are mounted: one place (v2), or one per controller (v1)."""
+    """Where cgroups are mounted: one place (v2), or one per controller (v1)."""
     lines = [line.split() for line in Path("/proc/mounts").read_text().splitlines()]
     return [Path(words[1]) for words in lines if words[2] in ("cgroup", "cgroup2") and os.access(words[1], os.W_OK)]
 
@@ -345,14 +347,14 @@ def load(directory, tools, path):
 
 
 def load_into(directory, path):
-    """What `testenv load` does."""
+    """Implements `testenv load`."""
     if not (directory / "node" / "containerd.sock").exists():
         raise Problem(f"{directory} has no real node: start it with --real-node")
     return load(directory / "node", fetch_tools(), path)
 
 
 def forward(server, port):
-    """Carries connections to a port of loopback."""
+    """Forwards connections to a loopback port."""
     def carry(source, target):
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
@@ -406,7 +408,7 @@ def first_process(directory):
                           "--root-dir", directory / "kubelet", "--cert-dir", directory / "certificates", "--hostname-override", NAME,
                           "--node-ip", facts["address"]))
     while True:
-        # As process 1 it is the parent of whatever lost its own.
+        # As process 1 it adopts orphaned processes.
         pid, status = os.waitpid(-1, 0)
         if pid in children:
             sys.exit(f"{'containerd' if pid == children[0] else 'kubelet'} ended: {os.waitstatus_to_exitcode(status)}")

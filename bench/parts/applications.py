@@ -20,11 +20,11 @@ class Applications:
         self.classes = spark.compile_job(scratch, version)
 
     def set_up(self):
-        """A namespace with the two kinds of accounts that drivers run as: with rights on pods, and without."""
+        """A namespace with the two kinds of accounts for drivers: with pod permissions, and without."""
         self.plane.kubectl("create", "namespace", NAMESPACE)
         self.plane.kubectl("apply", "--server-side", "-f", "-", text=self.firesteel("crds"))
         for crd in ("executorgrants", "executorledgers"):
-            # Not by a condition: kubectl takes one that has no conditions yet for an error.
+            # Not by a condition: kubectl fails on an object that has no conditions yet.
             self.plane.kubectl("wait", "--for=jsonpath={.status.acceptedNames.kind}", f"crd/{crd}.firesteel.dev", "--timeout=60s")
             self.plane.kubectl("wait", "--for=condition=Established", f"crd/{crd}.firesteel.dev", "--timeout=60s")
         self.firesteel("setup", "-n", NAMESPACE, "--service-account", "spark", "--apply")
@@ -44,7 +44,7 @@ class Applications:
 
     @contextlib.contextmanager
     def driver(self, pod, account, executors, conf):
-        """A driver that is ready and has one executor, granted so many."""
+        """A ready driver with one executor and a grant for this many."""
         conf = {
             "spark.kubernetes.namespace": NAMESPACE, "spark.kubernetes.driver.pod.name": pod, "spark.executor.instances": executors,
             "spark.kubernetes.container.image": f"apache/spark:{self.version}", "spark.executor.memory": "512m",
@@ -77,7 +77,7 @@ class Applications:
 
 
 class Running:
-    """A process while a block lasts."""
+    """Runs a process for the duration of a block."""
 
     def __init__(self, command, log):
         self.command, self.log = command, log
@@ -98,7 +98,7 @@ class Running:
 
 
 class Driver(spark.Process):
-    """A real driver with the properties of its pod, but for where it runs."""
+    """A real driver with its pod's properties, except for where it runs."""
 
     tell, answer, ask = spark.Driver.tell, spark.Driver.answer, spark.Driver.ask
 
@@ -123,7 +123,7 @@ class Driver(spark.Process):
             "spark.kubernetes.authenticate.driver.mounted.caCertFile": plane.dir / "pki/ca.crt",
             "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1", "spark.ui.enabled": "false",
             "spark.local.dir": scratch / "local", "spark.driver.extraClassPath": ":".join([*jar, str(applications.classes)]),
-            # It begins with one, which never registers; so nothing is to be waited for.
+            # It starts with one executor that never registers, so there is nothing to wait for.
             "spark.executor.instances": "1", "spark.scheduler.maxRegisteredResourcesWaitingTime": "1s",
         }
         file = scratch / "spark.properties"

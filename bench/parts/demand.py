@@ -11,7 +11,7 @@ import results
 from applications import ALLOCATOR, NAMESPACE, Applications, is_pod
 from plane import OPERATOR
 
-# As dynamic allocation asks: doubled while tasks wait, and down in one go as far as they are done.
+# Like dynamic allocation: doubled while tasks wait, and reduced in one step when they are done.
 UP, DOWN = (1, 2, 4, 8, 16, 32), (20, 6, 1, 0)
 PROMISE = 0.250
 PATIENCE = 120
@@ -20,7 +20,7 @@ OURS, SETS, SPARK = "firesteel", "firesteel-replicaset", "Spark, default"
 CASES = {
     OURS: ("outside", {ALLOCATOR: "firesteel"}),
     SETS: ("outside", {ALLOCATOR: "firesteel-replicaset"}),
-    # Pods that are newer than this Spark leaves alone; by default it is a minute.
+    # Spark leaves newer pods alone; the default is a minute.
     SPARK: ("spark", {"spark.dynamicAllocation.executorIdleTimeout": "0s"}),
 }
 SET_WRITTEN = f"{SETS}: the set is written"
@@ -40,7 +40,7 @@ def measure(applications: Applications, rounds, with_spark):
 
 
 def case(applications, name, pod, account, conf, rounds):
-    """The steps of one application: each with its direction, and the seconds after which its parts were done."""
+    """The steps of one application, each with its direction and the seconds its parts took."""
     began = time.time()
     with applications.driver(pod, account, max(UP), NOWHERE | conf) as driver:
         steps, have = [], 1
@@ -62,12 +62,12 @@ def case(applications, name, pod, account, conf, rounds):
 
 
 def step(driver, have, want):
-    """Asks, and waits until the pods are there or gone; gives the time of asking."""
+    """Changes the demand and waits until the pods exist or are gone; returns the time of the change."""
     said = driver.ask(f"want {want}").split()
     if said[:2] != ["want", "true"]:
         raise SystemExit(f"the driver says {said}")
     driver.pods.until(f"{want} pods after {have}", lambda names: len(names) == want, PATIENCE)
-    # Dynamic allocation asks once a second at most; at any moment of Spark's rounds.
+    # Dynamic allocation asks at most once a second, at any point of Spark's rounds.
     time.sleep(random.uniform(0.7, 1.7))
     return int(said[2]) / 1000
 
@@ -83,7 +83,7 @@ def parts(name, have, want, asked, events):
     return {
         "up": want > have, "done": since([event["at"] for event in pods]),
         "set": since([event["at"] for event in events if event["objectRef"]["resource"] == "replicasets" and event["by"] == OPERATOR]),
-        # Those before the pods; later ones are news.
+        # Those before the pods; later ones only report.
         "stages": (since(written("executorgrants")[:1]), since([at for at in written("executorledgers") if at <= first]), first - asked,
                    since([event["at"] for event in pods])),
     }

@@ -84,7 +84,7 @@ class Client:
 
     def create(self, server):
         with server:
-            # What the real server does after it is ready shall not count against it.
+            # The real server's work after readiness must not count against it.
             time.sleep(3 if isinstance(server, Real) else 0.5)
             self.run(server, "create", pods=300, workers=self.args.workers, prefix="warm")
             before = server.cpu()

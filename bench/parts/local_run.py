@@ -29,7 +29,7 @@ from kubeconfig import Access  # noqa: E402
 PI = "org.apache.spark.examples.SparkPi"
 JAR = "examples/jars/spark-examples.jar"
 DRIVER_SECONDS = 0.3
-# A step ends with the first line that has these words; the last one with the end of the command.
+# A step ends at the first line with these words; the last one at the end of the command.
 STEPS = [("the cluster comes up", "driver .*: waiting to start"),
          ("the driver's process starts", "driver .*: running"),
          ("Java starts and loads Spark", "Running Spark version"),
@@ -84,7 +84,7 @@ class Bed:
             self.local("down")
 
     def rounds(self):
-        """Runs of each kind: lists of {step: seconds}."""
+        """The runs of each kind, as lists of {step: seconds}."""
         cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "firesteel"
         home = cache / "runtimes" / f"spark-{self.args.spark}"
         job = ["--driver-memory", "512m", "--class", PI]
@@ -105,7 +105,7 @@ class Bed:
 
     def starts(self, kind):
         api = Api(self.data / "kubeconfig")
-        # The first is not counted: connections, caches, the first look at an image.
+        # The first run is a warm-up: connections, caches, the first look at an image.
         all_of_them = [self.start(api, kind, number) for number in range(self.args.starts + 1)][1:]
         say(f"{kind} to the driver's process, ms: {spread([s * 1000 for s in all_of_them])}")
         return all_of_them
@@ -123,7 +123,7 @@ class Bed:
             time.sleep(0.002)
         took = time.perf_counter() - began
         api.ask("DELETE", f"{path}/{name}?gracePeriodSeconds=0")
-        # The machine is quiet again before the next one.
+        # Lets the machine settle before the next run.
         while is_there(driver, known) or any(pod["metadata"]["name"].startswith(name) for pod in api.ask("GET", "/api/v1/namespaces/default/pods")["items"]):
             time.sleep(0.05)
         time.sleep(0.3)
@@ -144,7 +144,7 @@ class Bed:
 
 
 def timed(command, scratch, steps):
-    """Seconds of each step of a command, by when its lines came."""
+    """Seconds of each step of a command, from the times of its output lines."""
     command = [str(word) for word in command]
     began = time.perf_counter()
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=scratch)
@@ -179,7 +179,7 @@ def processes():
 
 
 def is_there(pod, known):
-    """Whether a process that is not among the known ones has the environment of this pod's container."""
+    """Whether a new process has the environment of this pod's container."""
     words = f"HOSTNAME={pod}".encode()
     for pid in processes():
         if pid not in known:

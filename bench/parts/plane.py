@@ -1,4 +1,4 @@
-"""A control plane of testenv as benchmarks see it: requests, kubectl, what its audit log tells, and a watch of pods."""
+"""A testenv control plane for benchmarks: requests, kubectl, its audit log, and a pod watch."""
 import contextlib
 import datetime
 import http.client
@@ -14,7 +14,7 @@ from urllib.parse import quote, urlparse
 from results import ROOT
 
 TESTENV = ROOT / "testenv/testenv"
-# Who the operator asks as, and who everybody with the admin's kubeconfig does: this benchmark, and kwok.
+# User names in the audit log: the operator's, and that of everyone with the admin kubeconfig (this benchmark and kwok).
 OPERATOR, ADMIN = "operator", "testenv-admin"
 
 
@@ -44,7 +44,7 @@ class Plane:
         try:
             return request(self.connection, method, path, body, kind)
         except http.client.RemoteDisconnected:
-            # The server ends connections that rested for too long; http.client opens another by itself.
+            # The server closes idle connections; http.client reconnects by itself.
             self.connection.close()
             return request(self.connection, method, path, body, kind)
 
@@ -53,7 +53,7 @@ class Plane:
         return subprocess.run(command, check=True, input=text, stdout=subprocess.PIPE, text=True).stdout
 
     def operator_kubeconfig(self):
-        """The operator under a name of its own, so that the audit log tells its requests from others."""
+        """Runs the operator under its own user name, which identifies its requests in the audit log."""
         config = json.loads(self.kubectl("config", "view", "--raw", "-o", "json"))
         config["users"][0]["user"] |= {"as": OPERATOR, "as-groups": ["system:masters"]}
         path = self.dir / "operator.kubeconfig"
@@ -61,7 +61,7 @@ class Plane:
         return path
 
     def audit(self, since, until=float("inf")):
-        """Completed requests, with `began`, `at` (answered) and `by` (who asked)."""
+        """Completed requests, with `began`, `at` (response) and `by` (user)."""
         seconds = lambda text: datetime.datetime.fromisoformat(text).timestamp()
         with open(self.dir / "audit.log") as log:
             for line in log:
@@ -70,7 +70,7 @@ class Plane:
                 except json.JSONDecodeError:
                     continue
                 event["began"], event["at"] = seconds(event["requestReceivedTimestamp"]), seconds(event["stageTimestamp"])
-                # A watch is counted when it begins.
+                # A watch counts when it begins.
                 long = event["verb"] == "watch"
                 if event["stage"] == ("ResponseStarted" if long else "ResponseComplete") and since <= event["at"] <= until:
                     event["by"] = event.get("impersonatedUser", event["user"])["username"]
@@ -78,7 +78,7 @@ class Plane:
 
 
 def request(connection, method, path, body=None, kind="application/json"):
-    """One request over a connection; its answer, which has to be a good one."""
+    """Sends a request and returns its response, which must be a success."""
     connection.request(method, path, json.dumps(body, separators=(",", ":")) if body is not None else None, {"Content-Type": kind})
     answer = connection.getresponse()
     content = answer.read()
@@ -88,7 +88,7 @@ def request(connection, method, path, body=None, kind="application/json"):
 
 
 class Pods:
-    """Which pods of a selector are there, by a watch of their metadata."""
+    """The pods that match a selector, from a watch of their metadata."""
 
     def __init__(self, plane, namespace, selector):
         self.names, self.seen, self.plane = set(), set(), plane
@@ -96,7 +96,7 @@ class Pods:
         threading.Thread(target=self.read, daemon=True).start()
 
     def read(self):
-        """Lists and watches, again and again: the server ends a watch that falls behind."""
+        """Lists and watches in a loop: the server ends a watch that falls behind."""
         while True:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 found = self.get(self.path, "PartialObjectMetadataList")

@@ -1,4 +1,4 @@
-"""What benchmarks share: what they measure is built, the words about the machine, spreads, promises, and where results go."""
+"""Builds what a benchmark measures, describes the machine, formats spreads and promises, and writes results."""
 import datetime
 import math
 import os
@@ -11,12 +11,12 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 MIB = 1 << 20
-# Whoever is told to end clears up first, as with Ctrl-C.
+# On SIGTERM, clean up first, as on Ctrl-C.
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
 
 
 def build(*packages):
-    """Builds the programs of these packages as users have them; the directory they are in."""
+    """Builds release binaries of these packages; returns their directory."""
     target = Path(os.environ.get("CARGO_TARGET_DIR") or Path.home() / ".cache/firesteel/target")
     chosen = [word for package in packages for word in ("-p", package)]
     subprocess.run(["cargo", "build", "--release", "--locked", "--bins", *chosen], cwd=ROOT, check=True,
@@ -35,7 +35,7 @@ def spread(values, digits=0):
 
 
 def percentile(values, p):
-    """The least of the values that at least so many percent of them do not exceed."""
+    """The smallest value that at least this percentage of the values do not exceed."""
     return sorted(values)[math.ceil(len(values) * p / 100) - 1]
 
 

@@ -22,7 +22,7 @@ PATIENCE = 120
 
 
 class Server:
-    """`started` is how long it took from the start of the process to the first 200 of /readyz."""
+    """`started` is the time from process start to the first 200 from /readyz."""
 
     def __init__(self):
         self.dir = Path(tempfile.mkdtemp(prefix="firesteel-bench-"))
@@ -52,14 +52,14 @@ class Server:
         return "\n".join(path.read_text(errors="replace")[-2000:] for path in self.dir.glob("*.log"))
 
     def memory(self, what="VmRSS"):
-        """Of the API server's own process, in bytes; VmHWM is the most it ever had."""
+        """Memory of the API server's own process in bytes; VmHWM is its peak."""
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith(f"{what}:"):
                 return int(line.split()[1]) * 1024
         raise SystemExit(f"no {what} in /proc: this benchmark needs Linux")
 
     def cpu(self):
-        """CPU seconds of all its processes so far."""
+        """CPU seconds used so far by all its processes."""
         ticks = 0
         for process in self.processes:
             fields = Path(f"/proc/{process.pid}/stat").read_text().rsplit(")", 1)[1].split()
@@ -80,7 +80,7 @@ class Ours(Server):
             began = time.perf_counter()
             self.process = self.spawn([self.binary, "--kubeconfig", self.kubeconfig, *data], stdout=subprocess.PIPE, stderr=log)
         url = self.process.stdout.readline().decode().strip()
-        # Clients would read the authority from the kubeconfig; whether the certificate is right is not what is timed here.
+        # Certificate verification is not part of what is timed here; clients would read the CA from the kubeconfig.
         context = ssl._create_unverified_context()
         self.started = self.wait_until_ready(self.process, began, url, context)
         return self

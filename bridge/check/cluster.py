@@ -1,4 +1,4 @@
-"""An API server with what the bridge needs: the two kinds, a namespace, and service accounts that may do exactly what a driver may."""
+"""An API server prepared for the bridge: the two CRDs, a namespace, and service accounts with exactly a driver's permissions."""
 
 import http.client
 import json
@@ -14,7 +14,7 @@ GROUP = "firesteel.dev/v1alpha1"
 
 
 class Cluster:
-    """Speaks to the API server of a kubeconfig as its administrator."""
+    """An admin client for the API server of a kubeconfig."""
 
     def __init__(self, kubeconfig, definitions):
         """`definitions`: the CRDs to install."""
@@ -41,13 +41,13 @@ class Cluster:
             until(f"{plural} are served", lambda: self.call("GET", f"/apis/{GROUP}/namespaces/{namespace}/{plural}", allow=(404, 429)), 60)
 
     def account(self, namespace, name):
-        """Makes a service account without any right; answers its token."""
+        """Creates a service account without permissions; returns its token."""
         self.call("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": name}})
         token = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
         return self.call("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", token)["status"]["token"]
 
     def allow(self, namespace, name):
-        """Gives a service account what a driver has."""
+        """Grants a service account a driver's permissions."""
         api = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}"
         rules = [{"apiGroups": ["firesteel.dev"], "resources": ["executorgrants/status"], "verbs": ["patch"]},
                  {"apiGroups": ["firesteel.dev"], "resources": ["executorledgers"], "verbs": ["get", "watch"]}]
@@ -68,7 +68,7 @@ class Cluster:
         return (grant or {}).get("status", {})
 
     def ledger(self, namespace, name, status):
-        """Writes the ledger, as the operator does."""
+        """Writes the ledger as the operator does."""
         path = f"/apis/{GROUP}/namespaces/{namespace}/executorledgers"
         made = {"apiVersion": GROUP, "kind": "ExecutorLedger", "metadata": {"name": name}, "spec": {}, "status": status}
         if self.call("POST", path, made, allow=(409,)) is None:
@@ -76,7 +76,7 @@ class Cluster:
 
 
 def until(what, condition, seconds=90):
-    """Waits for something true; answers it."""
+    """Waits for a truthy value; returns it."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         found = condition()

@@ -1,4 +1,4 @@
-"""A proxy in front of an API server that writes down what a driver asks for, and can spoil answers on request."""
+"""A proxy in front of an API server that records a driver's requests and can spoil responses on demand."""
 
 import http.client
 import http.server
@@ -8,7 +8,7 @@ import urllib.parse
 
 
 class Recorder:
-    """Plain HTTP in, TLS out; the caller's own bearer token goes through untouched."""
+    """Plain HTTP in, TLS out; the caller's bearer token is passed on unchanged."""
 
     def __init__(self, server, tls):
         self.target = urllib.parse.urlsplit(server)
@@ -75,7 +75,7 @@ class Recorder:
             request.close_connection = True
 
     def cut_watches(self):
-        """Breaks the connection of every open watch; answers how many there were."""
+        """Breaks the connection of every open watch; returns how many there were."""
         open_now = list(self.watches)
         for request in open_now:
             request.connection.shutdown(2)

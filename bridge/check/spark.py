@@ -12,7 +12,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 JAR = ROOT / "crates" / "spark" / "bridge" / "firesteel-bridge.jar"
 
-# What has to stand in the driver's conf so that Spark itself makes no call that the driver has no right to.
+# Driver settings that keep Spark itself from calls the driver has no permission for.
 SWITCHES = {
     "spark.kubernetes.allocation.pods.allocator": "dev.firesteel.bridge.FiresteelAllocator",
     "spark.kubernetes.executor.disableConfigMap": "true",
@@ -38,11 +38,11 @@ def compile_job(scratch, version):
 
 
 class Process:
-    """A process whose output is kept, and which does not outlive the test."""
+    """A process whose output is logged and which does not outlive the test."""
 
     def __init__(self, command, env, log):
         self.log = log
-        # A JVM that is killed leaves what it unpacked (native libraries, Spark's own directory): beside its log, not in /tmp.
+        # A killed JVM leaves its unpacked files (native libraries, Spark's directory) next to its log, not in /tmp.
         tmp = pathlib.Path(f"{log}.tmp")
         tmp.mkdir(exist_ok=True)
         env = {**env, "JAVA_TOOL_OPTIONS": f"{env.get('JAVA_TOOL_OPTIONS', '')} -Djava.io.tmpdir={tmp}".strip()}
@@ -99,9 +99,9 @@ class Driver(Process):
             "spark.executor.instances": "2",
             "spark.executor.cores": "1",
             "spark.ui.enabled": "false",
-            # Executors are started when the driver is ready, not the other way round.
+            # Executors start once the driver is ready, not the other way round.
             "spark.scheduler.minRegisteredResourcesRatio": "0",
-            # Short lives: what the JVM would compile well is never used.
+            # Short-lived JVMs: optimized code would never be used.
             "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.local.dir": scratch / "local",
@@ -135,7 +135,7 @@ class Driver(Process):
 
 
 class Executor(Process):
-    """What the stock image's entry point makes of an executor's environment."""
+    """Builds the command that the stock image's entry point would run from an executor's environment."""
 
     def __init__(self, spark, scratch, env, id, extra_env=None):
         words = sorted((key for key in env if re.fullmatch(r"SPARK_JAVA_OPT_\d+", key)), key=lambda key: int(key.rsplit("_", 1)[1]))
@@ -154,7 +154,7 @@ class Executor(Process):
 
 
 def only_driver_calls(recorder, namespace, name):
-    """Fails if the driver asked for anything but its grant's status and its ledger, or was refused anything."""
+    """Fails if the driver requested anything but its grant's status and its ledger, or if a request was denied."""
     base = f"/apis/firesteel.dev/v1alpha1/namespaces/{namespace}"
     for call in recorder.calls:
         path = call["path"].split("?")[0]

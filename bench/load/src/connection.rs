@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection over TLS, kept open: requests one after the other, or a watch.
+//! A persistent HTTP/1.1 connection over TLS: sequential requests, or a watch.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// Where the server is and how to get in: the first cluster and user of a kubeconfig that is complete in itself, with a
-/// token or with a certificate.
+/// The server's address and credentials: the first cluster and user of a self-contained kubeconfig, with a token or a
+/// certificate.
 #[derive(Clone)]
 pub(crate) struct Server {
     address: String,
     tls: Arc<rustls::ClientConfig>,
-    /// The header line of the token, if there is one.
+    /// The token's header line, if there is one.
     authorization: Arc<str>,
 }
 
@@ -70,14 +70,14 @@ pub(crate) struct Connection {
     authorization: Arc<str>,
 }
 
-/// The answer's code and body.
+/// A response's code and body.
 pub(crate) struct Answer {
     pub(crate) code: u16,
     pub(crate) body: Vec<u8>,
 }
 
 impl Answer {
-    /// The body, if the code is one of those expected.
+    /// The body, if the code is one of the expected ones.
     pub(crate) fn expect(self, codes: &[u16]) -> Result<Vec<u8>> {
         if !codes.contains(&self.code) {
             bail!("the server answered {}: {}", self.code, String::from_utf8_lossy(&self.body));
@@ -87,7 +87,7 @@ impl Answer {
 }
 
 impl Connection {
-    /// Sends a request and reads the whole answer.
+    /// Sends a request and reads the whole response.
     pub(crate) async fn request(&mut self, method: &str, path: &str, media: &str, body: &str) -> Result<Answer> {
         self.send(method, path, media, body).await?;
         let head = self.head().await?;
@@ -103,7 +103,7 @@ impl Connection {
         Ok(Answer { code: head.code, body: answer })
     }
 
-    /// Sends a request whose answer is a stream; [`Connection::chunk`] reads on.
+    /// Sends a request whose response is a stream; [`Connection::chunk`] reads it.
     pub(crate) async fn stream(&mut self, path: &str) -> Result<()> {
         self.send("GET", path, "application/json", "").await?;
         let head = self.head().await?;

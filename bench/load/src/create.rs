@@ -1,5 +1,5 @@
-//! Pod creates per second: a number of connections, each sending its next create when the last one is answered. The pods are
-//! made up here, or read from a file.
+//! Pod creates per second over a number of connections, each sending its next create when the last one is answered. The
+//! pods are synthetic or read from a file.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use crate::connection::Server;
 use crate::objects::{PODS, Pod};
 
-/// Creates so many pods like a Spark executor's.
+/// Creates this many pods like Spark executors.
 pub(crate) async fn run(server: &Server, prefix: &str, pods: usize, workers: usize) -> Result<Value> {
     let (template, prefix) = (Pod::template(), prefix.to_owned());
     send(server, PODS, pods, workers, move |number| template.named(&format!("{prefix}-exec-{number}"))).await
 }
 
-/// Creates the pods of a file, one JSON text on each line, in a namespace.
+/// Creates the pods of a file, one JSON text per line, in a namespace.
 pub(crate) async fn replay(server: &Server, namespace: &str, file: &str, workers: usize) -> Result<Value> {
     let text = std::fs::read_to_string(file).with_context(|| format!("read {file}"))?;
     let bodies: Vec<String> = text.lines().map(str::to_owned).collect();

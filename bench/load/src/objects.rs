@@ -1,4 +1,4 @@
-//! What is written: pods like a Spark executor's.
+//! The created objects: pods like Spark executors.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -64,7 +64,7 @@ impl Pod {
     }
 }
 
-/// Pods need a service account, which a controller would make.
+/// Pods need a service account, which a controller would create.
 pub(crate) async fn prepare(server: &Server) -> Result<()> {
     let mut connection = server.connect().await?;
     let account = json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "default"}}).to_string();

@@ -1,5 +1,5 @@
-//! Many watches under many changes. Pods are created and changed; the revisions in the answers are what every watch must
-//! have been told, once each and in order.
+//! Many watches under many changes. Pods are created and changed; every watch must deliver the revisions in the
+//! responses once each and in order.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -52,7 +52,7 @@ struct Seen {
     bytes: usize,
 }
 
-/// Reads a watch until it has told as many events.
+/// Reads a watch until it has delivered this many events.
 async fn told(mut connection: Connection, events: usize) -> Result<Seen> {
     let mut seen = Seen { revisions: Vec::with_capacity(events), bytes: 0 };
     let mut buffer = Vec::new();
@@ -73,7 +73,7 @@ async fn told(mut connection: Connection, events: usize) -> Result<Seen> {
     Ok(seen)
 }
 
-/// Takes each of `pods` pods through its life; the revisions of all changes.
+/// Takes each of `pods` pods through its life; returns the revisions of all changes.
 async fn write(server: &Server, pods: usize, workers: usize) -> Result<Vec<u64>> {
     let next = Arc::new(AtomicUsize::new(0));
     let template = Arc::new(Pod::template());
