@@ -46,7 +46,7 @@ final class Api {
         this.ledger = ledgers + "/" + name;
     }
 
-    /** What came back: {@code code} is 0 if nothing did. */
+    /** The response; {@code code} is 0 if there was none. */
     static final class Answer {
         final int code;
         final String body;
@@ -62,7 +62,7 @@ final class Api {
             return code >= 200 && code < 300;
         }
 
-        /** The API server's own sentence, or what there is. */
+        /** The API server's message, or the raw body. */
         String message() {
             try {
                 Object message = parse(body).get("message");
@@ -96,7 +96,7 @@ final class Api {
     }
 
     /**
-     * Watches the ledger, beginning with its present state. {@code line} gets each event; {@code end} is called once, with
+     * Watches the ledger, starting with its current state. {@code line} gets each event; {@code end} is called once, with
      * what ended it. The returned function closes it.
      */
     Runnable watchLedger(int seconds, Consumer<String> line, Consumer<Answer> end) {
@@ -145,9 +145,9 @@ final class Api {
             return failed(e.getCause());
         } catch (TimeoutException e) {
             call.cancel(true);
-            return new Answer(0, "no answer within " + (TIMEOUT_SECONDS + 5) + " s", 0);
+            return new Answer(0, "no response within " + (TIMEOUT_SECONDS + 5) + " s", 0);
         } catch (InterruptedException e) {
-            // The driver ends. The connection is free only when the answer has come: see FiresteelAllocator.stop.
+            // The driver is stopping. The connection is free only after the response: see FiresteelAllocator.stop.
             try {
                 call.get(ANSWER_MILLIS, TimeUnit.MILLISECONDS);
             } catch (ExecutionException | TimeoutException late) {
@@ -175,7 +175,7 @@ final class Api {
     }
 
     /**
-     * The client would repeat a failed request for minutes, with a body that is out of date by then. The setter takes an int
+     * The client would retry a failed request for minutes, with a body that is outdated by then. The setter takes an int
      * in fabric8 6 and an Integer in fabric8 7, hence by name.
      */
     private static RequestConfig withoutRetries(KubernetesClient client) {
@@ -185,7 +185,7 @@ final class Api {
                 try {
                     method.invoke(builder, 0);
                 } catch (ReflectiveOperationException e) {
-                    // Then its retries stay: slower news, nothing wrong.
+                    // Then the client keeps its retries: slower, but correct.
                 }
                 break;
             }

@@ -15,9 +15,9 @@ import scala.Tuple2;
 import scala.collection.Iterator;
 
 /**
- * The parts of Spark's scheduler backend that the bridge touches, all of them in this file.
+ * All uses of Spark's scheduler backend.
  *
- * Scala's private members used here are public in the class files, under these names in every Spark from 3.5 to 4.3; the
+ * The Scala private members used here are public in the class files, under these names in Spark 3.5 to 4.3; the
  * build checks each against each version.
  */
 final class Backend {
@@ -34,7 +34,7 @@ final class Backend {
     /** Id and address of each executor that Spark knows. */
     Map<String, String> registered() {
         Map<String, String> result = new TreeMap<>();
-        // Spark's rule: outside of its endpoint this map is read under the backend's lock.
+        // Spark's rule: outside its endpoint, read this map under the backend's lock.
         synchronized (backend) {
             Iterator<Tuple2<String, ExecutorData>> all =
                     backend.org$apache$spark$scheduler$cluster$CoarseGrainedSchedulerBackend$$executorDataMap().iterator();
@@ -48,7 +48,7 @@ final class Backend {
         return result;
     }
 
-    /** Executors that hung up and whose tasks wait until somebody says why. */
+    /** Disconnected executors whose tasks wait for a loss reason. */
     List<String> disconnected() {
         List<String> result = new ArrayList<>();
         synchronized (backend) {
@@ -67,19 +67,19 @@ final class Backend {
         }
     }
 
-    /** Tells Spark that an executor is gone. It returns at once: Spark takes the message in its own thread. */
+    /** Reports an executor's loss to Spark. Returns at once: Spark handles the message in its own thread. */
     void remove(String id, int code, boolean causedByApplication, String text) {
         backend.doRemoveExecutor(id, new ExecutorExited(code, causedByApplication, text));
     }
 
-    /** The next id that Spark gives to an executor that comes without one is above this. */
+    /** Spark assigns ids above this to executors that register without one. */
     void skipIdsThrough(int id) {
         backend.execId().accumulateAndGet(id, Math::max);
     }
 
     /**
-     * Spark runs its own calls on executor pods (label them, delete those that were told to stop) in one pool. This driver
-     * has no right on pods and the operator does these things, so the pool takes its tasks and forgets them.
+     * Spark labels executor pods and deletes stopped ones from one thread pool. This driver
+     * has no pod permissions and the operator does that work, so the pool drops its tasks.
      */
     void dropCallsOnPods() {
         ScheduledExecutorService pool =

@@ -12,27 +12,27 @@ import java.util.TreeMap;
 import org.apache.spark.resource.ResourceProfile;
 
 /**
- * All that the driver has to say: what becomes the status of its ExecutorGrant.
+ * Everything the driver publishes: the status of its ExecutorGrant.
  *
- * Spark's threads, the one that looks at Spark's executors and the one that follows the ledger write here and go on;
- * the publisher waits here for something to send. Nothing in here blocks or talks to anybody.
+ * Spark's threads, the executor watcher and the ledger reader write here without blocking;
+ * the publisher waits here for changes. Nothing here does I/O.
  */
 final class Demand {
-    /** That losses were seen is said with the next change, and so long after the first of them at the latest. */
+    /** Seen losses are acknowledged with the next change, at the latest this long after the first of them. */
     private static final long SEEN_NANOS = 2_000_000_000L;
 
-    /** So many profiles are published, and more only if they want something: the API server takes 64. */
+    /** How many profiles are published; more only if they want executors. The API server accepts 64. */
     private static final int MANY_PROFILES = 32;
 
     private final Map<Integer, ResourceProfile> profiles = new TreeMap<>();
     private final Map<Integer, Integer> wanted = new TreeMap<>();
     private final Map<Integer, Map<String, Object>> shapes = new TreeMap<>();
-    /** Profiles of which nothing is wanted, the one that has been so for the longest time first. */
+    /** Profiles with no demand, the longest idle first. */
     private final Set<Integer> idle = new LinkedHashSet<>();
     private Map<String, String> registered = Collections.emptyMap();
     private List<String> disconnected = Collections.emptyList();
     private Long lossSeen;
-    /** When it has to be said, if there is something to say. */
+    /** When to publish, if there is a change. */
     private Long lossSeenBy;
     private boolean stopped;
     private boolean changed;
@@ -50,7 +50,7 @@ final class Demand {
         }
     }
 
-    /** Profiles that are wanted and whose executors' shape is not known yet. */
+    /** Wanted profiles whose executor shape is not known yet. */
     synchronized List<ResourceProfile> shapeless() {
         List<ResourceProfile> result = new ArrayList<>();
         for (ResourceProfile profile : profiles.values()) {
@@ -83,7 +83,7 @@ final class Demand {
         }
     }
 
-    /** From now on nothing is wanted, whatever Spark still says. */
+    /** From now on demand is zero, whatever Spark still requests. */
     synchronized void stop() {
         stopped = true;
         registered = Collections.emptyMap();
@@ -96,7 +96,7 @@ final class Demand {
         notifyAll();
     }
 
-    /** Returns when there is something to say since the last call, or after this time. */
+    /** Returns when something changed since the last call, or after this time. */
     synchronized void await(long milliseconds) throws InterruptedException {
         long end = System.nanoTime() + milliseconds * 1_000_000L;
         while (!changed) {
@@ -146,8 +146,8 @@ final class Demand {
     }
 
     /**
-     * Profiles to leave out because there are too many: Spark never forgets one, and some applications make one for each query.
-     * Those of which nothing was wanted for the longest time go first, since the others may still have executors.
+     * Profiles to omit because there are too many: Spark never drops one, and some applications create one per query.
+     * The longest idle go first, since others may still have executors.
      */
     private Set<Integer> needless() {
         Set<Integer> needless = new HashSet<>();

@@ -28,9 +28,9 @@ import scala.collection.immutable.Map;
 /**
  * Hands executor allocation to Firesteel's operator: spark.kubernetes.allocation.pods.allocator names this class.
  *
- * It makes no pods. What Spark wants goes into the status of the ExecutorGrant with the driver pod's name; what became of the
- * executors comes from the ExecutorLedger of the same name, and Spark is told of each ended one once. See
- * docs/executors.md. No method called by Spark waits for the API server, but stop (5 s at most).
+ * It creates no pods. Spark's demand goes into the status of the ExecutorGrant named like the driver pod; the fate of
+ * executors comes from the ExecutorLedger of the same name, and each loss is reported to Spark once. See
+ * docs/executors.md. No method called by Spark waits for the API server, except stop (5 s at most).
  */
 public final class FiresteelAllocator extends AbstractPodsAllocator {
     static final String VERSION = "0.1.0";
@@ -44,7 +44,7 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
     private static final long WAITING_NANOS = 60_000_000_000L;
     private static final Logger LOG = LoggerFactory.getLogger(FiresteelAllocator.class);
 
-    /** The highest executor id seen in this JVM: a second SparkContext must not give ids of the first again. */
+    /** The highest executor id seen in this JVM: a second SparkContext must not reuse ids of the first. */
     private static int highestId;
 
     private final SparkConf conf;
@@ -54,7 +54,7 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
     private final String where;
     private final Api api;
     private final Demand demand = new Demand();
-    /** Executors that ended or were withdrawn: Spark must refuse them should they still come. */
+    /** Ended or withdrawn executors: Spark must reject them if they still register. */
     private final Set<String> ended = ConcurrentHashMap.newKeySet();
 
     private volatile Publisher publisher;
@@ -89,7 +89,7 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
         synchronized (FiresteelAllocator.class) {
             backend.skipIdsThrough(highestId);
         }
-        // What makes executors impossible to build has to fail the application here, and not go unnoticed in a thread.
+        // If executors cannot be built, the application must fail here rather than unnoticed in a thread.
         ResourceProfile profile = context.resourceProfileManager().defaultResourceProfile();
         demand.shape(profile.id(), Shape.of(conf, security, builder, client, appId, profile));
 
@@ -101,7 +101,7 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
         context.addSparkListener(new SparkListener() {
             @Override
             public void onApplicationEnd(SparkListenerApplicationEnd end) {
-                // Comes before the executors are told to exit: nobody shall replace them.
+                // Runs before the executors are told to exit: they must not be replaced.
                 demand.stop();
             }
         });
@@ -111,7 +111,7 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
         LOG.info("Executors are allocated by Firesteel's operator through ExecutorGrant {} (bridge {}).", where, VERSION);
     }
 
-    /** Called by Spark under its lock, and from threads that must not die: leaves a note and returns. */
+    /** Called by Spark under its lock, and from threads that must not die: only records the demand. */
     @Override
     public void setTotalExpectedExecutors(Map<ResourceProfile, Object> total) {
         Iterator<Tuple2<ResourceProfile, Object>> all = total.iterator();
@@ -121,7 +121,7 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
         }
     }
 
-    /** The driver has no right to read its own pod, and nothing here needs it. */
+    /** The driver may not read its own pod, and nothing here needs it. */
     @Override
     public Option<Pod> driverPod() {
         return Option.empty();
@@ -143,20 +143,20 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
         publisher.finishBy(System.nanoTime() + TimeUnit.SECONDS.toNanos(STOP_SECONDS));
         try {
             publishing.join(TimeUnit.SECONDS.toMillis(STOP_SECONDS));
-            // Spark closes the client next. A connection on which the watch is still open then stays for minutes, and with HTTP/2
+            // Spark closes the client next. A connection with an open watch would then linger for minutes, and with HTTP/2
             // it has a thread that keeps the JVM alive.
             reading.join(CLOSE_MILLIS);
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         }
         if (publishing.isAlive()) {
-            LOG.warn("ExecutorGrant {} could not be told within {} s that the application ended; the operator sees it from the"
+            LOG.warn("ExecutorGrant {} did not accept the application's end within {} s; the operator learns of it from the"
                     + " driver pod.", where, STOP_SECONDS);
             publishing.interrupt();
         }
     }
 
-    /** Sees registrations, removals and broken connections as Spark does; several of them make one patch. */
+    /** Observes registrations, removals and broken connections as Spark does; several of them become one patch. */
     private void scan(Backend backend) {
         try {
             while (!demand.isStopped()) {
@@ -168,7 +168,7 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         } catch (Throwable e) {
-            LOG.error("Firesteel's bridge cannot go on watching Spark's executors for {}.", where, e);
+            LOG.error("Firesteel's bridge can no longer watch Spark's executors for {}.", where, e);
         }
     }
 
@@ -178,13 +178,13 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
                 try {
                     highestId = Math.max(highestId, Integer.parseInt(id));
                 } catch (NumberFormatException e) {
-                    // Spark takes numbers only; not ours to judge.
+                    // Spark accepts only numbers; not checked here.
                 }
             }
         }
     }
 
-    /** Hands what the ledger says to Spark. */
+    /** Passes the ledger's content on to Spark. */
     private final class Losses implements Ledger.Reader {
         private final Backend backend;
         private final java.util.Map<String, Long> toldAt = new HashMap<>();
@@ -196,10 +196,10 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
         @Override
         public void losses(List<Ledger.Loss> losses) {
             for (Ledger.Loss loss : losses) {
-                // An id ends once: the ledger may be read again, or be a new one after somebody deleted it.
+                // An id ends only once: the ledger may be reread, or recreated after a deletion.
                 if (ended.add(loss.id)) {
                     boolean withdrawn = "withdrawn".equals(loss.cause);
-                    // A withdrawn executor that was quicker than its withdrawal is a lost one.
+                    // A withdrawn executor that registered before its withdrawal is a lost one.
                     if (!withdrawn || backend.knows(loss.id)) {
                         LOG.info("Executor {} ended with code {} ({}): {}", loss.id, loss.code, loss.cause, loss.text);
                         backend.remove(loss.id, loss.code, "application".equals(loss.cause), loss.text);
@@ -231,8 +231,8 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
     }
 
     /**
-     * The shutdown hooks stop the SparkContext, which calls {@link #stop}: none of that may wait for a thread of ours. Hooks
-     * of user code that hang do not keep an application alive that cannot go on.
+     * The shutdown hooks stop the SparkContext, which calls {@link #stop}: none of that may wait for our threads. Hanging
+     * hooks of user code must not keep a doomed application alive.
      */
     private static void exit() {
         Thread last = thread("firesteel-halt", () -> {

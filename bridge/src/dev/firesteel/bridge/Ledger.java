@@ -13,8 +13,8 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Follows the ExecutorLedger: a watch that begins with the present state and is opened again whenever it ends, and a look of
- * its own every 30 s, which finds a watch that has gone silent. One thread hands what it reads to the {@link Reader}.
+ * Follows the ExecutorLedger: a watch that starts with the current state and is reopened whenever it ends, and a GET
+ * every 30 s, which detects a silent watch. One thread passes what it reads to the {@link Reader}.
  */
 final class Ledger implements Runnable {
     /** An executor that ended. */
@@ -34,14 +34,14 @@ final class Ledger implements Runnable {
         }
     }
 
-    /** Called by the ledger's thread alone. */
+    /** Called only by the ledger's thread. */
     interface Reader {
-        /** All losses in the ledger, in their order, seen before or not. */
+        /** All losses in the ledger, in order, seen before or not. */
         void losses(List<Loss> losses);
 
         void verdict(String reason, String message);
 
-        /** Why there are fewer executors than wanted: there cannot be more now, or more were never granted. */
+        /** Why there are fewer executors than wanted: no more are possible now, or no more were granted. */
         void waiting(String reason, String message);
     }
 
@@ -80,7 +80,7 @@ final class Ledger implements Runnable {
                             + " patch on executorgrants/status, get and watch on executorledgers.");
                     pause = 10_000;
                 } else if (failures == 5) {
-                    LOG.warn("{} cannot be watched ({} {}). It is tried again.", where, end.code, end.message());
+                    LOG.warn("{} cannot be watched ({} {}). Retrying.", where, end.code, end.message());
                 }
                 pause = Math.max(end.retryAfterMillis, pause / 2 + ThreadLocalRandom.current().nextLong(pause / 2 + 1));
                 Thread.sleep(pause);
@@ -89,7 +89,7 @@ final class Ledger implements Runnable {
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         } catch (Throwable e) {
-            LOG.error("Firesteel's bridge cannot go on reading {}: lost executors are noticed late.", where, e);
+            LOG.error("Firesteel's bridge can no longer read {}: lost executors will be noticed late.", where, e);
         }
     }
 
@@ -120,7 +120,7 @@ final class Ledger implements Runnable {
         }
     }
 
-    /** Takes one line of a watch; false if the watch says that it is over. */
+    /** Handles one line of a watch; false if the watch is over. */
     private boolean event(String line) {
         try {
             Map<String, Object> event = Api.parse(line);
@@ -138,7 +138,7 @@ final class Ledger implements Runnable {
         }
     }
 
-    /** Gets the ledger; true if it holds something that the watch did not bring. */
+    /** Gets the ledger; true if it holds something the watch missed. */
     private boolean look() throws InterruptedException {
         Api.Answer answer = api.getLedger();
         if (!answer.ok()) {

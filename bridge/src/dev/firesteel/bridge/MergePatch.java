@@ -7,7 +7,7 @@ import java.util.Objects;
 /**
  * JSON merge patches (RFC 7386) between two states of a document made of maps, lists and scalars. Pure.
  *
- * A null inside a patch takes a key out; the documents themselves hold no nulls, and an empty map in them means the same as none.
+ * A null in a patch removes a key; the documents themselves hold no nulls, and an empty map in them equals a missing one.
  */
 final class MergePatch {
     /** Stands for a value that may or may not have arrived: it differs from every value, itself included. */
@@ -53,7 +53,7 @@ final class MergePatch {
         return patch;
     }
 
-    /** What the document is known to be after {@code patch} was sent and nobody knows whether it arrived. */
+    /** What is known of the document after {@code patch} was sent and may or may not have arrived. */
     static Map<String, Object> uncertain(Map<String, Object> document, Map<String, Object> patch) {
         Map<String, Object> result = new LinkedHashMap<>(document);
         for (Map.Entry<String, Object> entry : patch.entrySet()) {
@@ -62,7 +62,7 @@ final class MergePatch {
                 result.put(entry.getKey(), uncertain(
                         before instanceof Map ? object(before) : new LinkedHashMap<>(), object(entry.getValue())));
             } else if (before instanceof Map) {
-                // Its keys have to be known, to be taken out if they are still there.
+                // Its keys must be kept, to remove them if they are still there.
                 result.put(entry.getKey(), uncertain(object(before), object(before)));
             } else {
                 result.put(entry.getKey(), UNKNOWN);

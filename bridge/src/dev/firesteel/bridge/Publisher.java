@@ -11,27 +11,27 @@ import org.slf4j.LoggerFactory;
 
 /**
  * Keeps the status of the ExecutorGrant equal to {@link Demand}: one thread, one request at a time, only what changed,
- * until it is accepted. Changes that come while a request is on its way go into the next one.
+ * until it is accepted. Changes made while a request is in flight go into the next one.
  */
 final class Publisher implements Runnable {
-    /** How a profile becomes numbers and environment; may throw. */
+    /** Turns a profile into sizes and environment; may throw. */
     interface Shaper {
         Map<String, Object> shape(ResourceProfile profile);
     }
 
     private static final Logger LOG = LoggerFactory.getLogger(FiresteelAllocator.class);
     private static final long SLOW_MILLIS = 10_000;
-    /** All is sent again so often, in case somebody edited the status by hand. */
+    /** How often everything is resent, in case someone edited the status by hand. */
     private static final long RESEND_NANOS = 600_000_000_000L;
     private static final long QUIET_NANOS = 300_000_000_000L;
 
     /**
-     * What the API server has. Of the JVM, not of the instance: a second SparkContext in the same driver goes on with the
-     * same grant, and has to take out what the first one left there.
+     * What the API server has. Per JVM, not per instance: a second SparkContext in the same driver continues with the
+     * same grant, and has to remove what the first one left there.
      */
     private static volatile Map<String, Object> published = new LinkedHashMap<>();
 
-    /** The last loss that was to be said, of the JVM too. Not read from {@link #published}, where it may be uncertain. */
+    /** The last acknowledged loss, also per JVM. Not read from {@link #published}, where it may be uncertain. */
     private static volatile Long lossSeen;
 
     private final Api api;
@@ -39,7 +39,7 @@ final class Publisher implements Runnable {
     private final Shaper shaper;
     private final String sparkVersion;
     private final String where;
-    /** Profiles of which the log says already that their executors cannot be built. */
+    /** Profiles already logged as impossible to build executors for. */
     private final Set<Integer> unbuildable = new HashSet<>();
     private long resendAt = System.nanoTime() + RESEND_NANOS;
     private int failures;
@@ -60,7 +60,7 @@ final class Publisher implements Runnable {
         }
     }
 
-    /** Ends the thread as soon as all is published, and at this time (of System.nanoTime) in any case. */
+    /** Ends the thread once everything is published, and at this System.nanoTime in any case. */
     void finishBy(long nanoTime) {
         deadline = nanoTime;
         demand.signal();
@@ -95,14 +95,14 @@ final class Publisher implements Runnable {
         } catch (InterruptedException e) {
             Thread.currentThread().interrupt();
         } catch (Throwable e) {
-            LOG.error("Firesteel's bridge cannot go on publishing the demand for executors in {}.", where, e);
+            LOG.error("Firesteel's bridge can no longer publish the demand for executors in {}.", where, e);
         }
     }
 
-    /** Sends one patch. The answer is how long to wait before the next: 0 after success, below 0 if the grant is gone. */
+    /** Sends one patch. Returns how long to wait before the next: 0 after success, negative if the grant is gone. */
     private long send(Map<String, Object> patch, Map<String, Object> wanted) throws InterruptedException {
         Map<String, Object> before = published;
-        // Before the request, since the end of the application may interrupt it: a second SparkContext has to know.
+        // Before the request, which the application's end may interrupt: a second SparkContext has to know.
         published = MergePatch.uncertain(before, patch);
         if (wanted.get("lossSeen") instanceof Long) {
             lossSeen = (Long) wanted.get("lossSeen");
@@ -120,8 +120,8 @@ final class Publisher implements Runnable {
         }
         failures++;
         if (answer.code == 404) {
-            // Not created yet, or deleted: all has to be said again. But if it was a passing error, all that stood there still does:
-            // no key is forgotten, so that it can be taken out.
+            // Not created yet, or deleted: everything must be resent. But if the error was transient, the old content is still there:
+            // keep all keys, so that they can be removed.
             published = MergePatch.uncertain(published, before);
         } else if (answer.code > 0 && answer.code < 500) {
             published = before;
@@ -152,7 +152,7 @@ final class Publisher implements Runnable {
             default:
                 if (failures >= 3 && isNews("unreachable")) {
                     LOG.warn("The demand for executors cannot be sent to " + where + " (attempt " + failures + ": "
-                            + (answer.code == 0 ? "" : answer.code + " ") + answer.message() + "). It is tried again.");
+                            + (answer.code == 0 ? "" : answer.code + " ") + answer.message() + "). Retrying.");
                 }
                 return Math.max(answer.retryAfterMillis, jitter(Math.min(5000, 100L << Math.min(failures, 6))));
         }
@@ -164,9 +164,9 @@ final class Publisher implements Runnable {
                 demand.shape(profile.id(), shaper.shape(profile));
                 unbuildable.remove(profile.id());
             } catch (Exception e) {
-                // Not only RuntimeExceptions: Scala does not declare what it throws, and Spark's SparkException is a checked one.
+                // Not only RuntimeExceptions: Scala does not declare exceptions, and SparkException is a checked one.
                 if (unbuildable.add(profile.id())) {
-                    LOG.error("Executors of resource profile {} cannot be built, so none are asked for: {}", profile.id(),
+                    LOG.error("Executors of resource profile {} cannot be built, so none are requested: {}", profile.id(),
                             e.toString());
                 }
             }
@@ -185,7 +185,7 @@ final class Publisher implements Runnable {
         }
     }
 
-    /** Each kind of trouble at most every five minutes. */
+    /** Logs each kind of problem at most every five minutes. */
     private boolean isNews(String kind) {
         if (kind.equals(told) && System.nanoTime() - toldAt <= QUIET_NANOS) {
             return false;

@@ -18,9 +18,9 @@ import scala.Option;
 
 /**
  * What an executor of a resource profile looks like, from Spark's own builder: only it knows the driver's port, the JVM
- * words Spark adds at run time, and what user code changed in the SparkConf.
+ * options Spark adds at run time, and what user code changed in the SparkConf.
  *
- * Sizes and literal environment only. Image, volumes, account and placement are none of the driver's business, and the
+ * Sizes and literal environment only. Image, volumes, account and placement are not the driver's choice, and the
  * secret of spark.authenticate stays here.
  */
 final class Shape {
@@ -29,7 +29,7 @@ final class Shape {
 
     private static final String SECRET = "_SPARK_AUTH_SECRET";
 
-    /** What the API server takes, by the schema of the grant. It would refuse everything else in the same patch too. */
+    /** Limits of the grant's schema. The API server would otherwise reject the whole patch. */
     private static final int MAX_CHARACTERS = 16_384;
     private static final int MAX_VARIABLES = 1024;
 
@@ -47,8 +47,8 @@ final class Shape {
     }
 
     /**
-     * With spark.authenticate at submission there is a file of the secret, and then Spark puts none into the environment. If it
-     * does, user code switched it on: nobody made a Secret, and executors without one are never let in.
+     * With spark.authenticate at submission the secret is in a file, and Spark puts none into the environment. If it
+     * does, user code enabled it: there is no Secret, and executors without one cannot register.
      */
     private static void checkSecret(Container container) {
         boolean literal = false;
