@@ -1,6 +1,5 @@
 //! Executors outside the driver: the controller of ExecutorGrants.
 //!
-//! - [`index`] keeps what is needed of pods;
 //! - [`pass`] is one look at one application: it asks `firesteel_core::allocation` for a decision and carries it out
 //!   through [`writes`];
 //! - [`ledger`] is the ledger of one application between passes;
@@ -10,7 +9,6 @@
 //! - [`admission`] says which grants are accepted, and [`policy`] whether drivers of one account are kept apart.
 
 mod admission;
-mod index;
 mod ledger;
 mod namespaces;
 mod paced;
@@ -25,22 +23,19 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use firesteel_api::{ExecutorGrant, names};
+use firesteel_api::ExecutorGrant;
 use firesteel_core::allocation::size::Amount;
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::Pod;
 use kube::core::DeserializeGuard;
 use kube::runtime::reflector::ObjectRef;
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{Controller, WatchStreamExt, controller, reflector, watcher as watch};
+use kube::runtime::{Controller, WatchStreamExt, controller, reflector, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::{Notify, mpsc};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
-use index::{AppKey, Index};
 use namespaces::Namespaces;
 use paced::{Paced, Turn};
 use pass::State;
@@ -49,6 +44,8 @@ use rate_limit::RateLimit;
 use sets::Sets;
 
 use crate::metrics::Metrics;
+use crate::pods::allocated::{AppKey, Index};
+use crate::relist::{Change, Relist};
 use crate::scope::Scope;
 use crate::tell::News;
 use crate::turns::{Lane, Turns};
@@ -135,7 +132,7 @@ impl Lane for AppKey {
 struct Allocator {
     client: Client,
     shared: Arc<Shared>,
-    index: Index,
+    index: Arc<Index>,
     sets: Sets,
     states: Mutex<HashMap<String, Arc<tokio::sync::Mutex<State>>>>,
     /// Which grant a pod belongs to, by application.
@@ -162,9 +159,27 @@ impl Allocator {
         self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
     }
 
-    /// Forgets all grants but these, by uid.
-    fn keep_only(&self, there: &HashSet<String>) {
-        self.states.lock().unwrap_or_else(PoisonError::into_inner).retain(|uid, _| there.contains(uid));
+    /// Keeps track of grants.
+    fn notice(&self, change: Change<'_, Grant>) {
+        match change {
+            Change::Lists => {}
+            Change::InList(grant) | Change::Seen(grant) => {
+                if let (Ok(valid), Some(namespace)) = (&grant.0, grant.namespace()) {
+                    self.grants().insert((namespace, valid.spec.app_id.clone()), ObjectRef::from_obj(grant));
+                }
+            }
+            Change::Gone(grant) => {
+                self.forget(&grant.uid().unwrap_or_default());
+                let gone = ObjectRef::from_obj(grant);
+                self.grants().retain(|_, app| *app != gone);
+            }
+            Change::Listed(there) => {
+                let name = |app: &App| (app.namespace.clone().unwrap_or_default(), app.name.clone());
+                self.grants().retain(|_, app| there.contains_key(&name(app)));
+                let uids: HashSet<String> = there.into_values().collect();
+                self.states.lock().unwrap_or_else(PoisonError::into_inner).retain(|uid, _| uids.contains(uid));
+            }
+        }
     }
 
     /// What the applications of a namespace have as executors, and are going to have.
@@ -197,16 +212,17 @@ pub(crate) async fn look_after(
     client: Client,
     shared: Arc<Shared>,
     namespace: Option<String>,
+    pods: Arc<Index>,
+    mut touched: mpsc::UnboundedReceiver<Vec<AppKey>>,
     until: CancellationToken,
 ) {
-    let (grants, pods): (Api<Grant>, Api<Pod>) =
-        (within(&client, namespace.as_deref()), within(&client, namespace.as_deref()));
+    let grants: Api<Grant> = within(&client, namespace.as_deref());
     let replica_sets: Api<ReplicaSet> = within(&client, namespace.as_deref());
     let stateful_sets: Api<StatefulSet> = within(&client, namespace.as_deref());
     let (pokes, triggers) = mpsc::unbounded_channel();
     let allocator = Arc::new(Allocator {
         client,
-        index: Index::default(),
+        index: pods,
         sets: Sets::default(),
         shared: shared.clone(),
         states: Mutex::default(),
@@ -219,31 +235,12 @@ pub(crate) async fn look_after(
     let known_grants = reader.clone();
 
     let noticing = allocator.clone();
-    // What a new list no longer has was deleted while nobody watched.
-    let mut listed: HashMap<App, String> = HashMap::new();
-    let stream = watch(grants, watcher::Config::default())
+    let mut relist = Relist::default();
+    let stream = watcher(grants, watcher::Config::default())
         .default_backoff()
         .modify(|grant| grant.meta_mut().managed_fields = None)
         .inspect(move |event| match event {
-            Ok(event @ (Event::Apply(grant) | Event::InitApply(grant))) => {
-                if let (Ok(valid), Some(namespace)) = (&grant.0, grant.namespace()) {
-                    let key = (namespace, valid.spec.app_id.clone());
-                    noticing.grants().insert(key, ObjectRef::from_obj(grant));
-                }
-                if let Event::InitApply(_) = event {
-                    listed.insert(ObjectRef::from_obj(grant), grant.uid().unwrap_or_default());
-                }
-            }
-            Ok(Event::Delete(grant)) => {
-                noticing.forget(&grant.uid().unwrap_or_default());
-                let gone = ObjectRef::from_obj(grant);
-                noticing.grants().retain(|_, app| *app != gone);
-            }
-            Ok(Event::Init) => listed.clear(),
-            Ok(Event::InitDone) => {
-                noticing.grants().retain(|_, app| listed.contains_key(app));
-                noticing.keep_only(&listed.drain().map(|(_, uid)| uid).collect());
-            }
+            Ok(event) => noticing.notice(relist.fold(event)),
             Err(error) => tracing::debug!(%error, "the watch of executor grants is interrupted"),
         })
         .reflect(writer)
@@ -268,14 +265,11 @@ pub(crate) async fn look_after(
         }
     };
     let follow_pods = async {
-        let config = watcher::Config::default().labels(names::LABEL_ALLOCATOR);
-        let mut events = watch(pods, config).default_backoff().boxed();
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(event) => poke_all(allocator.index.apply(event)),
-                Err(error) => tracing::warn!(%error, "the watch of executors is interrupted"),
-            }
+        while let Some(touched) = touched.recv().await {
+            poke_all(touched);
         }
+        // Whoever watches has ended; passes go on to their end.
+        std::future::pending().await
     };
     let within = |namespace: &str| -> Vec<Arc<Grant>> {
         let mut grants = known_grants.state();

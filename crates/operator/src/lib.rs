@@ -24,6 +24,7 @@ pub mod operator;
 pub mod options;
 pub mod pods;
 pub mod reconcile;
+mod relist;
 pub mod scope;
 pub mod serve;
 pub mod tell;

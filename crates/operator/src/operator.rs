@@ -1,18 +1,15 @@
 //! Runs the operator: takes the Lease, fills the caches, starts the controllers and shuts them down in order.
 
-use std::collections::HashSet;
 use std::sync::{Arc, Weak};
 
 use anyhow::Context as _;
 use firesteel_api::SparkApplication;
-use firesteel_api::names;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::core::DeserializeGuard;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
-use kube::runtime::watcher::{self, Event};
-use kube::runtime::{Controller, WatchStreamExt, controller, reflector, watcher as watch};
+use kube::runtime::{Controller, WatchStreamExt, controller, reflector, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -23,7 +20,9 @@ use crate::context::Context;
 use crate::definitions::Definitions;
 use crate::metrics::Metrics;
 use crate::options::Options;
+use crate::pods::{self, allocated};
 use crate::reconcile::{again, reconcile};
+use crate::relist::{Change, Relist};
 use crate::scope::Scope;
 use crate::serve::{self, Ready};
 use crate::tell::News;
@@ -112,8 +111,11 @@ async fn work(
         let cache: Weak<Context> = Arc::downgrade(&ctx);
         metrics.follow(cache);
         synced.push(ctx.pods.clone());
-        parts.spawn(executors::look_after(client.clone(), shared.clone(), namespace.clone(), until.clone()));
-        parts.spawn(look_after(ctx, writer, namespace));
+        let (touched, touches) = mpsc::unbounded_channel();
+        let allocated = Arc::new(allocated::Index::default());
+        let (asking, sharing, within) = (client.clone(), shared.clone(), namespace.clone());
+        parts.spawn(executors::look_after(asking, sharing, within, allocated.clone(), touches, until.clone()));
+        parts.spawn(look_after(ctx, writer, namespace, allocated, touched));
     }
     let ending = until.clone();
     parts.spawn(async move {
@@ -139,8 +141,14 @@ async fn work(
     Ok(())
 }
 
-/// Runs the controller of one namespace, or of all of them.
-async fn look_after(ctx: Arc<Context>, writer: Writer<App>, namespace: Option<String>) {
+/// Looks after one namespace, or all.
+async fn look_after(
+    ctx: Arc<Context>,
+    writer: Writer<App>,
+    namespace: Option<String>,
+    allocated: Arc<allocated::Index>,
+    touched: mpsc::UnboundedSender<Vec<allocated::AppKey>>,
+) {
     let (apps, pods): (Api<App>, Api<Pod>) = match &namespace {
         Some(namespace) => {
             (Api::namespaced(ctx.client.clone(), namespace), Api::namespaced(ctx.client.clone(), namespace))
@@ -178,34 +186,24 @@ async fn look_after(ctx: Arc<Context>, writer: Writer<App>, namespace: Option<St
             }
         }
     };
-    let follow_pods = async move {
-        let config = watcher::Config::default().labels(&format!("{}=true", names::LABEL_LAUNCHED_BY));
-        let mut events = watch(pods, config).default_backoff().boxed();
-        while let Some(event) = events.next().await {
-            match event {
-                Ok(event) => {
-                    for (namespace, name) in index.apply(event) {
-                        let _ = send.send(ObjectRef::<App>::new(&name).within(&namespace));
-                    }
-                }
-                Err(error) => tracing::warn!(%error, "the watch of pods is interrupted"),
-            }
+    let follow_pods = pods::follow(pods, move |event| {
+        for (namespace, name) in index.apply(event) {
+            let _ = send.send(ObjectRef::<App>::new(&name).within(&namespace));
         }
-    };
+        // Whoever allocates executors may have ended before.
+        let _ = touched.send(allocated.apply(event));
+    });
     let forgetting = ctx.clone();
-    // Applications missing from a new list were deleted while the watch was down.
-    let mut listed = HashSet::new();
-    let stream = watch(apps, watcher::Config::default())
+    let mut relist = Relist::default();
+    let stream = watcher(apps, watcher::Config::default())
         .default_backoff()
         .modify(|app| app.meta_mut().managed_fields = None)
         .inspect(move |event| match event {
-            Ok(Event::Delete(app)) => forgetting.forget(&app.namespace().unwrap_or_default(), &app.name_any()),
-            Ok(Event::Init) => listed.clear(),
-            Ok(Event::InitApply(app)) => {
-                listed.insert((app.namespace().unwrap_or_default(), app.name_any()));
-            }
-            Ok(Event::InitDone) => forgetting.keep_only(&std::mem::take(&mut listed)),
-            Ok(Event::Apply(_)) => {}
+            Ok(event) => match relist.fold(event) {
+                Change::Gone(app) => forgetting.forget(&app.namespace().unwrap_or_default(), &app.name_any()),
+                Change::Listed(there) => forgetting.keep_only(&there.into_keys().collect()),
+                Change::Lists | Change::InList(_) | Change::Seen(_) => {}
+            },
             Err(error) => tracing::warn!(%error, "the watch of applications is interrupted"),
         })
         .reflect(writer)

@@ -1,8 +1,11 @@
-//! What the operator remembers of pods: of drivers their metadata and status, of executors a line each.
+//! What the operator remembers of pods: of drivers their metadata and status, of executors a line each. [`allocated`] is
+//! what it remembers of those whose executors it allocates; one watch brings both.
 //!
 //! A driver that was deleted stays as a tombstone until its application goes or a newer driver is deleted: its last
 //! state may be the only evidence of how it ended. An executor that was deleted is kept, with its last phase, until a pass has
 //! written it down.
+
+pub(crate) mod allocated;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, RwLock};
@@ -10,9 +13,15 @@ use std::sync::{Arc, RwLock};
 use firesteel_api::names;
 use firesteel_core::executors::ExecutorSeen;
 use firesteel_core::pod::{self, PodPhase};
+use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
 use kube::runtime::watcher::Event;
+use kube::runtime::{WatchStreamExt, watcher};
 use tokio::sync::watch;
+
+use crate::relist::{Change, Relist};
 
 /// Containers of this policy have the end of their log as their message.
 pub(crate) const FALLBACK_TO_LOGS: &str = "FallbackToLogsOnError";
@@ -33,6 +42,14 @@ pub struct AppPods {
 }
 
 impl AppPods {
+    /// Forgets pods that are not there, but for what they tell: a driver becomes a tombstone.
+    fn keep_only(&mut self, there: impl Fn(&str) -> bool) {
+        let missing = self.drivers.extract_if(.., |name, _| !there(name)).last();
+        self.tombstone = missing.map(|(_, pod)| pod).or(self.tombstone.take());
+        let vanished: Vec<_> = self.executors.extract_if(.., |name, _| !there(name)).collect();
+        vanished.into_iter().for_each(|(name, executor)| self.depart(name, executor));
+    }
+
     /// Remembers an executor whose pod is gone, if there is a run that it counts for.
     fn depart(&mut self, name: String, last: Executor) {
         if !self.drivers.is_empty() || self.tombstone.is_some() {
@@ -54,14 +71,13 @@ pub struct Executor {
 #[derive(Debug)]
 pub struct PodIndex {
     apps: RwLock<HashMap<AppKey, AppPods>>,
-    /// Pods seen since a list began, while it goes on.
-    listing: RwLock<Option<HashMap<AppKey, AppPods>>>,
+    relist: RwLock<Relist>,
     ready: watch::Sender<bool>,
 }
 
 impl Default for PodIndex {
     fn default() -> Self {
-        PodIndex { apps: RwLock::default(), listing: RwLock::default(), ready: watch::Sender::new(false) }
+        PodIndex { apps: RwLock::default(), relist: RwLock::default(), ready: watch::Sender::new(false) }
     }
 }
 
@@ -73,71 +89,39 @@ impl PodIndex {
     }
 
     /// Takes one event of the watch in and gives the applications that should be looked at.
-    pub fn apply(&self, event: Event<Pod>) -> Vec<AppKey> {
-        match event {
-            Event::Init => {
-                *write(&self.listing) = Some(HashMap::new());
+    pub fn apply(&self, event: &Event<Pod>) -> Vec<AppKey> {
+        let change = write(&self.relist).fold(event);
+        let mut apps = write(&self.apps);
+        match change {
+            Change::Lists => Vec::new(),
+            Change::InList(pod) => {
+                put(&mut apps, pod);
                 Vec::new()
             }
-            Event::InitApply(pod) => {
-                if let (Some(key), Some(listing)) = (key(&pod), write(&self.listing).as_mut()) {
-                    put(listing, key, pod);
-                }
-                Vec::new()
-            }
-            Event::InitDone => {
-                let listed = write(&self.listing).take().unwrap_or_default();
-                let touched = self.replace(listed);
-                self.ready.send_replace(true);
-                touched
-            }
-            Event::Apply(pod) => {
-                let Some(key) = key(&pod) else { return Vec::new() };
-                put(&mut write(&self.apps), key.clone(), pod);
-                vec![key]
-            }
-            Event::Delete(pod) => {
-                let Some(key) = key(&pod) else { return Vec::new() };
-                let mut apps = write(&self.apps);
+            Change::Seen(pod) => put(&mut apps, pod).into_iter().collect(),
+            Change::Gone(pod) => {
+                let Some(key) = key(pod) else { return Vec::new() };
                 let entry = apps.entry(key.clone()).or_default();
                 let name = pod.metadata.name.clone().unwrap_or_default();
                 if let Some(known) = entry.executors.remove(&name) {
-                    let last = if is_driver(&pod) { known } else { executor(&pod, &name) };
+                    let last = if is_driver(pod) { known } else { executor(pod, &name) };
                     entry.depart(name.clone(), last);
                 }
                 let current = entry.drivers.get(&name).is_none_or(|known| known.metadata.uid == pod.metadata.uid);
-                if is_driver(&pod) && current {
+                if is_driver(pod) && current {
                     entry.drivers.remove(&name);
                     entry.tombstone = Some(Arc::new(trim(pod)));
                 }
                 vec![key]
             }
-        }
-    }
-
-    /// Replaces everything by a fresh list. Drivers that are missing from it become tombstones.
-    fn replace(&self, listed: HashMap<AppKey, AppPods>) -> Vec<AppKey> {
-        let mut apps = write(&self.apps);
-        let old = std::mem::replace(&mut *apps, listed);
-        for (key, mut pods) in old {
-            let vanished = std::mem::take(&mut pods.executors);
-            let departed = std::mem::take(&mut pods.departed);
-            let missing = pods
-                .drivers
-                .into_iter()
-                .find(|(name, _)| !apps.get(&key).is_some_and(|now| now.drivers.contains_key(name)));
-            let tombstone = missing.map(|(_, pod)| pod).or(pods.tombstone);
-            let entry = apps.entry(key).or_default();
-            if entry.tombstone.is_none() {
-                entry.tombstone = tombstone;
-            }
-            for (name, executor) in departed.into_iter().chain(vanished) {
-                if !entry.executors.contains_key(&name) {
-                    entry.depart(name, executor);
+            Change::Listed(there) => {
+                for ((namespace, _), pods) in apps.iter_mut() {
+                    pods.keep_only(|name| there.contains_key(&(namespace.clone(), name.to_owned())));
                 }
+                self.ready.send_replace(true);
+                apps.keys().cloned().collect()
             }
         }
-        apps.keys().cloned().collect()
     }
 
     /// Everything known of one application's pods.
@@ -203,6 +187,7 @@ fn label<'a>(pod: &'a Pod, name: &str) -> Option<&'a str> {
 }
 
 fn key(pod: &Pod) -> Option<AppKey> {
+    label(pod, names::LABEL_LAUNCHED_BY).filter(|launched| *launched == "true")?;
     Some((pod.metadata.namespace.clone()?, label(pod, names::LABEL_APP_NAME)?.to_owned()))
 }
 
@@ -210,16 +195,18 @@ fn is_driver(pod: &Pod) -> bool {
     label(pod, names::LABEL_ROLE) == Some("driver")
 }
 
-fn put(apps: &mut HashMap<AppKey, AppPods>, key: AppKey, pod: Pod) {
-    let entry = apps.entry(key).or_default();
-    let Some(name) = pod.metadata.name.clone() else { return };
-    if is_driver(&pod) {
+/// Takes a pod in, if it is one of these.
+fn put(apps: &mut HashMap<AppKey, AppPods>, pod: &Pod) -> Option<AppKey> {
+    let (key, name) = (key(pod)?, pod.metadata.name.clone()?);
+    let entry = apps.entry(key.clone()).or_default();
+    if is_driver(pod) {
         entry.drivers.insert(name, Arc::new(trim(pod)));
     } else {
         entry.departed.remove(&name);
-        let executor = executor(&pod, &name);
+        let executor = executor(pod, &name);
         entry.executors.insert(name, executor);
     }
+    Some(key)
 }
 
 /// What is kept of an executor pod.
@@ -232,25 +219,39 @@ fn executor(pod: &Pod, name: &str) -> Executor {
 }
 
 /// What decisions need of a driver pod.
-fn trim(mut pod: Pod) -> Pod {
-    pod.spec = pod.spec.map(|spec| PodSpec {
-        node_name: spec.node_name,
-        service_account_name: spec.service_account_name,
+fn trim(pod: &Pod) -> Pod {
+    let spec = pod.spec.as_ref().map(|spec| PodSpec {
+        node_name: spec.node_name.clone(),
+        service_account_name: spec.service_account_name.clone(),
         // Those whose last words in the status are the end of their log.
         containers: spec
             .containers
-            .into_iter()
+            .iter()
             .filter(|container| container.termination_message_policy.as_deref() == Some(FALLBACK_TO_LOGS))
             .map(|container| Container {
-                name: container.name,
-                termination_message_policy: container.termination_message_policy,
+                name: container.name.clone(),
+                termination_message_policy: container.termination_message_policy.clone(),
                 ..Container::default()
             })
             .collect(),
         ..PodSpec::default()
     });
-    pod.metadata.managed_fields = None;
-    pod
+    let metadata = ObjectMeta { managed_fields: None, ..pod.metadata.clone() };
+    Pod { metadata, spec, status: pod.status.clone() }
+}
+
+/// Watches the pods of one namespace, or all, for both views of them. The pods of applications that the operator submitted have
+/// one label, those whose executors it allocates another, and most pods have both: a selector cannot say "one or the other",
+/// and two watches would bring most pods twice. So this one brings every pod of Spark, and what has neither label is dropped.
+pub(crate) async fn follow(api: Api<Pod>, take_in: impl Fn(&Event<Pod>)) {
+    let config = watcher::Config::default().labels(&format!("{} in (driver,executor)", names::LABEL_ROLE));
+    let mut events = watcher(api, config).default_backoff().boxed();
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(event) => take_in(&event),
+            Err(error) => tracing::warn!(%error, "the watch of pods is interrupted"),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -261,7 +262,7 @@ mod tests {
     fn pod(name: &str, role: &str, phase: &str) -> Pod {
         serde_json::from_value(json!({
             "metadata": {"name": name, "namespace": "n", "uid": name, "labels": {
-                names::LABEL_APP_NAME: "pi", names::LABEL_ROLE: role, names::LABEL_SUBMISSION_ID: "s",
+                names::LABEL_APP_NAME: "pi", names::LABEL_LAUNCHED_BY: "true", names::LABEL_ROLE: role, names::LABEL_SUBMISSION_ID: "s",
                 names::LABEL_EXECUTOR_ID: "3"}},
             "spec": {"containers": []}, "status": {"phase": phase},
         }))
@@ -271,8 +272,8 @@ mod tests {
     #[test]
     fn d5_a_deleted_driver_leaves_its_last_state_behind() {
         let index = PodIndex::default();
-        index.apply(Event::Apply(pod("pi-driver", "driver", "Running")));
-        assert_eq!(index.apply(Event::Delete(pod("pi-driver", "driver", "Succeeded"))), [("n".into(), "pi".into())]);
+        index.apply(&Event::Apply(pod("pi-driver", "driver", "Running")));
+        assert_eq!(index.apply(&Event::Delete(pod("pi-driver", "driver", "Succeeded"))), [("n".into(), "pi".into())]);
         let pods = index.of("n", "pi");
         assert!(pods.drivers.is_empty());
         assert_eq!(pods.tombstone.unwrap().status.clone().unwrap().phase.as_deref(), Some("Succeeded"));
@@ -283,34 +284,34 @@ mod tests {
     #[test]
     fn an_executor_that_went_keeps_its_last_phase_until_it_is_written_down() {
         let index = PodIndex::default();
-        index.apply(Event::Apply(pod("pi-driver", "driver", "Running")));
-        index.apply(Event::Apply(pod("pi-exec-3", "executor", "Running")));
-        index.apply(Event::Delete(pod("pi-exec-3", "executor", "Succeeded")));
+        index.apply(&Event::Apply(pod("pi-driver", "driver", "Running")));
+        index.apply(&Event::Apply(pod("pi-exec-3", "executor", "Running")));
+        index.apply(&Event::Delete(pod("pi-exec-3", "executor", "Succeeded")));
         let pods = index.of("n", "pi");
         assert!(pods.executors.is_empty());
         assert_eq!(pods.departed["pi-exec-3"].seen.phase, PodPhase::Succeeded);
         // Nor does a new list lose it, and what the list misses keeps the phase that was seen last.
-        index.apply(Event::Apply(pod("pi-exec-4", "executor", "Failed")));
-        index.apply(Event::Init);
-        index.apply(Event::InitApply(pod("pi-driver", "driver", "Running")));
-        index.apply(Event::InitDone);
+        index.apply(&Event::Apply(pod("pi-exec-4", "executor", "Failed")));
+        index.apply(&Event::Init);
+        index.apply(&Event::InitApply(pod("pi-driver", "driver", "Running")));
+        index.apply(&Event::InitDone);
         let pods = index.of("n", "pi");
         assert_eq!(pods.departed["pi-exec-4"].seen.phase, PodPhase::Failed);
         assert_eq!(pods.departed.len(), 2);
         index.settle("n", "pi", &pods.departed.into_values().map(|e| e.seen).collect::<Vec<_>>());
         assert!(index.of("n", "pi").departed.is_empty());
-        index.apply(Event::Apply(pod("other-exec-1", "executor", "Running")));
+        index.apply(&Event::Apply(pod("other-exec-1", "executor", "Running")));
         assert_eq!(index.running_executors()["n"], 1);
     }
 
     #[test]
     fn a_new_list_replaces_what_was_known() {
         let index = PodIndex::default();
-        index.apply(Event::Apply(pod("pi-driver", "driver", "Running")));
-        index.apply(Event::Apply(pod("pi-exec-3", "executor", "Running")));
-        index.apply(Event::Init);
-        index.apply(Event::InitApply(pod("pi-exec-3", "executor", "Failed")));
-        index.apply(Event::InitDone);
+        index.apply(&Event::Apply(pod("pi-driver", "driver", "Running")));
+        index.apply(&Event::Apply(pod("pi-exec-3", "executor", "Running")));
+        index.apply(&Event::Init);
+        index.apply(&Event::InitApply(pod("pi-exec-3", "executor", "Failed")));
+        index.apply(&Event::InitDone);
         let pods = index.of("n", "pi");
         assert!(pods.drivers.is_empty() && pods.tombstone.is_some());
         assert_eq!(pods.executors["pi-exec-3"].seen.id, 3);

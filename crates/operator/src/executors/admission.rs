@@ -11,10 +11,10 @@ use firesteel_core::allocation::{self, Note};
 use firesteel_core::event_reason::executors as reason;
 use kube::runtime::controller::Action;
 
-use super::index::{AppKey, AppPods, live_driver};
 use super::pass::{State, own_driver, tell};
 use super::{Allocator, writes};
 use crate::error::Error;
+use crate::pods::allocated::{AppKey, AppPods, live_driver};
 
 /// How soon a grant is looked at again that waits until drivers are kept apart, or until another one has ended.
 const WAITING: Duration = Duration::from_secs(3);

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use firesteel_core::allocation::fair::{self, Asker};
 use firesteel_core::allocation::size::{Amount, Size};
 
-use super::index::AppKey;
+use crate::pods::allocated::AppKey;
 
 /// How soon an application that did not get all asks again.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);

@@ -23,10 +23,10 @@ use kube::runtime::controller::Action;
 use tracing::Instrument;
 
 use super::admission::{Answer, admit};
-use super::index::{self, AppKey, AppPods};
 use super::ledger::Ledger;
 use super::{Allocator, App, slots, writes};
 use crate::error::Error;
+use crate::pods::allocated::{self, AppKey, AppPods};
 use crate::tell::Reporter;
 
 /// A pass that takes longer is given up and tried again.
@@ -304,7 +304,7 @@ fn driver(grant: &ExecutorGrant, pods: &AppPods, ledger: &mut ExecutorLedgerStat
     match own_driver(grant, pods, ledger.driver_uid.as_deref()) {
         Some(driver) => {
             ledger.driver_uid = Some(driver.uid.clone());
-            if index::is_running(driver) {
+            if allocated::is_running(driver) {
                 Driver::Running
             } else if driver.outcome().is_some() || driver.deleting {
                 Driver::Ended

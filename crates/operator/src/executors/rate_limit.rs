@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use firesteel_core::allocation::fair;
 
-use super::index::AppKey;
+use crate::pods::allocated::AppKey;
 
 /// How soon an application that did not get all permits asks again.
 const AGAIN: Duration = Duration::from_millis(25);

@@ -20,7 +20,8 @@ use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::index::{AppKey, Index};
+use crate::pods::allocated::{AppKey, Index};
+use crate::relist::{Change, Relist};
 
 /// A kind of set.
 pub(super) trait Set:
@@ -82,7 +83,7 @@ struct Listing {
     done: bool,
     /// This operator may not list them.
     forbidden: bool,
-    found: Apps,
+    relist: Relist,
 }
 
 /// Keeps track of one kind of sets.
@@ -91,7 +92,7 @@ pub(super) async fn follow<K: Set>(sets: &Sets, api: Api<K>, touched: &impl Fn(V
     let mut events = watch(api, config).default_backoff().boxed();
     while let Some(event) = events.next().await {
         match event {
-            Ok(event) => touched(sets.apply(event)),
+            Ok(event) => touched(sets.apply(&event)),
             Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 403 => {
                 // An operator that may not see any makes none.
                 sets.listing::<K>().forbidden = true;
@@ -111,45 +112,30 @@ impl Sets {
     }
 
     /// Takes one event of a watch in and gives the applications it concerns.
-    fn apply<K: Set>(&self, event: Event<K>) -> Vec<AppKey> {
-        match event {
-            Event::Init => {
-                self.listing::<K>().found.clear();
-                Vec::new()
-            }
-            Event::InitApply(set) => {
-                put(&mut self.listing::<K>().found, &set);
-                Vec::new()
-            }
-            Event::InitDone => {
-                let mut listing = self.listing::<K>();
-                listing.done = true;
-                let found = std::mem::take(&mut listing.found);
-                drop(listing);
-                let mut apps = lock(&self.apps);
-                let mut touched: Vec<AppKey> = apps.keys().chain(found.keys()).cloned().collect();
-                for known in apps.values_mut() {
-                    known.retain(|_, each| each.strategy != K::STRATEGY);
-                }
-                for (key, sets) in found {
-                    apps.entry(key).or_default().extend(sets);
-                }
-                apps.retain(|_, sets| !sets.is_empty());
-                touched.sort_unstable();
-                touched.dedup();
-                touched
-            }
-            Event::Apply(set) => put(&mut lock(&self.apps), &set).into_iter().collect(),
-            Event::Delete(set) => {
+    fn apply<K: Set>(&self, event: &Event<K>) -> Vec<AppKey> {
+        let mut listing = self.listing::<K>();
+        let change = listing.relist.fold(event);
+        let mut apps = lock(&self.apps);
+        match change {
+            Change::Lists => Vec::new(),
+            Change::InList(set) | Change::Seen(set) => put(&mut apps, set).into_iter().collect(),
+            Change::Gone(set) => {
                 let Some(key) = key(set.meta()) else { return Vec::new() };
-                let mut apps = lock(&self.apps);
                 if let Some(sets) = apps.get_mut(&key) {
                     sets.retain(|_, each| Some(&each.set.uid) != set.meta().uid.as_ref());
-                    if sets.is_empty() {
-                        apps.remove(&key);
-                    }
                 }
+                apps.retain(|_, sets| !sets.is_empty());
                 vec![key]
+            }
+            Change::Listed(there) => {
+                listing.done = true;
+                let touched = apps.keys().cloned().collect();
+                for ((namespace, _), sets) in apps.iter_mut() {
+                    let there = |name: &String| there.contains_key(&(namespace.clone(), name.clone()));
+                    sets.retain(|name, each| each.strategy != K::STRATEGY || there(name));
+                }
+                apps.retain(|_, sets| !sets.is_empty());
+                touched
             }
         }
     }

@@ -10,11 +10,11 @@ use firesteel_core::allocation::size::Size;
 use firesteel_core::allocation::{Demand, Slots};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::index::AppKey;
 use super::namespaces::{self, Given};
 use super::rate_limit::Rest;
 use super::{Allocator, Shared, writes};
 use crate::error::Error;
+use crate::pods::allocated::AppKey;
 
 /// How soon to look again while the sets are being listed for the first time.
 pub(super) const NOT_LISTED: Duration = Duration::from_millis(200);

@@ -18,8 +18,8 @@ use kube::api::{Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch
 use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 
-use super::index::AppKey;
 use crate::error::{Class, During, Error, class, words};
+use crate::pods::allocated::AppKey;
 use crate::writes::{delete, merge_patch};
 
 /// Requests of one pass that go on at the same time.

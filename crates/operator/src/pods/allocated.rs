@@ -16,137 +16,132 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 
+use crate::relist::{Change, Relist};
+
 /// Namespace and `spark.app.id`.
-pub(super) type AppKey = (String, String);
+pub(crate) type AppKey = (String, String);
 
 /// Pods of one application.
 #[derive(Debug, Clone, Default)]
-pub(super) struct AppPods {
-    pub(super) driver: Option<DriverPod>,
+pub(crate) struct AppPods {
+    pub(crate) driver: Option<DriverPod>,
     /// The service account that the driver runs under.
-    pub(super) account: String,
+    pub(crate) account: String,
     /// By name.
-    pub(super) executors: BTreeMap<String, ExecutorPod>,
+    pub(crate) executors: BTreeMap<String, ExecutorPod>,
     /// Pods that are gone and tell why: members of sets, whose controllers are quick to clear away what failed, and single
     /// pods that the platform took. By uid, until a pass has seen them.
-    pub(super) departed: BTreeMap<String, ExecutorPod>,
+    pub(crate) departed: BTreeMap<String, ExecutorPod>,
     /// Executors being created.
-    pub(super) in_flight: BTreeMap<u64, Flight>,
+    pub(crate) in_flight: BTreeMap<u64, Flight>,
+}
+
+impl AppPods {
+    /// Forgets pods that are gone, by name and uid, but for what they tell.
+    fn lose(&mut self, gone: impl Fn(&str, &str) -> bool) {
+        for (_, pod) in self.executors.extract_if(.., |name, pod| gone(name, &pod.uid)) {
+            if let Some(pod) = pod.departed() {
+                self.departed.insert(pod.uid.clone(), pod);
+            }
+        }
+        self.driver = self.driver.take().filter(|driver| !gone(&driver.name, &driver.uid));
+    }
+
+    fn is_empty(&self) -> bool {
+        self.driver.is_none() && self.executors.is_empty() && self.in_flight.is_empty()
+    }
 }
 
 #[derive(Debug)]
-pub(super) struct Index {
+pub(crate) struct Index {
     apps: Mutex<HashMap<AppKey, AppPods>>,
-    listing: Mutex<Option<HashMap<AppKey, AppPods>>>,
+    relist: Mutex<Relist>,
     ready: watch::Sender<bool>,
 }
 
 impl Default for Index {
     fn default() -> Self {
-        Index { apps: Mutex::default(), listing: Mutex::default(), ready: watch::Sender::new(false) }
+        Index { apps: Mutex::default(), relist: Mutex::default(), ready: watch::Sender::new(false) }
     }
 }
 
 impl Index {
     /// Waits until all pods were listed once.
-    pub(super) async fn synced(&self) {
+    pub(crate) async fn synced(&self) {
         // The sender lives as long as `self`, so this cannot fail before it is true.
         let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
     /// Takes one event of the watch in and gives the applications it concerns.
-    pub(super) fn apply(&self, event: Event<Pod>) -> Vec<AppKey> {
-        match event {
-            Event::Init => {
-                *lock(&self.listing) = Some(HashMap::new());
-                let mut apps = lock(&self.apps);
+    pub(crate) fn apply(&self, event: &Event<Pod>) -> Vec<AppKey> {
+        let change = lock(&self.relist).fold(event);
+        let mut apps = lock(&self.apps);
+        match change {
+            Change::Lists => {
                 let flights = apps.values_mut().flat_map(|app| app.in_flight.values_mut());
                 flights.filter(|f| f.stage == Stage::Made).for_each(|f| f.stage = Stage::MadeBeforeList);
                 Vec::new()
             }
-            Event::InitApply(pod) => {
-                if let (Some(key), Some(listing)) = (key(&pod), lock(&self.listing).as_mut()) {
-                    put(listing.entry(key).or_default(), &pod);
-                }
+            Change::InList(pod) => {
+                put(&mut apps, pod);
                 Vec::new()
             }
-            Event::InitDone => {
-                let listed = lock(&self.listing).take().unwrap_or_default();
-                let touched = self.replace(listed);
+            Change::Seen(pod) => put(&mut apps, pod).into_iter().collect(),
+            Change::Gone(pod) => {
+                // Events may have been compressed: this is also the first time the pod is seen.
+                let Some(key) = put(&mut apps, pod) else { return Vec::new() };
+                let gone = |name: &str, uid: &str| {
+                    pod.metadata.name.as_deref() == Some(name) || pod.metadata.uid.as_deref() == Some(uid)
+                };
+                if let Some(app) = apps.get_mut(&key) {
+                    app.lose(gone);
+                    if app.is_empty() {
+                        apps.remove(&key);
+                    }
+                }
+                vec![key]
+            }
+            Change::Listed(there) => {
+                for ((namespace, _), app) in apps.iter_mut() {
+                    app.lose(|name, _| !there.contains_key(&(namespace.clone(), name.to_owned())));
+                    // What was seen in the list is no longer in flight.
+                    app.in_flight.retain(|_, flight| flight.stage != Stage::MadeBeforeList);
+                }
+                let touched = apps.keys().cloned().collect();
+                apps.retain(|_, app| !app.is_empty());
                 self.ready.send_replace(true);
                 touched
             }
-            Event::Apply(pod) => {
-                let Some(key) = key(&pod) else { return Vec::new() };
-                put(lock(&self.apps).entry(key.clone()).or_default(), &pod);
-                vec![key]
-            }
-            Event::Delete(pod) => {
-                let Some(key) = key(&pod) else { return Vec::new() };
-                let mut apps = lock(&self.apps);
-                let entry = apps.entry(key.clone()).or_default();
-                // Events may have been compressed: this is also the first time the pod is seen.
-                put(entry, &pod);
-                let name = pod.metadata.name.unwrap_or_default();
-                if let Some(gone) = entry.executors.remove(&name).and_then(ExecutorPod::departed) {
-                    entry.departed.insert(gone.uid.clone(), gone);
-                }
-                if entry.driver.as_ref().is_some_and(|d| Some(&d.uid) == pod.metadata.uid.as_ref()) {
-                    entry.driver = None;
-                }
-                if entry.driver.is_none() && entry.executors.is_empty() && entry.in_flight.is_empty() {
-                    apps.remove(&key);
-                }
-                vec![key]
-            }
         }
-    }
-
-    /// Replaces everything by a fresh list; creations under way stay until they are seen.
-    fn replace(&self, listed: HashMap<AppKey, AppPods>) -> Vec<AppKey> {
-        let mut apps = lock(&self.apps);
-        let old = std::mem::replace(&mut *apps, listed);
-        let mut touched: Vec<AppKey> = apps.keys().cloned().collect();
-        for (key, pods) in old {
-            if !apps.contains_key(&key) {
-                touched.push(key.clone());
-            }
-            let entry = apps.entry(key).or_default();
-            let present: Vec<u64> = entry.executors.values().filter_map(|p| p.id).collect();
-            let unseen = pods.in_flight.into_iter().filter(|(id, _)| !present.contains(id));
-            entry.in_flight.extend(unseen.filter(|(_, flight)| flight.stage != Stage::MadeBeforeList));
-            entry.departed.extend(pods.departed);
-        }
-        touched
     }
 
     /// Everything known of one application's pods.
-    pub(super) fn of(&self, key: &AppKey) -> AppPods {
+    pub(crate) fn of(&self, key: &AppKey) -> AppPods {
         lock(&self.apps).get(key).cloned().unwrap_or_default()
     }
 
     /// What is known of one application's driver, and of nothing else.
-    pub(super) fn driver(&self, key: &AppKey) -> AppPods {
+    pub(crate) fn driver(&self, key: &AppKey) -> AppPods {
         let apps = lock(&self.apps);
         let Some(app) = apps.get(key) else { return AppPods::default() };
         AppPods { driver: app.driver.clone(), account: app.account.clone(), ..AppPods::default() }
     }
 
     /// Forgets pods that are gone: what they tell is written down.
-    pub(super) fn forget(&self, key: &AppKey, seen: &BTreeMap<String, ExecutorPod>) {
+    pub(crate) fn forget(&self, key: &AppKey, seen: &BTreeMap<String, ExecutorPod>) {
         if let Some(entry) = lock(&self.apps).get_mut(key) {
             entry.departed.retain(|uid, _| !seen.contains_key(uid));
         }
     }
 
     /// Notes creations that wait for their turn.
-    pub(super) fn launch(&self, key: &AppKey, creations: &[Creation]) {
+    pub(crate) fn launch(&self, key: &AppKey, creations: &[Creation]) {
         let flights = creations.iter().map(|creation| (creation.id, creation.flight.clone()));
         lock(&self.apps).entry(key.clone()).or_default().in_flight.extend(flights);
     }
 
     /// Takes back those creations that still wait for their turn. Says how many these were.
-    pub(super) fn cancel(&self, key: &AppKey, executors: &[u64]) -> usize {
+    pub(crate) fn cancel(&self, key: &AppKey, executors: &[u64]) -> usize {
         let mut apps = lock(&self.apps);
         let Some(entry) = apps.get_mut(key) else { return 0 };
         let queued = |id: &&u64| entry.in_flight.get(id).is_some_and(|flight| flight.stage == Stage::Queued);
@@ -156,12 +151,12 @@ impl Index {
     }
 
     /// Notes that the API server is about to be asked for an executor. False: it was taken back.
-    pub(super) fn ask(&self, key: &AppKey, id: u64) -> bool {
+    pub(crate) fn ask(&self, key: &AppKey, id: u64) -> bool {
         self.move_on(key, id, Stage::Asked)
     }
 
     /// Notes that an executor was made.
-    pub(super) fn answered(&self, key: &AppKey, id: u64) {
+    pub(crate) fn answered(&self, key: &AppKey, id: u64) {
         // The watch may have been quicker.
         self.move_on(key, id, Stage::Made);
     }
@@ -173,21 +168,21 @@ impl Index {
     }
 
     /// Notes that a creation came to nothing.
-    pub(super) fn abandon(&self, key: &AppKey, id: u64) {
+    pub(crate) fn abandon(&self, key: &AppKey, id: u64) {
         if let Some(entry) = lock(&self.apps).get_mut(key) {
             entry.in_flight.remove(&id);
         }
     }
 
     /// Executors that were asked for and do not run yet, by application.
-    pub(super) fn pending(&self) -> HashMap<AppKey, usize> {
+    pub(crate) fn pending(&self) -> HashMap<AppKey, usize> {
         let waits = |pod: &&ExecutorPod| pod.is_live() && matches!(pod.state, State::Pending { .. });
         let count = |app: &AppPods| app.in_flight.len() + app.executors.values().filter(waits).count();
         lock(&self.apps).iter().map(|(key, app)| (key.clone(), count(app))).collect()
     }
 
     /// What the applications of a namespace have as executors, those under way included.
-    pub(super) fn used(&self, namespace: &str) -> HashMap<AppKey, Amount> {
+    pub(crate) fn used(&self, namespace: &str) -> HashMap<AppKey, Amount> {
         let apps = lock(&self.apps);
         let of_namespace = apps.iter().filter(|(key, _)| key.0 == namespace);
         let amount = |app: &AppPods| {
@@ -200,7 +195,7 @@ impl Index {
     }
 
     /// The live drivers beside this application's that run in its namespace under the same account.
-    pub(super) fn neighbours(&self, own: &AppKey, account: &str) -> Vec<(AppKey, LiveDriver)> {
+    pub(crate) fn neighbours(&self, own: &AppKey, account: &str) -> Vec<(AppKey, LiveDriver)> {
         let apps = lock(&self.apps);
         let beside = apps.iter().filter(|(key, app)| key.0 == own.0 && *key != own && app.account == account);
         let live = |app: &AppPods| app.driver.as_ref().filter(|driver| driver.outcome().is_none()).map(live_driver);
@@ -208,7 +203,7 @@ impl Index {
     }
 
     /// How many live members each set has, by the set's uid.
-    pub(super) fn members(&self) -> HashMap<String, usize> {
+    pub(crate) fn members(&self) -> HashMap<String, usize> {
         let mut counts = HashMap::new();
         let apps = lock(&self.apps);
         let live = apps.values().flat_map(|app| app.executors.values()).filter(|pod| pod.is_live());
@@ -224,13 +219,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 fn key(pod: &Pod) -> Option<AppKey> {
-    let app = pod.metadata.labels.as_ref()?.get(names::LABEL_APP_SELECTOR)?;
-    Some((pod.metadata.namespace.clone()?, app.clone()))
+    let labels = pod.metadata.labels.as_ref().filter(|labels| labels.contains_key(names::LABEL_ALLOCATOR))?;
+    Some((pod.metadata.namespace.clone()?, labels.get(names::LABEL_APP_SELECTOR)?.clone()))
 }
 
-fn put(app: &mut AppPods, pod: &Pod) {
-    let role = pod.metadata.labels.as_ref().and_then(|l| l.get(names::LABEL_ROLE)).map(String::as_str);
-    if role == Some("driver") {
+/// Takes a pod in, if it is one of these.
+fn put(apps: &mut HashMap<AppKey, AppPods>, pod: &Pod) -> Option<AppKey> {
+    let key = key(pod)?;
+    let app = apps.entry(key.clone()).or_default();
+    if super::is_driver(pod) {
         let seen = DriverPod::read(pod, "", "");
         // A driver that ended gives way to its successor, not the other way round.
         let newer = app.driver.as_ref().is_none_or(|known| known.uid == seen.uid || known.created <= seen.created);
@@ -239,23 +236,22 @@ fn put(app: &mut AppPods, pod: &Pod) {
             app.account = account.filter(|name| !name.is_empty()).unwrap_or_else(|| "default".to_owned());
             app.driver = Some(seen);
         }
-        return;
-    }
-    if let Some(executor) = ExecutorPod::read(pod, SparkContainer::of(pod).name()) {
+    } else if let Some(executor) = ExecutorPod::read(pod, SparkContainer::of(pod).name()) {
         if let Some(id) = executor.id {
             app.in_flight.remove(&id);
         }
         app.executors.insert(executor.name.clone(), executor);
     }
+    Some(key)
 }
 
 /// What admission depends on.
-pub(super) fn live_driver(driver: &DriverPod) -> LiveDriver {
+pub(crate) fn live_driver(driver: &DriverPod) -> LiveDriver {
     LiveDriver { created: driver.created, uid: driver.uid.clone(), name: driver.name.clone() }
 }
 
 /// Whether a driver runs, has yet to, or never will again.
-pub(super) fn is_running(driver: &DriverPod) -> bool {
+pub(crate) fn is_running(driver: &DriverPod) -> bool {
     driver.phase == PodPhase::Running && driver.outcome().is_none() && !driver.deleting
 }
 
@@ -268,7 +264,7 @@ mod tests {
     fn pod(id: u64, phase: &str) -> Pod {
         serde_json::from_value(json!({
             "metadata": {"name": format!("pi-exec-{id}"), "namespace": "n", "uid": format!("u{id}"), "labels": {
-                names::LABEL_APP_SELECTOR: "spark-1", names::LABEL_ROLE: "executor",
+                names::LABEL_APP_SELECTOR: "spark-1", names::LABEL_ROLE: "executor", names::LABEL_ALLOCATOR: "firesteel",
                 names::LABEL_EXECUTOR_ID: id.to_string()}},
             "spec": {"containers": []}, "status": {"phase": phase},
         }))
@@ -286,15 +282,15 @@ mod tests {
     fn a_single_pod_that_the_platform_took_is_remembered_and_one_that_we_deleted_is_not() {
         let index = Index::default();
         let key = ("n".to_owned(), "spark-1".to_owned());
-        index.apply(Event::Apply(pod(1, "Running")));
-        index.apply(Event::Apply(pod(2, "Running")));
-        index.apply(Event::Apply(pod(3, "Running")));
-        index.apply(Event::Delete(pod(1, "Succeeded")));
+        index.apply(&Event::Apply(pod(1, "Running")));
+        index.apply(&Event::Apply(pod(2, "Running")));
+        index.apply(&Event::Apply(pod(3, "Running")));
+        index.apply(&Event::Delete(pod(1, "Succeeded")));
         let mut evicted = pod(2, "Running");
         evicted.status.as_mut().unwrap().conditions = serde_json::from_value(json!([{"type": "DisruptionTarget",
             "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API: evicting"}]))
         .unwrap();
-        index.apply(Event::Delete(evicted));
+        index.apply(&Event::Delete(evicted));
         let departed = index.of(&key).departed;
         assert_eq!(departed.keys().collect::<Vec<_>>(), ["u2"]);
         assert!(matches!(departed["u2"].state, State::Ended(_)), "{departed:?}");
@@ -304,11 +300,12 @@ mod tests {
     fn drivers_of_one_account_in_one_namespace_are_neighbours_while_they_live() {
         let index = Index::default();
         let driver = |app: &str, namespace: &str, account: Option<&str>, phase: &str| {
-            let labels = json!({names::LABEL_APP_SELECTOR: app, names::LABEL_ROLE: "driver"});
+            let labels = json!({names::LABEL_APP_SELECTOR: app, names::LABEL_ROLE: "driver",
+                names::LABEL_ALLOCATOR: "firesteel"});
             let meta = json!({"name": format!("{app}-driver"), "namespace": namespace, "uid": app, "labels": labels});
             let pod = json!({"metadata": meta, "spec": {"containers": [], "serviceAccountName": account},
                 "status": {"phase": phase}});
-            index.apply(Event::Apply(serde_json::from_value(pod).unwrap()));
+            index.apply(&Event::Apply(serde_json::from_value(pod).unwrap()));
         };
         driver("a", "n", Some("spark"), "Running");
         driver("b", "n", Some("spark"), "Pending");
@@ -334,14 +331,14 @@ mod tests {
             .unwrap();
         let index = Index::default();
         let key = ("n".to_owned(), "spark-1".to_owned());
-        index.apply(Event::Apply(member.clone()));
-        index.apply(Event::Delete(member.clone()));
+        index.apply(&Event::Apply(member.clone()));
+        index.apply(&Event::Delete(member.clone()));
         assert!(index.of(&key).departed.is_empty(), "it tells no reason");
-        index.apply(Event::Apply(pod(2, "Running")));
-        index.apply(Event::Apply(member.clone()));
+        index.apply(&Event::Apply(pod(2, "Running")));
+        index.apply(&Event::Apply(member.clone()));
         let status = member.status.as_mut().unwrap();
         (status.phase, status.reason) = (Some("Failed".to_owned()), Some("Evicted".to_owned()));
-        index.apply(Event::Delete(member));
+        index.apply(&Event::Delete(member));
         let departed = index.of(&key).departed;
         assert!(matches!(&departed["u1"].state, State::Ended(end) if end.pod.is_some()), "{departed:?}");
         index.forget(&key, &departed);
@@ -353,13 +350,13 @@ mod tests {
         let index = Index::default();
         let key = ("n".to_owned(), "spark-1".to_owned());
         index.launch(&key, &creations(3));
-        index.apply(Event::Apply(pod(1, "Pending")));
-        index.apply(Event::Delete(pod(2, "Pending")));
+        index.apply(&Event::Apply(pod(1, "Pending")));
+        index.apply(&Event::Delete(pod(2, "Pending")));
         assert_eq!(index.of(&key).in_flight.into_keys().collect::<Vec<_>>(), [3]);
         assert_eq!(index.pending()[&key], 2);
         // A new list does not know of what was asked for a moment ago.
-        index.apply(Event::Init);
-        index.apply(Event::InitDone);
+        index.apply(&Event::Init);
+        index.apply(&Event::InitDone);
         assert_eq!(index.of(&key).in_flight.len(), 1);
         assert!(index.of(&key).executors.is_empty());
         index.abandon(&key, 3);
@@ -371,16 +368,16 @@ mod tests {
         let index = Index::default();
         let key = ("n".to_owned(), "spark-1".to_owned());
         index.launch(&key, &creations(3));
-        index.apply(Event::Apply(pod(9, "Running")));
+        index.apply(&Event::Apply(pod(9, "Running")));
         for id in 1..=3 {
             assert!(index.ask(&key, id));
         }
         index.answered(&key, 1);
-        index.apply(Event::Init);
+        index.apply(&Event::Init);
         // Made after the list was begun: it may have come too late for it.
         index.answered(&key, 2);
-        index.apply(Event::InitApply(pod(9, "Running")));
-        index.apply(Event::InitDone);
+        index.apply(&Event::InitApply(pod(9, "Running")));
+        index.apply(&Event::InitDone);
         assert_eq!(index.of(&key).in_flight.into_keys().collect::<Vec<_>>(), [2, 3]);
     }
 
