@@ -17,12 +17,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::definitions::Definitions;
 use crate::exposures::Exposures;
+use crate::fair_queue::{FairQueue, Kind};
 use crate::metrics::{Census, Metrics, Tally};
 use crate::options::Options;
 use crate::pods::{AppKey, PodIndex};
 use crate::scope::Scope;
 use crate::tell::News;
-use crate::turns::{Kind, Turns};
 
 /// The first wait after a failed pass; it doubles from there.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
@@ -40,7 +40,7 @@ pub struct Context {
     pub pods: Arc<PodIndex>,
     pub news: Arc<News>,
     pub metrics: Arc<Metrics>,
-    pub turns: Arc<Turns<Kind>>,
+    pub turns: Arc<FairQueue<Kind>>,
     /// The operator ends: nothing new is begun.
     pub ending: CancellationToken,
     /// Versions of applications that this operator itself has replaced: a cache that still shows one lags behind.
@@ -74,7 +74,7 @@ impl Context {
         scope: Arc<Scope>,
         apps: Store<DeserializeGuard<SparkApplication>>,
         metrics: Arc<Metrics>,
-        turns: Arc<Turns<Kind>>,
+        turns: Arc<FairQueue<Kind>>,
         news: Arc<News>,
         ending: CancellationToken,
     ) -> Self {

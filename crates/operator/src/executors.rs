@@ -3,7 +3,6 @@
 //! - [`pass`] is one look at one application: it asks `firesteel_core::allocation` for a decision and carries it out
 //!   through [`writes`];
 //! - [`ledger`] is the ledger of one application between passes;
-//! - [`paced`] makes one pass of many that are asked for in quick succession;
 //! - [`sets`] is what is known of ReplicaSets and StatefulSets of executors, and every change made to them;
 //! - [`slots`] limits what all applications create together, in whatever namespace, and [`namespaces`] what those of one have;
 //! - [`admission`] says which grants are accepted, and [`policy`] whether drivers of one account are kept apart.
@@ -11,7 +10,6 @@
 mod admission;
 mod ledger;
 mod namespaces;
-mod paced;
 mod pass;
 mod policy;
 mod rate_limit;
@@ -37,18 +35,18 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use namespaces::Namespaces;
-use paced::{Paced, Turn};
 use pass::State;
 use policy::Policy;
 use rate_limit::RateLimit;
 use sets::Sets;
 
+use crate::debounce::{Debounce, Fires};
+use crate::fair_queue::{FairQueue, Lane};
 use crate::metrics::Metrics;
 use crate::pods::allocated::{AppKey, Index};
 use crate::relist::{Change, Relist};
 use crate::scope::Scope;
 use crate::tell::News;
-use crate::turns::{Lane, Turns};
 
 type Grant = DeserializeGuard<ExecutorGrant>;
 /// What a pass is asked for with.
@@ -97,7 +95,7 @@ pub(crate) struct Shared {
     rate_limit: RateLimit,
     namespaces: Namespaces,
     policy: Policy,
-    creating: Arc<Turns<AppKey>>,
+    creating: Arc<FairQueue<AppKey>>,
     metrics: Arc<Metrics>,
     news: Arc<News>,
     scopes: Mutex<Vec<Weak<Allocator>>>,
@@ -111,7 +109,7 @@ impl Shared {
             rate_limit: RateLimit::new(options.per_second),
             namespaces: Namespaces::default(),
             policy: Policy::new(options.policy_valid),
-            creating: Turns::new(options.parallel),
+            creating: FairQueue::new(options.parallel),
             scope,
             metrics,
             news,
@@ -139,7 +137,7 @@ struct Allocator {
     grants: Mutex<HashMap<AppKey, App>>,
     /// Applications whose grants were accepted.
     accepted: Mutex<HashSet<AppKey>>,
-    pokes: mpsc::UnboundedSender<App>,
+    requests: mpsc::UnboundedSender<App>,
 }
 
 impl Allocator {
@@ -190,9 +188,9 @@ impl Allocator {
     }
 
     /// Asks for a pass.
-    fn poke(&self, app: App) {
+    fn enqueue(&self, app: App) {
         // The receiver lives as long as the controller; without it there is nobody to ask.
-        let _ = self.pokes.send(app);
+        let _ = self.requests.send(app);
     }
 }
 
@@ -219,7 +217,7 @@ pub(crate) async fn look_after(
     let grants: Api<Grant> = within(&client, namespace.as_deref());
     let replica_sets: Api<ReplicaSet> = within(&client, namespace.as_deref());
     let stateful_sets: Api<StatefulSet> = within(&client, namespace.as_deref());
-    let (pokes, triggers) = mpsc::unbounded_channel();
+    let (requests, triggers) = mpsc::unbounded_channel();
     let allocator = Arc::new(Allocator {
         client,
         index: pods,
@@ -228,7 +226,7 @@ pub(crate) async fn look_after(
         states: Mutex::default(),
         grants: Mutex::default(),
         accepted: Mutex::default(),
-        pokes,
+        requests,
     });
     shared.scopes.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::downgrade(&allocator));
     let (reader, writer) = reflector::store::<Grant>();
@@ -246,19 +244,19 @@ pub(crate) async fn look_after(
         .reflect(writer)
         .touched_objects();
 
-    let paced = Paced::default();
-    let poke_all = |touched: Vec<AppKey>| {
+    let debounce = Debounce::default();
+    let enqueue_all = |touched: Vec<AppKey>| {
         allocator.shared.check_room();
         let known = allocator.grants();
         for app in touched.iter().filter_map(|key| known.get(key)) {
             let (allocator, app) = (allocator.clone(), app.clone());
-            match paced.turn(&app, Instant::now()) {
-                Turn::Coming => {}
-                Turn::Now => allocator.poke(app),
-                Turn::At(at) => {
+            match debounce.trigger(&app, Instant::now()) {
+                Fires::Coming => {}
+                Fires::Now => allocator.enqueue(app),
+                Fires::At(at) => {
                     tokio::spawn(async move {
                         tokio::time::sleep_until(at.into()).await;
-                        allocator.poke(app);
+                        allocator.enqueue(app);
                     });
                 }
             }
@@ -266,7 +264,7 @@ pub(crate) async fn look_after(
     };
     let follow_pods = async {
         while let Some(touched) = touched.recv().await {
-            poke_all(touched);
+            enqueue_all(touched);
         }
         // Whoever watches has ended; passes go on to their end.
         std::future::pending().await
@@ -277,7 +275,7 @@ pub(crate) async fn look_after(
         grants
     };
     let follow_scope = shared.scope.each_change(
-        |namespace| within(namespace).iter().for_each(|grant| allocator.poke(ObjectRef::from_obj(grant.as_ref()))),
+        |namespace| within(namespace).iter().for_each(|grant| allocator.enqueue(ObjectRef::from_obj(grant.as_ref()))),
         // Whoever works there meanwhile writes the ledgers: they are read again.
         |namespace| within(namespace).iter().for_each(|grant| allocator.forget(&grant.uid().unwrap_or_default())),
     );
@@ -298,8 +296,8 @@ pub(crate) async fn look_after(
         () = follow_pods => {}
         () = follow_scope => {}
         () = shared.follow_room() => {}
-        () = sets::follow(&allocator.sets, replica_sets, &poke_all) => {}
-        () = sets::follow(&allocator.sets, stateful_sets, &poke_all) => {}
+        () = sets::follow(&allocator.sets, replica_sets, &enqueue_all) => {}
+        () = sets::follow(&allocator.sets, stateful_sets, &enqueue_all) => {}
         () = async { until.cancelled().await; tokio::time::sleep(Duration::from_secs(30)).await } => {}
     }
 }

@@ -1,21 +1,22 @@
 //! Controllers for Spark applications: they observe, ask `firesteel_core`, and act.
 //!
-//! - [`operator`] starts and stops everything;
-//! - [`reconcile`] is the main loop: it gathers what [`observe`] sees, asks for a decision, and has [`writes`] carry it
-//!   out;
-//! - [`executors`] allocates executors for drivers without pod permissions;
-//! - [`definitions`] knows which status fields the cluster keeps;
-//! - [`exposures`] manages each driver's Services, Ingresses and PodDisruptionBudget; [`scope`] selects the namespaces;
-//!   [`pods`] caches what is needed of pods; [`leader`] elects the one operator that acts; [`serve`] serves probes and
-//!   [`metrics`]; [`turns`] shares the workers fairly.
+//! - [`operator`] starts everything and ends it;
+//! - [`reconcile`] is the one loop: it gathers what [`observe`] sees, asks for a decision, and has [`writes`] carry it out;
+//! - [`executors`] allocates executors for drivers that have no right on pods;
+//! - [`definitions`] knows what the cluster keeps of a status;
+//! - [`exposures`] makes what stands around drivers, [`scope`] says in which namespaces to work, [`pods`] keeps what is
+//!   needed of pods, [`leader`] makes sure only one operator acts, [`serve`]
+//!   answers probes and [`metrics`], [`fair_queue`] says who comes first.
 //!
 //! No decision is made here, and nothing but `writes` changes the cluster (the leader's lease and events aside).
 
 pub mod context;
+mod debounce;
 pub mod definitions;
 pub mod error;
 pub mod executors;
 pub mod exposures;
+pub mod fair_queue;
 pub mod leader;
 pub mod malformed;
 pub mod metrics;
@@ -28,7 +29,6 @@ mod relist;
 pub mod scope;
 pub mod serve;
 pub mod tell;
-pub mod turns;
 pub mod writes;
 
 pub use operator::run;

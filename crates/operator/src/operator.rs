@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
 use crate::definitions::Definitions;
+use crate::fair_queue::FairQueue;
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::pods::{self, allocated};
@@ -26,7 +27,6 @@ use crate::relist::{Change, Relist};
 use crate::scope::Scope;
 use crate::serve::{self, Ready};
 use crate::tell::News;
-use crate::turns::Turns;
 use crate::{executors, leader};
 
 type App = DeserializeGuard<SparkApplication>;
@@ -86,7 +86,7 @@ async fn work(
     until: CancellationToken,
 ) -> anyhow::Result<()> {
     let _stop = until.clone().drop_guard();
-    let turns = Turns::new(usize::from(options.workers));
+    let turns = FairQueue::new(usize::from(options.workers));
     let news = Arc::new(News::start(&client, &turns));
     let shared =
         Arc::new(executors::Shared::new(options.executors.clone(), scope.clone(), metrics.clone(), news.clone()));

@@ -20,9 +20,9 @@ use tracing::Instrument;
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::fair_queue::Kind;
 use crate::malformed::Unreadable;
 use crate::tell::Reporter;
-use crate::turns::Kind;
 use crate::{malformed, observe, writes};
 
 /// A pass that takes longer is given up and tried again.

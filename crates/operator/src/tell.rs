@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::error::{Class, class};
-use crate::turns::{Kind, Turns};
+use crate::fair_queue::{FairQueue, Kind};
 
 /// The most a note may hold.
 const NOTE_BYTES: usize = 1000;
@@ -79,7 +79,7 @@ pub struct News {
 
 impl News {
     /// Starts publishing; it ends, once nothing is left, when this is dropped.
-    pub fn start(client: &Client, turns: &Arc<Turns<Kind>>) -> Self {
+    pub fn start(client: &Client, turns: &Arc<FairQueue<Kind>>) -> Self {
         let lane = |_| {
             let (send, receive) = mpsc::channel(WAITING);
             (send, tokio::spawn(Lane::new(client.clone(), turns.clone()).run(receive)))
@@ -124,7 +124,7 @@ struct Key {
 /// Publishes the events about some objects, one after the other.
 struct Lane {
     client: Client,
-    turns: Arc<Turns<Kind>>,
+    turns: Arc<FairQueue<Kind>>,
     told: HashMap<Key, Told>,
     /// Counts that are to be published, and when.
     due: BTreeSet<(Instant, Key)>,
@@ -142,7 +142,7 @@ struct Told {
 }
 
 impl Lane {
-    fn new(client: Client, turns: Arc<Turns<Kind>>) -> Self {
+    fn new(client: Client, turns: Arc<FairQueue<Kind>>) -> Self {
         Lane { client, turns, told: HashMap::new(), due: BTreeSet::new(), count: 0 }
     }
 

@@ -252,7 +252,7 @@ fn follow_refusal(allocator: &Allocator, grant: &ExecutorGrant, refusal: &Refusa
     if let Refusal::Later { retry_after, .. } = refusal {
         allocator.shared.rate_limit.slow_down(*retry_after, Instant::now());
     }
-    allocator.poke(App::new(&grant.name_any()).within(&grant.namespace().unwrap_or_default()));
+    allocator.enqueue(App::new(&grant.name_any()).within(&grant.namespace().unwrap_or_default()));
 }
 
 /// The grant with what can be believed of what it asks for: while nothing keeps its driver apart from another one, that one

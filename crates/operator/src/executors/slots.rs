@@ -106,7 +106,7 @@ impl Shared {
             for app in self.rate_limit.wake(free, |app| pending.room(app), Instant::now()) {
                 for allocator in self.scopes().iter().filter_map(Weak::upgrade) {
                     let grant = allocator.grants().get(&app).cloned();
-                    grant.into_iter().for_each(|grant| allocator.poke(grant));
+                    grant.into_iter().for_each(|grant| allocator.enqueue(grant));
                 }
             }
             tokio::time::sleep(APART).await;

@@ -1,6 +1,6 @@
 //! Whose turn it is when more is to be done than may be done at the same time.
 //!
-//! Those that wait stand in lanes, and each lane gets its share of the turns: nobody waits for ever, and whoever brings a
+//! Those that wait stand in lanes, and each lane gets its share of the permits: nobody waits for ever, and whoever brings a
 //! thousand things is not a thousand times as important.
 //!
 //! - [`Kind`] is what the application controller works at: applications that have no driver yet come before those that only
@@ -18,7 +18,7 @@ pub trait Lane: Ord + Clone {
     fn share(&self) -> i64;
 }
 
-/// What a turn is wanted for.
+/// What a permit is wanted for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     /// An application that is to get a driver.
@@ -39,27 +39,27 @@ impl Lane for Kind {
     }
 }
 
-/// Hands out a number of turns.
+/// Hands out a number of permits.
 #[derive(Debug)]
-pub struct Turns<L: Lane>(Mutex<State<L>>);
+pub struct FairQueue<L: Lane>(Mutex<State<L>>);
 
 #[derive(Debug)]
 struct State<L: Lane> {
     free: usize,
-    /// Only lanes in which somebody waits; none while a turn is free.
+    /// Only lanes in which somebody waits; none while a permit is free.
     lanes: BTreeMap<L, Waiting<L>>,
 }
 
 #[derive(Debug)]
 struct Waiting<L: Lane> {
-    line: VecDeque<oneshot::Sender<Turn<L>>>,
+    line: VecDeque<oneshot::Sender<Permit<L>>>,
     /// What the lane is owed.
     credit: i64,
 }
 
 impl<L: Lane> State<L> {
     /// Who comes next: of the lanes, the one that is owed most, and of equals the first.
-    fn next(&mut self) -> Option<oneshot::Sender<Turn<L>>> {
+    fn next(&mut self) -> Option<oneshot::Sender<Permit<L>>> {
         let mut total = 0;
         let mut best: Option<(&L, i64)> = None;
         for (lane, waiting) in &mut self.lanes {
@@ -80,37 +80,37 @@ impl<L: Lane> State<L> {
     }
 }
 
-impl<L: Lane> Turns<L> {
+impl<L: Lane> FairQueue<L> {
     /// So many at the same time.
     pub fn new(count: usize) -> Arc<Self> {
-        Arc::new(Turns(Mutex::new(State { free: count.max(1), lanes: BTreeMap::new() })))
+        Arc::new(FairQueue(Mutex::new(State { free: count.max(1), lanes: BTreeMap::new() })))
     }
 
     fn state(&self) -> MutexGuard<'_, State<L>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a turn.
-    pub async fn take(self: &Arc<Self>, lane: L) -> Turn<L> {
+    /// Waits for a permit.
+    pub async fn take(self: &Arc<Self>, lane: L) -> Permit<L> {
         loop {
             let receive = {
                 let mut state = self.state();
                 if state.free > 0 {
                     state.free -= 1;
-                    return Turn(Some(self.clone()));
+                    return Permit(Some(self.clone()));
                 }
                 let (send, receive) = oneshot::channel();
                 let fresh = || Waiting { line: VecDeque::new(), credit: 0 };
                 state.lanes.entry(lane.clone()).or_insert_with(fresh).line.push_back(send);
                 receive
             };
-            if let Ok(turn) = receive.await {
-                return turn;
+            if let Ok(permit) = receive.await {
+                return permit;
             }
         }
     }
 
-    /// A turn is over: the next one has it.
+    /// A permit is over: the next one has it.
     fn pass_on(self: &Arc<Self>) {
         loop {
             let next = {
@@ -121,10 +121,10 @@ impl<L: Lane> Turns<L> {
                 };
                 next
             };
-            match next.send(Turn(Some(self.clone()))) {
+            match next.send(Permit(Some(self.clone()))) {
                 Ok(()) => return,
                 // Whoever waited has given up.
-                Err(mut turn) => drop(turn.0.take()),
+                Err(mut permit) => drop(permit.0.take()),
             }
         }
     }
@@ -132,12 +132,12 @@ impl<L: Lane> Turns<L> {
 
 /// The right to work, until it is dropped.
 #[derive(Debug)]
-pub struct Turn<L: Lane>(Option<Arc<Turns<L>>>);
+pub struct Permit<L: Lane>(Option<Arc<FairQueue<L>>>);
 
-impl<L: Lane> Drop for Turn<L> {
+impl<L: Lane> Drop for Permit<L> {
     fn drop(&mut self) {
-        if let Some(turns) = self.0.take() {
-            turns.pass_on();
+        if let Some(queue) = self.0.take() {
+            queue.pass_on();
         }
     }
 }
@@ -151,14 +151,14 @@ mod tests {
 
     use super::*;
 
-    type Asking<L> = Vec<(L, Pin<Box<dyn Future<Output = Turn<L>>>>)>;
+    type Asking<L> = Vec<(L, Pin<Box<dyn Future<Output = Permit<L>>>>)>;
 
-    /// Lets all that wait ask, in their order; gives those that have a turn.
-    fn granted<L: Lane>(asking: &mut Asking<L>) -> Vec<(L, Turn<L>)> {
+    /// Lets all that wait ask, in their order; gives those that have a permit.
+    fn granted<L: Lane>(asking: &mut Asking<L>) -> Vec<(L, Permit<L>)> {
         let mut granted = Vec::new();
         asking.retain_mut(|(lane, take)| match take.now_or_never() {
-            Some(turn) => {
-                granted.push((lane.clone(), turn));
+            Some(permit) => {
+                granted.push((lane.clone(), permit));
                 false
             }
             None => true,
@@ -166,38 +166,38 @@ mod tests {
         granted
     }
 
-    fn ask<L: Lane + 'static>(turns: &Arc<Turns<L>>, lanes: &[L]) -> Asking<L> {
+    fn ask<L: Lane + 'static>(queue: &Arc<FairQueue<L>>, lanes: &[L]) -> Asking<L> {
         let take = |lane: &L| {
-            let (turns, asked) = (turns.clone(), lane.clone());
-            let future: Pin<Box<dyn Future<Output = Turn<L>>>> = Box::pin(async move { turns.take(asked).await });
+            let (queue, asked) = (queue.clone(), lane.clone());
+            let future: Pin<Box<dyn Future<Output = Permit<L>>>> = Box::pin(async move { queue.take(asked).await });
             (lane.clone(), future)
         };
         lanes.iter().map(take).collect()
     }
 
-    /// In which order those that wait get the turn that `first` holds.
-    fn order<L: Lane>(first: Turn<L>, asking: &mut Asking<L>) -> Vec<L> {
-        assert!(granted(asking).is_empty(), "there is one turn");
+    /// In which order those that wait get the permit that `first` holds.
+    fn order<L: Lane>(first: Permit<L>, asking: &mut Asking<L>) -> Vec<L> {
+        assert!(granted(asking).is_empty(), "there is one permit");
         drop(first);
         let mut order = Vec::new();
-        while let Some((lane, turn)) = granted(asking).pop() {
+        while let Some((lane, permit)) = granted(asking).pop() {
             order.push(lane);
-            drop(turn);
+            drop(permit);
         }
         order
     }
 
     #[test]
     fn new_applications_come_first_and_the_others_are_not_forgotten() {
-        let turns = Turns::new(1);
+        let queue = FairQueue::new(1);
         let kinds: Vec<Kind> = [[Kind::News; 8], [Kind::Follow; 8], [Kind::Start; 8]].concat();
-        let first = turns.take(Kind::News).now_or_never().unwrap();
-        let order = order(first, &mut ask(&turns, &kinds));
+        let first = queue.take(Kind::News).now_or_never().unwrap();
+        let order = order(first, &mut ask(&queue, &kinds));
         assert_eq!(order.len(), kinds.len());
         let count = |kind| order[..7].iter().filter(|k| **k == kind).count();
         assert_eq!((count(Kind::Start), count(Kind::Follow), count(Kind::News)), (4, 2, 1), "{order:?}");
         assert_eq!(order[0], Kind::Start);
-        assert_eq!(turns.state().free, 1);
+        assert_eq!(queue.state().free, 1);
     }
 
     impl Lane for &'static str {
@@ -208,26 +208,26 @@ mod tests {
 
     #[test]
     fn one_that_wants_little_is_not_behind_one_that_wants_much() {
-        let turns = Turns::new(1);
-        let first = turns.take("large").now_or_never().unwrap();
-        let mut asking = ask(&turns, &["large"; 100]);
-        asking.extend(ask(&turns, &["small", "small", "tiny"]));
+        let queue = FairQueue::new(1);
+        let first = queue.take("large").now_or_never().unwrap();
+        let mut asking = ask(&queue, &["large"; 100]);
+        asking.extend(ask(&queue, &["small", "small", "tiny"]));
         let order = order(first, &mut asking);
         assert_eq!(order.len(), 103);
         assert_eq!(order[..6].iter().filter(|lane| **lane != "large").count(), 3, "{:?}", &order[..6]);
     }
 
     #[test]
-    fn a_turn_is_not_lost_with_someone_who_gave_up() {
-        let turns = Turns::new(2);
-        let held = (turns.take(Kind::Start).now_or_never(), turns.take(Kind::Start).now_or_never());
-        let mut waiting = ask(&turns, &[Kind::Start, Kind::Follow, Kind::Follow]);
+    fn a_permit_is_not_lost_with_someone_who_gave_up() {
+        let queue = FairQueue::new(2);
+        let held = (queue.take(Kind::Start).now_or_never(), queue.take(Kind::Start).now_or_never());
+        let mut waiting = ask(&queue, &[Kind::Start, Kind::Follow, Kind::Follow]);
         assert!(granted(&mut waiting).is_empty());
-        // One gives up before it is asked, one after it was given a turn.
+        // One gives up before it is asked, one after it was given a permit.
         drop(waiting.remove(0));
         drop(held);
         drop(waiting.remove(0));
         assert_eq!(granted(&mut waiting).len(), 1);
-        assert_eq!(turns.state().free, 2);
+        assert_eq!(queue.state().free, 2);
     }
 }

@@ -11,37 +11,37 @@ const APART: Duration = Duration::from_millis(50);
 
 /// By application, when a pass was last asked for, or is going to be.
 #[derive(Debug)]
-pub(super) struct Paced<K>(Mutex<HashMap<K, Instant>>);
+pub(crate) struct Debounce<K>(Mutex<HashMap<K, Instant>>);
 
 /// When a pass is to be asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Turn {
+pub(crate) enum Fires {
     Now,
     At(Instant),
     /// Not for this: one is coming that will see it.
     Coming,
 }
 
-impl<K> Default for Paced<K> {
+impl<K> Default for Debounce<K> {
     fn default() -> Self {
-        Paced(Mutex::default())
+        Debounce(Mutex::default())
     }
 }
 
-impl<K: Clone + Eq + Hash> Paced<K> {
+impl<K: Clone + Eq + Hash> Debounce<K> {
     /// Something happened to an application.
-    pub(super) fn turn(&self, app: &K, now: Instant) -> Turn {
+    pub(crate) fn trigger(&self, app: &K, now: Instant) -> Fires {
         let mut asked = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match asked.get(app).copied() {
-            Some(at) if at > now => Turn::Coming,
+            Some(at) if at > now => Fires::Coming,
             Some(at) if now.duration_since(at) < APART => {
                 asked.insert(app.clone(), at + APART);
-                Turn::At(at + APART)
+                Fires::At(at + APART)
             }
             _ => {
                 asked.retain(|_, at| now.saturating_duration_since(*at) < APART);
                 asked.insert(app.clone(), now);
-                Turn::Now
+                Fires::Now
             }
         }
     }
@@ -57,37 +57,38 @@ mod tests {
 
     #[test]
     fn the_first_asks_at_once_and_those_that_follow_closely_ask_together() {
-        let (paced, began) = (Paced::default(), Instant::now());
-        let turns = (0..200).map(|at| paced.turn(&"a", after(began, at))).filter(|turn| *turn != Turn::Coming);
-        let at = |milliseconds| Turn::At(after(began, milliseconds));
-        assert_eq!(turns.collect::<Vec<_>>(), [Turn::Now, at(50), at(100), at(150), at(200)]);
+        let (debounce, began) = (Debounce::default(), Instant::now());
+        let fires =
+            (0..200).map(|at| debounce.trigger(&"a", after(began, at))).filter(|trigger| *trigger != Fires::Coming);
+        let at = |milliseconds| Fires::At(after(began, milliseconds));
+        assert_eq!(fires.collect::<Vec<_>>(), [Fires::Now, at(50), at(100), at(150), at(200)]);
     }
 
     #[test]
     fn nobody_waits_who_asks_rarely_and_none_waits_for_another() {
-        let (paced, began) = (Paced::default(), Instant::now());
-        let turn = |app: &'static str, at| paced.turn(&app, after(began, at));
+        let (debounce, began) = (Debounce::default(), Instant::now());
+        let trigger = |app: &'static str, at| debounce.trigger(&app, after(began, at));
         for (app, at) in [("a", 0), ("b", 1), ("a", 60), ("b", 130), ("a", 131)] {
-            assert_eq!(turn(app, at), Turn::Now, "{app} at {at}");
+            assert_eq!(trigger(app, at), Fires::Now, "{app} at {at}");
         }
-        assert_eq!(turn("b", 132), Turn::At(after(began, 180)));
+        assert_eq!(trigger("b", 132), Fires::At(after(began, 180)));
     }
 
     #[test]
     fn what_happens_in_the_moment_of_a_pass_is_not_taken_for_seen() {
-        let (paced, began) = (Paced::default(), Instant::now());
-        let turn = |at| paced.turn(&"a", after(began, at));
-        assert_eq!((turn(0), turn(10)), (Turn::Now, Turn::At(after(began, 50))));
-        assert_eq!(turn(50), Turn::At(after(began, 100)));
+        let (debounce, began) = (Debounce::default(), Instant::now());
+        let trigger = |at| debounce.trigger(&"a", after(began, at));
+        assert_eq!((trigger(0), trigger(10)), (Fires::Now, Fires::At(after(began, 50))));
+        assert_eq!(trigger(50), Fires::At(after(began, 100)));
     }
 
     #[test]
     fn what_is_long_past_is_forgotten() {
-        let (paced, began) = (Paced::default(), Instant::now());
+        let (debounce, began) = (Debounce::default(), Instant::now());
         for app in 0..100 {
-            paced.turn(&app, began);
+            debounce.trigger(&app, began);
         }
-        paced.turn(&100, began + APART);
-        assert_eq!(paced.0.lock().unwrap().len(), 1);
+        debounce.trigger(&100, began + APART);
+        assert_eq!(debounce.0.lock().unwrap().len(), 1);
     }
 }
