@@ -20,6 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::fixture::{Fixture, PATIENCE, block_on, container, install, options, start, start_with};
 use crate::killer::{self, Point};
+use crate::passes::passes;
 
 /// One application with its executors outside, and its driver's bridge.
 pub(crate) struct Stage {
@@ -366,7 +367,12 @@ fn the_limit_on_pending_executors_is_shared_by_all_namespaces() {
         two.until_executors(&[1]).await;
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(two.executors().await.len(), 1);
-        // Running ones leave room for others.
+        // Whoever waits for room is not looked at again and again.
+        let before = passes(two.f.namespace.name());
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        let looks = passes(two.f.namespace.name()) - before;
+        assert!(before > 0 && looks <= 2, "{looks} passes while there was no room, after {before}");
+        // Those that run leave room for others.
         for id in 1..=4 {
             one.register(id).await;
         }

@@ -1,6 +1,9 @@
 //! A namespace with its own operator, and control over its driver pods.
 
+use crate::passes::Passes;
 use std::time::Duration;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
 
 use firesteel_api::{SparkApplication, crds, policy};
 use firesteel_core::lifecycle::Limits;
@@ -272,9 +275,9 @@ pub(crate) fn start(client: Client, namespace: &str) -> DropGuard {
 }
 
 pub(crate) fn start_with(client: Client, options: Options) -> DropGuard {
-    if std::env::var_os("RUST_LOG").is_some() {
-        let _ = tracing_subscriber::fmt().with_env_filter(tracing_subscriber::EnvFilter::from_default_env()).try_init();
-    }
+    let said = std::env::var_os("RUST_LOG")
+        .map(|_| tracing_subscriber::fmt::layer().with_filter(tracing_subscriber::EnvFilter::from_default_env()));
+    let _ = tracing_subscriber::registry().with(said).with(Passes).try_init();
     let until = CancellationToken::new();
     tokio::spawn(firesteel_operator::run(client, options, until.clone()));
     until.drop_guard()

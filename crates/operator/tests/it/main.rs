@@ -18,6 +18,7 @@ mod kubelet;
 mod leaders;
 mod neighbours;
 mod nodes;
+mod passes;
 mod proxy;
 mod rights;
 mod scope;
