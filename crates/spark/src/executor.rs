@@ -34,7 +34,7 @@ use settings::Settings;
 pub use crate::pod::PlanError;
 pub use allocation::Allocation;
 pub use authentication::authenticate;
-pub use instance::{Profile, claim_templates, claims, executor, member};
+pub use instance::{Profile, claim_templates, claims, executor, is_device, member};
 
 /// Everything that is decided about an application's executors before there is a driver.
 #[derive(Debug, Clone, PartialEq)]

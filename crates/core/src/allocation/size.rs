@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use firesteel_api::executors::{ExecutorGrantSpec, Maximum, ProfileDemand};
 use firesteel_api::names;
+use firesteel_spark::executor::is_device;
 use firesteel_spark::value::Quantity;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
@@ -192,11 +193,6 @@ impl Allowance {
 }
 
 const MIB: u32 = 1 << 20;
-
-/// Whether a resource is a device, as opposed to memory, CPU and the like.
-fn is_device(name: &str) -> bool {
-    name.contains('/')
-}
 
 /// A memory quantity in MiB, rounded up; 0 if it is none.
 pub(crate) fn mebibytes(text: &str) -> u64 {

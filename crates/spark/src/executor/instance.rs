@@ -36,6 +36,11 @@ pub struct Profile {
     pub env: BTreeMap<String, String>,
 }
 
+/// Whether a resource is a device, such as `nvidia.com/gpu`, as opposed to memory, CPU and the like.
+pub fn is_device(name: &str) -> bool {
+    name.contains('/')
+}
+
 /// The default profile, as the settings have it.
 pub(super) fn default_profile(draft: &Draft<'_>) -> Result<Profile, PlanError> {
     let resources = draft.container.resources.as_ref();
@@ -43,7 +48,7 @@ pub(super) fn default_profile(draft: &Draft<'_>) -> Result<Profile, PlanError> {
         |list: Option<&BTreeMap<String, Quantity>>, name: &str| list.and_then(|l| l.get(name)).map(|q| q.0.clone());
     let requests = resources.and_then(|r| r.requests.as_ref());
     let limits = resources.and_then(|r| r.limits.as_ref());
-    let devices = limits.into_iter().flatten().filter(|(name, _)| name.contains('/'));
+    let devices = limits.into_iter().flatten().filter(|(name, _)| is_device(name));
     Ok(Profile {
         id: DEFAULT_PROFILE,
         cores: u32::try_from(resources::cores(draft)?).unwrap_or_default(),
@@ -152,7 +157,7 @@ fn size(container: &mut Container, profile: &Profile) {
     limits.extend(memory);
     limits.extend(profile.cpu_limit.as_ref().and_then(quantity).map(|cpu| ("cpu".to_owned(), cpu)));
     // Devices; sizes have fields of their own.
-    let devices = profile.resources.iter().filter(|(name, _)| name.contains('/'));
+    let devices = profile.resources.iter().filter(|(name, _)| is_device(name));
     limits.extend(devices.map(|(name, amount)| (name.clone(), Quantity(amount.clone()))));
 }
 
