@@ -11,20 +11,16 @@
 //!   those that a ReplicaSet or a StatefulSet makes;
 //! - `clamp` keeps demand within what was granted, [`size`] counts it, and `flapping` slows down demand that falls and rises;
 //! - `failures` says what follows from failures and refusals, [`nodes`] remembers nodes on which executors fail;
-//! - [`creation`] and [`set_plan`] write the pods, claims and sets;
-//! - [`fair`] shares what may be started now, and what a namespace may have, between applications;
-//! - [`admission`] says whether a grant can be accepted beside the drivers that are there, and [`heard`] what can be believed
-//!   of what is asked for in a driver's name.
+//! - [`creation`] and [`set_plan`] write the pods, claims and sets.
+//!
+//! [`crate::fair`] shares between applications, and [`crate::grant`] says which grants are accepted.
 
-pub mod admission;
 mod clamp;
 pub mod creation;
 mod draft;
 pub mod ending;
 mod failures;
-pub mod fair;
 mod flapping;
-pub mod heard;
 pub mod memory;
 pub mod nodes;
 pub mod pod;

@@ -1,6 +1,12 @@
 //! A driver with its executors outside: the driver's plan, and the grant by which the operator gives it executors.
 //!
 //! `spark.kubernetes.allocation.pods.allocator` decides: with Spark's own allocators this is nothing but the driver's plan.
+//!
+//! - [`admission`] says whether a grant can be accepted beside the drivers that are there;
+//! - [`heard`] says what can be believed of what is asked for in a driver's name.
+
+pub mod admission;
+pub mod heard;
 
 use std::collections::BTreeMap;
 

@@ -18,6 +18,7 @@ pub mod diagnosis;
 pub mod driver_node;
 pub mod event_reason;
 pub mod executors;
+pub mod fair;
 pub mod grant;
 mod id_set;
 pub mod identity;

@@ -1,18 +1,15 @@
 //! Executors outside the driver: the controller of ExecutorGrants.
 //!
-//! - [`pass`] is one look at one application: it asks `firesteel_core::allocation` for a decision and carries it out
-//!   through [`writes`];
-//! - [`ledger`] is the ledger of one application between passes;
-//! - [`sets`] is what is known of ReplicaSets and StatefulSets of executors, and every change made to them;
-//! - [`slots`] limits what all applications create together, in whatever namespace, and [`namespaces`] what those of one have;
-//! - [`admission`] says which grants are accepted, and [`policy`] whether drivers of one account are kept apart.
+//! - [`pass`] is one look at one application: it observes, asks `firesteel_core::allocation` what to do, and has [`writes`]
+//!   do it, which alone changes the cluster;
+//! - [`slots`] says how many executors may be created now, and [`namespaces`] what those of one namespace may have;
+//! - [`ledger`] is the ledger of one application between passes, [`sets`] what is known of ReplicaSets and StatefulSets;
+//! - [`admission`] says which grants are accepted.
 
 mod admission;
 mod ledger;
 mod namespaces;
 mod pass;
-mod policy;
-mod rate_limit;
 mod sets;
 mod slots;
 mod writes;
@@ -36,13 +33,14 @@ use tokio_util::sync::CancellationToken;
 
 use namespaces::Namespaces;
 use pass::State;
-use policy::Policy;
-use rate_limit::RateLimit;
 use sets::Sets;
 
+use crate::admission_policy::Policy;
+use crate::creation_limit::CreationLimit;
 use crate::debounce::{Debounce, Fires};
 use crate::fair_queue::{FairQueue, Lane};
 use crate::metrics::Metrics;
+pub use crate::options::ExecutorOptions;
 use crate::pods::allocated::{AppKey, Index};
 use crate::relist::{Change, Relist};
 use crate::scope::Scope;
@@ -52,47 +50,11 @@ type Grant = DeserializeGuard<ExecutorGrant>;
 /// What a pass is asked for with.
 type App = ObjectRef<Grant>;
 
-/// What can be chosen about executors.
-#[derive(Debug, Clone)]
-pub struct ExecutorOptions {
-    /// Executors created per second, all applications together.
-    pub per_second: u32,
-    /// Executors that do not run yet, all applications together.
-    pub most_pending: usize,
-    /// Creations that go on at the same time.
-    pub parallel: usize,
-    /// Applications worked on at the same time.
-    pub workers: u16,
-    /// The most that one application may have, whatever was granted.
-    pub per_application: Amount,
-    /// The most that all applications of one namespace may have together.
-    pub per_namespace: Amount,
-    /// Drivers of one service account need not be kept apart.
-    pub drivers_trust_each_other: bool,
-    /// For how long it is believed that they are, once that was found out.
-    pub policy_valid: Duration,
-}
-
-impl Default for ExecutorOptions {
-    fn default() -> Self {
-        ExecutorOptions {
-            per_second: 1000,
-            most_pending: 20_000,
-            parallel: 32,
-            workers: 16,
-            per_application: Amount { executors: 5_000, cores: 20_000, memory_mib: 80 << 20 },
-            per_namespace: Amount { executors: 20_000, cores: 80_000, memory_mib: 320 << 20 },
-            drivers_trust_each_other: false,
-            policy_valid: Duration::from_secs(30),
-        }
-    }
-}
-
 /// What the applications of all namespaces share.
 pub(crate) struct Shared {
     options: ExecutorOptions,
     scope: Arc<Scope>,
-    rate_limit: RateLimit,
+    creation_limit: CreationLimit,
     namespaces: Namespaces,
     policy: Policy,
     creating: Arc<FairQueue<AppKey>>,
@@ -106,7 +68,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(options: ExecutorOptions, scope: Arc<Scope>, metrics: Arc<Metrics>, news: Arc<News>) -> Self {
         Shared {
-            rate_limit: RateLimit::new(options.per_second),
+            creation_limit: CreationLimit::new(options.per_second),
             namespaces: Namespaces::default(),
             policy: Policy::new(options.policy_valid),
             creating: FairQueue::new(options.parallel),
@@ -267,7 +229,7 @@ pub(crate) async fn look_after(
             enqueue_all(touched);
         }
         // Whoever watches has ended; passes go on to their end.
-        std::future::pending().await
+        std::future::pending::<()>().await;
     };
     let within = |namespace: &str| -> Vec<Arc<Grant>> {
         let mut grants = known_grants.state();

@@ -8,9 +8,11 @@
 //!   needed of pods, [`leader`] makes sure only one operator acts, [`serve`]
 //!   answers probes and [`metrics`], [`fair_queue`] says who comes first.
 //!
-//! No decision is made here, and nothing but `writes` changes the cluster (the leader's lease and events aside).
+//! No decision is made here, and nothing but `writes` and `executors::writes` changes the cluster (the leader's lease and events aside).
 
+mod admission_policy;
 pub mod context;
+mod creation_limit;
 mod debounce;
 pub mod definitions;
 pub mod error;

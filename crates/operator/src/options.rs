@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use firesteel_core::allocation::size::Amount;
 use firesteel_core::lifecycle::Limits;
 use firesteel_core::run::RunSettings;
 
-use crate::executors::ExecutorOptions;
 use crate::serve::Listen;
 
 /// Everything that can be set at startup.
@@ -62,4 +62,40 @@ pub struct LeaderOptions {
     pub renew: Duration,
     /// How often to try.
     pub retry: Duration,
+}
+
+/// What can be chosen about executors.
+#[derive(Debug, Clone)]
+pub struct ExecutorOptions {
+    /// Executors created per second, all applications together.
+    pub per_second: u32,
+    /// Executors that do not run yet, all applications together.
+    pub most_pending: usize,
+    /// Creations that go on at the same time.
+    pub parallel: usize,
+    /// Applications worked on at the same time.
+    pub workers: u16,
+    /// The most that one application may have, whatever was granted.
+    pub per_application: Amount,
+    /// The most that all applications of one namespace may have together.
+    pub per_namespace: Amount,
+    /// Drivers of one service account need not be kept apart.
+    pub drivers_trust_each_other: bool,
+    /// For how long it is believed that they are, once that was found out.
+    pub policy_valid: Duration,
+}
+
+impl Default for ExecutorOptions {
+    fn default() -> Self {
+        ExecutorOptions {
+            per_second: 1000,
+            most_pending: 20_000,
+            parallel: 32,
+            workers: 16,
+            per_application: Amount { executors: 5_000, cores: 20_000, memory_mib: 80 << 20 },
+            per_namespace: Amount { executors: 20_000, cores: 80_000, memory_mib: 320 << 20 },
+            drivers_trust_each_other: false,
+            policy_valid: Duration::from_secs(30),
+        }
+    }
 }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use firesteel_api::ExecutorGrant;
 use firesteel_api::executors::ExecutorLedgerStatus;
-use firesteel_core::allocation::admission::{self, Apart, LiveDriver, Neighbour};
 use firesteel_core::allocation::{self, Note};
 use firesteel_core::event_reason::executors as reason;
+use firesteel_core::grant::admission::{self, Apart, LiveDriver, Neighbour};
 use kube::runtime::controller::Action;
 
 use super::pass::{State, own_driver, tell};

@@ -8,8 +8,8 @@ use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use firesteel_core::allocation::fair::{self, Asker};
 use firesteel_core::allocation::size::{Amount, Size};
+use firesteel_core::fair::{self, Asker};
 
 use crate::pods::allocated::AppKey;
 

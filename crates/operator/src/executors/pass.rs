@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use firesteel_api::executors::{ExecutorGrantStatus, ExecutorLedgerStatus};
 use firesteel_api::{ExecutorGrant, policy};
 use firesteel_core::allocation::creation::Creation;
-use firesteel_core::allocation::heard::Heard;
 use firesteel_core::allocation::memory::{Memory, Refusal};
 use firesteel_core::allocation::pod::ExecutorPod;
 use firesteel_core::allocation::set_plan::SetWrite;
 use firesteel_core::allocation::sets::{ExecutorSet, identify};
 use firesteel_core::allocation::{self, Driver, Effects, Note, Sight};
 use firesteel_core::event_reason::executors as reason;
+use firesteel_core::grant::heard::Heard;
 use firesteel_core::pod::DriverPod;
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::jiff::Timestamp;
@@ -250,7 +250,7 @@ fn create(allocator: &Arc<Allocator>, seen: &Seen, creations: Vec<Creation>) {
 /// The cluster would not take an executor: the next pass has to know, and an API server that is busy is asked for less.
 fn follow_refusal(allocator: &Allocator, grant: &ExecutorGrant, refusal: &Refusal) {
     if let Refusal::Later { retry_after, .. } = refusal {
-        allocator.shared.rate_limit.slow_down(*retry_after, Instant::now());
+        allocator.shared.creation_limit.slow_down(*retry_after, Instant::now());
     }
     allocator.enqueue(App::new(&grant.name_any()).within(&grant.namespace().unwrap_or_default()));
 }

@@ -11,8 +11,8 @@ use firesteel_core::allocation::{Demand, Slots};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::namespaces::{self, Given};
-use super::rate_limit::Rest;
 use super::{Allocator, Shared, writes};
+use crate::creation_limit::Rest;
 use crate::error::Error;
 use crate::pods::allocated::AppKey;
 
@@ -32,7 +32,7 @@ pub(super) async fn obtain<'a>(
     let asked: Vec<(Size, u32)> = demand.asked().iter().map(|asked| (asked.size.clone(), asked.count)).collect();
     let again = |wait: Duration| Some(Timestamp::now() + SignedDuration::try_from(wait).unwrap_or_default());
     if asked.is_empty() || !allocator.sets.listed() {
-        shared.rate_limit.take(key, 0, 0, Instant::now());
+        shared.creation_limit.take(key, 0, 0, Instant::now());
         // What is there cannot be counted yet.
         let again = if asked.is_empty() { None } else { again(NOT_LISTED) };
         return Ok((Slots { again, ..Slots::default() }, None));
@@ -44,7 +44,7 @@ pub(super) async fn obtain<'a>(
     let fit: u32 = given.counts.iter().sum();
     // Room is counted over all pods of all applications: only for those that ask for some.
     let room = if fit == 0 { 0 } else { shared.pending().room(key) };
-    let (most, rest) = shared.rate_limit.take(key, fit, room, Instant::now());
+    let (most, rest) = shared.creation_limit.take(key, fit, room, Instant::now());
     shared.check_room();
     let wait = match rest {
         Some(Rest::After(wait)) => Some(wait),
@@ -92,7 +92,7 @@ impl Shared {
 
     /// Something happened that may have made room.
     pub(super) fn check_room(&self) {
-        if self.rate_limit.is_waited_for() {
+        if self.creation_limit.is_waited_for() {
             self.freed.notify_one();
         }
     }
@@ -103,7 +103,7 @@ impl Shared {
             self.freed.notified().await;
             let pending = self.pending();
             let free = pending.most.saturating_sub(pending.all);
-            for app in self.rate_limit.wake(free, |app| pending.room(app), Instant::now()) {
+            for app in self.creation_limit.wake(free, |app| pending.room(app), Instant::now()) {
                 for allocator in self.scopes().iter().filter_map(Weak::upgrade) {
                     let grant = allocator.grants().get(&app).cloned();
                     grant.into_iter().for_each(|grant| allocator.enqueue(grant));

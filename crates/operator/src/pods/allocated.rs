@@ -7,10 +7,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use firesteel_api::names;
-use firesteel_core::allocation::admission::LiveDriver;
 use firesteel_core::allocation::creation::Creation;
 use firesteel_core::allocation::pod::{ExecutorPod, Flight, Stage, State};
 use firesteel_core::allocation::size::Amount;
+use firesteel_core::grant::admission::LiveDriver;
 use firesteel_core::pod::{DriverPod, PodPhase, SparkContainer};
 use k8s_openapi::api::core::v1::Pod;
 use kube::runtime::watcher::Event;

@@ -1,6 +1,6 @@
 //! Which of two drivers comes first.
 
-use firesteel_core::allocation::admission::{Apart, LiveDriver, Neighbour, first, refusal};
+use firesteel_core::grant::admission::{Apart, LiveDriver, Neighbour, first, refusal};
 use k8s_openapi::jiff::Timestamp;
 
 fn driver(second: i64, name: &str) -> LiveDriver {

@@ -1,7 +1,7 @@
 //! Sharing between applications.
 
-use firesteel_core::allocation::fair::{Asker, share, share_namespace};
 use firesteel_core::allocation::size::{Amount, Size};
+use firesteel_core::fair::{Asker, share, share_namespace};
 use proptest::prelude::*;
 
 #[test]

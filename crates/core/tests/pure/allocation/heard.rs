@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use firesteel_api::executors::ProfileDemand;
-use firesteel_core::allocation::heard::Heard;
+use firesteel_core::grant::heard::Heard;
 
 type Profiles = BTreeMap<String, ProfileDemand>;
 

@@ -4,11 +4,11 @@
 use std::collections::BTreeMap;
 
 use firesteel_api::executors::{ProfileDemand, Strategy as Kind};
-use firesteel_core::allocation::fair::{Asker, share_namespace};
 use firesteel_core::allocation::memory::Memory;
 use firesteel_core::allocation::pod::{End, ExecutorPod, State};
 use firesteel_core::allocation::size::Amount;
 use firesteel_core::allocation::{Asked, Slots};
+use firesteel_core::fair::{Asker, share_namespace};
 use proptest::prelude::*;
 
 use crate::allocation::application::{Application, NAMESPACE, pod, seconds};

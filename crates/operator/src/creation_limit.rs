@@ -2,13 +2,13 @@
 //!
 //! A bucket of permits that fills at a rate; the rate halves when the API server asks for less and grows back slowly when
 //! it does not. What is there is shared between the applications that ask, as [`fair::share`] does. Whoever finds no room
-//! because too many executors are pending waits in a queue until [`RateLimit::wake`] finds some.
+//! because too many executors are pending waits in a queue until [`CreationLimit::wake`] finds some.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use firesteel_core::allocation::fair;
+use firesteel_core::fair;
 
 use crate::pods::allocated::AppKey;
 
@@ -20,7 +20,7 @@ const FORGOTTEN: Duration = Duration::from_millis(250);
 const SLOWEST: f64 = 2.0;
 
 #[derive(Debug)]
-pub(super) struct RateLimit {
+pub(crate) struct CreationLimit {
     inner: Mutex<Inner>,
 }
 
@@ -51,17 +51,17 @@ struct Asking {
 
 /// What an application does that did not get all.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Rest {
+pub(crate) enum Rest {
     /// It asks again after this long.
     After(Duration),
     /// It waits until it is woken.
     Waits,
 }
 
-impl RateLimit {
-    pub(super) fn new(per_second: u32) -> Self {
+impl CreationLimit {
+    pub(crate) fn new(per_second: u32) -> Self {
         let fastest = f64::from(per_second.max(1));
-        RateLimit {
+        CreationLimit {
             inner: Mutex::new(Inner {
                 fastest,
                 rate: fastest,
@@ -80,7 +80,7 @@ impl RateLimit {
     }
 
     /// Takes permits: how many, and what becomes of the rest. `room` is how many more may be pending.
-    pub(super) fn take(&self, app: &AppKey, asked: u32, room: usize, now: Instant) -> (u32, Option<Rest>) {
+    pub(crate) fn take(&self, app: &AppKey, asked: u32, room: usize, now: Instant) -> (u32, Option<Rest>) {
         let mut inner = self.inner();
         inner.fill(now);
         inner.asking.retain(|_, asking| now.duration_since(asking.at) < FORGOTTEN);
@@ -99,13 +99,13 @@ impl RateLimit {
     }
 
     /// Whether any application waits for room.
-    pub(super) fn is_waited_for(&self) -> bool {
+    pub(crate) fn is_waited_for(&self) -> bool {
         !self.inner().waiting.is_empty()
     }
 
     /// Applications that wait no longer: as many as there is room for, those first that have waited longest. They take part
     /// in the sharing from now on.
-    pub(super) fn wake(&self, mut free: usize, room: impl Fn(&AppKey) -> usize, now: Instant) -> Vec<AppKey> {
+    pub(crate) fn wake(&self, mut free: usize, room: impl Fn(&AppKey) -> usize, now: Instant) -> Vec<AppKey> {
         let mut inner = self.inner();
         let mut woken = Vec::new();
         let Inner { waiting, asking, .. } = &mut *inner;
@@ -122,7 +122,7 @@ impl RateLimit {
     }
 
     /// The API server asked for less.
-    pub(super) fn slow_down(&self, retry_after: Option<Duration>, now: Instant) {
+    pub(crate) fn slow_down(&self, retry_after: Option<Duration>, now: Instant) {
         let mut inner = self.inner();
         inner.fill(now);
         // One burst of refusals is one refusal.
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn permits_are_shared_between_those_who_ask() {
-        let limit = RateLimit::new(100);
+        let limit = CreationLimit::new(100);
         let now = Instant::now();
         assert_eq!(limit.take(&app("large"), 80, 1000, now), (80, None));
         assert_eq!(limit.take(&app("large"), 80, 1000, now).0, 20);
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn whoever_finds_no_room_waits_and_is_woken_in_turn_and_only_when_there_is_room() {
-        let limit = RateLimit::new(100);
+        let limit = CreationLimit::new(100);
         let now = Instant::now();
         assert_eq!(limit.take(&app("a"), 10, 3, now), (3, Some(Rest::Waits)));
         assert_eq!(limit.take(&app("b"), 7, 0, now), (0, Some(Rest::Waits)));
@@ -221,7 +221,7 @@ mod tests {
 
     #[test]
     fn a_refusal_halves_the_rate_once_and_it_recovers() {
-        let limit = RateLimit::new(100);
+        let limit = CreationLimit::new(100);
         let now = Instant::now();
         for _ in 0..10 {
             limit.slow_down(Some(Duration::from_secs(1)), now);

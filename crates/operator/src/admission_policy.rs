@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 use firesteel_api::{ExecutorGrant, policy};
-use firesteel_core::allocation::admission::Apart;
+use firesteel_core::grant::admission::Apart;
 use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::authentication::v1::SelfSubjectReview;
 use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
@@ -24,7 +24,7 @@ const ANSWER: Duration = Duration::from_secs(5);
 
 /// What was found out, by namespace: rights and bindings may differ between them.
 #[derive(Debug)]
-pub(super) struct Policy {
+pub(crate) struct Policy {
     valid: Duration,
     known: Mutex<HashMap<String, (Instant, Apart)>>,
     /// Whether this operator is a service account.
@@ -32,12 +32,12 @@ pub(super) struct Policy {
 }
 
 impl Policy {
-    pub(super) fn new(valid: Duration) -> Self {
+    pub(crate) fn new(valid: Duration) -> Self {
         Policy { valid, known: Mutex::default(), bound: OnceCell::new() }
     }
 
     /// Whether drivers are kept apart in the namespace of a grant.
-    pub(super) async fn apart(&self, client: &Client, grant: &ExecutorGrant) -> Apart {
+    pub(crate) async fn apart(&self, client: &Client, grant: &ExecutorGrant) -> Apart {
         let namespace = grant.namespace().unwrap_or_default();
         // Held while asking: many passes want to know at the same time, and one request tells them all.
         let mut known = self.known.lock().await;

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use super::size::{Amount, Size};
+use crate::allocation::size::{Amount, Size};
 
 /// Shares `slots` between askers: round by round one each, so that a small request is never behind a large one. Gives
 /// what each gets, in the same order. Rounds begin at `first`, which the caller moves on, so that a remainder does not
