@@ -10,7 +10,7 @@ use firesteel_spark::submission::{Around, Resolved, resolve};
 use firesteel_spark::surroundings::NoFiles;
 use firesteel_spark::version::VersionError;
 use firesteel_spark::{SparkVersion, Surroundings, Templates};
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 
@@ -134,7 +134,7 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
     let mut objects = planned.objects;
     objects.extend(monitoring.and_then(|m| m.config_map).map(Object::ConfigMap));
     for object in &mut objects {
-        let meta = metadata(object);
+        let meta = object.metadata_mut();
         mark.put(meta);
         meta.labels.get_or_insert_default().insert(names::LABEL_CREATED_BY.to_owned(), "true".to_owned());
     }
@@ -171,17 +171,6 @@ pub fn exposure(app: &Subject<'_>, app_id: &str, submission_id: &str, settings: 
     exposure
 }
 
-/// The metadata of an object beside the pod.
-pub fn metadata(object: &mut Object) -> &mut ObjectMeta {
-    match object {
-        Object::ConfigMap(o) => &mut o.metadata,
-        Object::Service(o) => &mut o.metadata,
-        Object::Secret(o) => &mut o.metadata,
-        Object::PersistentVolumeClaim(o) => &mut o.metadata,
-        Object::NetworkPolicy(o) => &mut o.metadata,
-    }
-}
-
 /// A reference to the application. Only one owner of an object may be its controller; for executors that is the driver.
 pub fn owner(app: &Subject<'_>, controller: bool) -> OwnerReference {
     OwnerReference {
@@ -215,16 +204,4 @@ impl Mark<'_> {
             (names::ANNOTATION_SPEC.to_owned(), self.spec_hash.to_owned()),
         ]);
     }
-}
-
-/// The executor template of a run, as the driver will read it.
-pub fn executor_template(run: &Run) -> Option<Pod> {
-    run.objects.iter().find_map(|object| match object {
-        Object::ConfigMap(ConfigMap { data: Some(data), metadata, .. })
-            if metadata.name.as_deref().is_some_and(|n| n.ends_with("-podspec-conf-map")) =>
-        {
-            serde_json::from_str(data.values().next()?).ok()
-        }
-        _ => None,
-    })
 }

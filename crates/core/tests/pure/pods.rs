@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use firesteel_api::validate::Problem;
 use firesteel_api::{SparkApplicationSpec, defaults, names};
 use firesteel_core::conf::Subject;
-use firesteel_core::run::{Attempt, Run, RunSettings, executor_template, plan};
+use firesteel_core::run::{Attempt, Run, RunSettings, plan};
 use firesteel_core::template::start;
 use firesteel_core::ui::UiSettings;
 use firesteel_spark::driver::Object;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, Pod};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::{Value, json};
 
@@ -422,7 +422,7 @@ fn everything_is_owned_by_the_application() {
     assert_eq!(owner(&run.pod.metadata), expected);
     assert!(run.objects.len() >= 4);
     for object in &mut run.objects {
-        let meta = firesteel_core::run::metadata(object);
+        let meta = object.metadata_mut();
         assert_eq!(owner(meta), expected);
         assert_eq!(meta.labels.as_ref().unwrap()[names::LABEL_APP_NAME], "pi");
         assert_eq!(meta.namespace.as_deref(), Some("jobs"));
@@ -511,4 +511,16 @@ fn property(run: &Run, key: &str) -> String {
         .unwrap();
     let properties = firesteel_spark::properties::parse(&text).unwrap();
     properties.into_iter().find(|(k, _)| k == key).map(|(_, v)| v).unwrap_or_default()
+}
+
+/// The executor template of a run, as the driver will read it.
+fn executor_template(run: &Run) -> Option<Pod> {
+    run.objects.iter().find_map(|object| match object {
+        Object::ConfigMap(ConfigMap { data: Some(data), metadata, .. })
+            if metadata.name.as_deref().is_some_and(|n| n.ends_with("-podspec-conf-map")) =>
+        {
+            serde_json::from_str(data.values().next()?).ok()
+        }
+        _ => None,
+    })
 }
