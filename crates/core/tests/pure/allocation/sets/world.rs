@@ -141,8 +141,11 @@ impl World {
     }
 
     pub(crate) fn resize(&mut self, size: Option<u32>) {
-        if size != self.set.as_ref().map(|set| set.replicas) {
-            self.busy = self.demand.registered.keys().cloned().collect();
+        let old = self.set.as_ref().map(|set| set.replicas);
+        if size != old {
+            let doomed: Vec<u64> = self.beyond(old).filter_map(|pod| self.executor_in(pod)).collect();
+            let registered = self.demand.registered.keys().cloned();
+            self.busy = registered.filter(|id| !doomed.iter().any(|gone| gone.to_string() == *id)).collect();
         }
         match (size, &mut self.set) {
             (None, _) => {
@@ -172,6 +175,13 @@ impl World {
                 });
             }
         }
+    }
+
+    /// Members that a StatefulSet of this size has no place for. Its controller is about to take them, and one that registers
+    /// now is too late: a larger size does not bring it back unless it reaches that far.
+    fn beyond(&self, size: Option<u32>) -> impl Iterator<Item = &ExecutorPod> {
+        let stateful = self.grant.strategy == Kind::StatefulSet;
+        self.pods.values().filter(move |pod| stateful && size.is_some_and(|size| ordinal(&pod.name) >= size))
     }
 
     /// A ReplicaSet's controller sees a smaller size sooner than a pod can get a node and start.
