@@ -16,13 +16,13 @@ use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::definitions::Definitions;
+use crate::events::EventRecorder;
 use crate::exposures::Exposures;
 use crate::fair_queue::{FairQueue, Kind};
 use crate::metrics::{Census, Metrics, Tally};
 use crate::options::Options;
 use crate::pods::{AppKey, PodIndex};
 use crate::scope::Scope;
-use crate::tell::News;
 
 /// The first wait after a failed pass; it doubles from there.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
@@ -38,7 +38,7 @@ pub struct Context {
     /// Applications, as they are known now.
     pub apps: Store<DeserializeGuard<SparkApplication>>,
     pub pods: Arc<PodIndex>,
-    pub news: Arc<News>,
+    pub events: Arc<EventRecorder>,
     pub metrics: Arc<Metrics>,
     pub turns: Arc<FairQueue<Kind>>,
     /// The operator ends: nothing new is begun.
@@ -75,7 +75,7 @@ impl Context {
         apps: Store<DeserializeGuard<SparkApplication>>,
         metrics: Arc<Metrics>,
         turns: Arc<FairQueue<Kind>>,
-        news: Arc<News>,
+        events: Arc<EventRecorder>,
         ending: CancellationToken,
     ) -> Self {
         let exposures = Arc::new(Exposures::new(client.clone(), ending.clone()));
@@ -84,7 +84,7 @@ impl Context {
             client,
             exposures,
             slow,
-            news,
+            events,
             options,
             scope,
             apps,

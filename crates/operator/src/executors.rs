@@ -38,13 +38,13 @@ use sets::Sets;
 use crate::admission_policy::Policy;
 use crate::creation_limit::CreationLimit;
 use crate::debounce::{Debounce, Fires};
+use crate::events::EventRecorder;
 use crate::fair_queue::{FairQueue, Lane};
 use crate::metrics::Metrics;
 pub use crate::options::ExecutorOptions;
 use crate::pods::allocated::{AppKey, Index};
 use crate::relist::{Change, Relist};
 use crate::scope::Scope;
-use crate::tell::News;
 
 type Grant = DeserializeGuard<ExecutorGrant>;
 /// What a pass is asked for with.
@@ -59,14 +59,19 @@ pub(crate) struct Shared {
     policy: Policy,
     creating: Arc<FairQueue<AppKey>>,
     metrics: Arc<Metrics>,
-    news: Arc<News>,
+    events: Arc<EventRecorder>,
     scopes: Mutex<Vec<Weak<Allocator>>>,
     /// There may be room for executors of applications that wait for it.
     freed: Notify,
 }
 
 impl Shared {
-    pub(crate) fn new(options: ExecutorOptions, scope: Arc<Scope>, metrics: Arc<Metrics>, news: Arc<News>) -> Self {
+    pub(crate) fn new(
+        options: ExecutorOptions,
+        scope: Arc<Scope>,
+        metrics: Arc<Metrics>,
+        events: Arc<EventRecorder>,
+    ) -> Self {
         Shared {
             creation_limit: CreationLimit::new(options.per_second),
             namespaces: Namespaces::default(),
@@ -74,7 +79,7 @@ impl Shared {
             creating: FairQueue::new(options.parallel),
             scope,
             metrics,
-            news,
+            events,
             scopes: Mutex::default(),
             freed: Notify::new(),
             options,

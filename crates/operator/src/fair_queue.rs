@@ -4,7 +4,7 @@
 //! thousand things is not a thousand times as important.
 //!
 //! - [`Kind`] is what the application controller works at: applications that have no driver yet come before those that only
-//!   have to be followed, and both before news, since an API server that is busy is busy with drivers.
+//!   have to be followed, and both before events, since an API server that is busy is busy with drivers.
 //! - Executors are created in lanes of their applications, which all count the same.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -26,7 +26,7 @@ pub enum Kind {
     /// An application in any other state.
     Follow,
     /// An event to be published.
-    News,
+    Events,
 }
 
 impl Lane for Kind {
@@ -34,7 +34,7 @@ impl Lane for Kind {
         match self {
             Kind::Start => 4,
             Kind::Follow => 2,
-            Kind::News => 1,
+            Kind::Events => 1,
         }
     }
 }
@@ -190,12 +190,12 @@ mod tests {
     #[test]
     fn new_applications_come_first_and_the_others_are_not_forgotten() {
         let queue = FairQueue::new(1);
-        let kinds: Vec<Kind> = [[Kind::News; 8], [Kind::Follow; 8], [Kind::Start; 8]].concat();
-        let first = queue.take(Kind::News).now_or_never().unwrap();
+        let kinds: Vec<Kind> = [[Kind::Events; 8], [Kind::Follow; 8], [Kind::Start; 8]].concat();
+        let first = queue.take(Kind::Events).now_or_never().unwrap();
         let order = order(first, &mut ask(&queue, &kinds));
         assert_eq!(order.len(), kinds.len());
         let count = |kind| order[..7].iter().filter(|k| **k == kind).count();
-        assert_eq!((count(Kind::Start), count(Kind::Follow), count(Kind::News)), (4, 2, 1), "{order:?}");
+        assert_eq!((count(Kind::Start), count(Kind::Follow), count(Kind::Events)), (4, 2, 1), "{order:?}");
         assert_eq!(order[0], Kind::Start);
         assert_eq!(queue.state().free, 1);
     }

@@ -1,14 +1,16 @@
 //! Controllers for Spark applications: they observe, ask `firesteel_core`, and act.
 //!
-//! - [`operator`] starts everything and ends it;
-//! - [`reconcile`] is the one loop: it gathers what [`observe`] sees, asks for a decision, and has [`writes`] carry it out;
-//! - [`executors`] allocates executors for drivers that have no right on pods;
-//! - [`definitions`] knows what the cluster keeps of a status;
-//! - [`exposures`] makes what stands around drivers, [`scope`] says in which namespaces to work, [`pods`] keeps what is
-//!   needed of pods, [`leader`] makes sure only one operator acts, [`serve`]
-//!   answers probes and [`metrics`], [`fair_queue`] says who comes first.
+//! - [`operator`] starts and stops everything;
+//! - [`reconcile`] is the main loop: it gathers what [`observe`] sees, asks for a decision, and has [`writes`] carry it
+//!   out;
+//! - [`executors`] allocates executors for drivers without pod permissions;
+//! - [`definitions`] knows which status fields the cluster keeps;
+//! - [`exposures`] manages each driver's Services, Ingresses and PodDisruptionBudget; [`scope`] selects the namespaces;
+//!   [`pods`] caches what is needed of pods; [`leader`] elects the one operator that acts; [`serve`] serves probes and
+//!   [`metrics`]; [`fair_queue`] shares the workers; [`events`] records Kubernetes events.
 //!
-//! No decision is made here, and nothing but `writes` and `executors::writes` changes the cluster (the leader's lease and events aside).
+//! No decision is made here, and nothing but `writes` and `executors::writes` changes the cluster (the leader's lease and
+//! events aside).
 
 mod admission_policy;
 pub mod context;
@@ -16,6 +18,7 @@ mod creation_limit;
 mod debounce;
 pub mod definitions;
 pub mod error;
+pub mod events;
 pub mod executors;
 pub mod exposures;
 pub mod fair_queue;
@@ -30,7 +33,6 @@ pub mod reconcile;
 mod relist;
 pub mod scope;
 pub mod serve;
-pub mod tell;
 pub mod writes;
 
 pub use operator::run;

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
 use crate::definitions::Definitions;
+use crate::events::EventRecorder;
 use crate::fair_queue::FairQueue;
 use crate::metrics::Metrics;
 use crate::options::Options;
@@ -26,7 +27,6 @@ use crate::reconcile::{again, reconcile};
 use crate::relist::{Change, Relist};
 use crate::scope::Scope;
 use crate::serve::{self, Ready};
-use crate::tell::News;
 use crate::{executors, leader};
 
 type App = DeserializeGuard<SparkApplication>;
@@ -87,9 +87,9 @@ async fn work(
 ) -> anyhow::Result<()> {
     let _stop = until.clone().drop_guard();
     let turns = FairQueue::new(usize::from(options.workers));
-    let news = Arc::new(News::start(&client, &turns));
+    let events = Arc::new(EventRecorder::start(&client, &turns));
     let shared =
-        Arc::new(executors::Shared::new(options.executors.clone(), scope.clone(), metrics.clone(), news.clone()));
+        Arc::new(executors::Shared::new(options.executors.clone(), scope.clone(), metrics.clone(), events.clone()));
     let mut parts = JoinSet::new();
     let definitions = Arc::new(Definitions::default());
     parts.spawn(definitions.clone().follow(client.clone(), until.clone()));
@@ -103,7 +103,7 @@ async fn work(
     });
     for namespace in scope.watched() {
         let (reader, writer) = reflector::store();
-        let (turns, telling, ending) = (turns.clone(), news.clone(), until.clone());
+        let (turns, telling, ending) = (turns.clone(), events.clone(), until.clone());
         let (covered, counting) = (scope.clone(), metrics.clone());
         let mut ctx = Context::new(client.clone(), options.clone(), covered, reader, counting, turns, telling, ending);
         ctx.definitions = definitions.clone();
@@ -137,7 +137,7 @@ async fn work(
     while let Some(ended) = parts.join_next().await {
         ended.context("a controller ended unexpectedly")?;
     }
-    news.publish_rest().await;
+    events.publish_rest().await;
     Ok(())
 }
 

@@ -20,16 +20,16 @@ use tracing::Instrument;
 
 use crate::context::Context;
 use crate::error::Error;
+use crate::events::Reporter;
 use crate::fair_queue::Kind;
 use crate::malformed::Unreadable;
-use crate::tell::Reporter;
 use crate::{malformed, observe, writes};
 
 /// A pass that takes longer is given up and tried again.
 const LONGEST_PASS: Duration = Duration::from_secs(60);
 /// How soon to look again at an application that someone else changed.
 const LAG: Duration = Duration::from_millis(100);
-/// The same when a cache shows what this operator has already replaced. As a rule the news comes before.
+/// The same when a cache shows what this operator has already replaced. The watch event usually comes first.
 const REPLACED: Duration = Duration::from_secs(1);
 
 /// How long a pass waits until objects of earlier attempts are deleted.
@@ -109,7 +109,7 @@ async fn look(app: Arc<DeserializeGuard<SparkApplication>>, ctx: Arc<Context>) -
                 Ok(app) => pass(app, &ctx, None).await,
                 Err(invalid) => match malformed::read(&ctx, &invalid.metadata, &invalid.error).await? {
                     Some((app, problem)) => pass(&app, &ctx, Some(problem)).await,
-                    // It is gone or can be read by now: the news of it comes.
+                    // It is gone or readable by now: a watch event follows.
                     None => Ok(Action::requeue(REPLACED)),
                 },
             }
@@ -135,7 +135,7 @@ pub fn again(app: &DeserializeGuard<SparkApplication>, error: &Error, ctx: &Cont
             let (wait, failures) = ctx.failed(key(app));
             if failures >= TOLD_FAILURES {
                 let note = format!("the operator does not get on with it, and tries again: {error}");
-                ctx.news.tell(Reporter::Applications, &app.object_ref(&()), true, reason::RETRIED, &note);
+                ctx.events.record(Reporter::Applications, &app.object_ref(&()), true, reason::RETRIED, &note);
             }
             Action::requeue(wait)
         }
@@ -204,12 +204,12 @@ async fn pass(app: &SparkApplication, ctx: &Context, unreadable: Option<Unreadab
         let submitted = matches!(Phase::read(new, now), Phase::Submitted { .. }) && before != after;
         if submitted && let Some(complaint) = ctx.definitions.complaint() {
             let reason = reason::DEFINITION_OUTDATED;
-            ctx.news.tell(Reporter::Applications, &app.object_ref(&()), true, reason, &complaint);
+            ctx.events.record(Reporter::Applications, &app.object_ref(&()), true, reason, &complaint);
         }
     }
     ctx.pods.settle(&namespace, &name, &seen.departed);
     for event in &decision.events {
-        ctx.news.tell(Reporter::Applications, &app.object_ref(&()), event.warning, event.reason, &event.note);
+        ctx.events.record(Reporter::Applications, &app.object_ref(&()), event.warning, event.reason, &event.note);
     }
     Ok(match decision.wake {
         Some(at) => {
@@ -237,7 +237,7 @@ async fn write(app: &SparkApplication, ctx: &Context, new: &SparkApplicationStat
         return Ok(false);
     };
     ctx.definitions.learn(&patch, &written.status);
-    // A write that changed nothing of what is kept leaves the version, and no news of it comes.
+    // A write that changed nothing of what is kept keeps the version, so no watch event follows.
     if written.version != version {
         ctx.replaced(key.clone(), version);
     }

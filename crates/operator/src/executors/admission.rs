@@ -11,7 +11,7 @@ use firesteel_core::event_reason::executors as reason;
 use firesteel_core::grant::admission::{self, Apart, LiveDriver, Neighbour};
 use kube::runtime::controller::Action;
 
-use super::pass::{State, own_driver, tell};
+use super::pass::{State, own_driver, record};
 use super::{Allocator, writes};
 use crate::error::Error;
 use crate::pods::allocated::{AppKey, AppPods, live_driver};
@@ -77,7 +77,7 @@ async fn wait(
     let told = state.ledger.status().is_some_and(|ledger| ledger.message == refusal);
     if !told {
         state.ledger.answer(&allocator.client, grant, Some(refusal.clone())).await?;
-        tell(allocator, grant, Some(driver), &[Note { warning: true, reason: reason::NOT_ACCEPTED, text: refusal }]);
+        record(allocator, grant, Some(driver), &[Note { warning: true, reason: reason::NOT_ACCEPTED, text: refusal }]);
     }
     Ok(Answer::Later(Action::requeue(WAITING)))
 }

@@ -26,8 +26,8 @@ use super::admission::{Answer, admit};
 use super::ledger::Ledger;
 use super::{Allocator, App, slots, writes};
 use crate::error::Error;
+use crate::events::Reporter;
 use crate::pods::allocated::{self, AppKey, AppPods};
-use crate::tell::Reporter;
 
 /// A pass that takes longer is given up and tried again.
 const LONGEST_PASS: Duration = Duration::from_secs(60);
@@ -179,7 +179,7 @@ async fn perform(allocator: &Arc<Allocator>, seen: &Seen, state: &mut State, eff
     allocator.index.forget(key, &seen.pods.departed);
     state.memory.begin(&effects);
     state.memory.cancelled(allocator.index.cancel(key, &effects.cancel));
-    tell(allocator, grant, effects.ledger.driver_uid.as_deref(), &effects.notes);
+    record(allocator, grant, effects.ledger.driver_uid.as_deref(), &effects.notes);
     let (marked, outcome) = writes::mark_members(client, &key.0, &effects.marks).await;
     marked.into_iter().for_each(|mark| state.memory.marked(mark, *now));
     outcome?;
@@ -281,7 +281,7 @@ async fn believed(
             policy::COMMAND
         );
         let note = Note { warning: true, reason: reason::DEMAND_DOUBTED, text };
-        tell(allocator, grant, pods.driver.as_ref().map(|driver| driver.uid.as_str()), &[note]);
+        record(allocator, grant, pods.driver.as_ref().map(|driver| driver.uid.as_str()), &[note]);
         state.doubted = doubted;
     }
     let status = ExecutorGrantStatus { profiles, ..status.clone() };
@@ -318,7 +318,7 @@ fn driver(grant: &ExecutorGrant, pods: &AppPods, ledger: &mut ExecutorLedgerStat
 }
 
 /// Tells people what they should hear of, as events of the driver pod.
-pub(super) fn tell(allocator: &Allocator, grant: &ExecutorGrant, driver: Option<&str>, notes: &[Note]) {
+pub(super) fn record(allocator: &Allocator, grant: &ExecutorGrant, driver: Option<&str>, notes: &[Note]) {
     let about = ObjectReference {
         api_version: Some("v1".to_owned()),
         kind: Some("Pod".to_owned()),
@@ -333,6 +333,6 @@ pub(super) fn tell(allocator: &Allocator, grant: &ExecutorGrant, driver: Option<
         } else {
             tracing::info!(reason = note.reason, "{}", note.text);
         }
-        allocator.shared.news.tell(Reporter::Executors, &about, note.warning, note.reason, &note.text);
+        allocator.shared.events.record(Reporter::Executors, &about, note.warning, note.reason, &note.text);
     }
 }

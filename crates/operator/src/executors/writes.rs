@@ -245,7 +245,7 @@ async fn create_set(api: &Api<DynamicObject>, plan: &SetPlan, what: &str) -> Res
             let found = api.get_opt(&plan.name).await.map_err(|error| refusal(&error, what))?;
             let ours = |found: &DynamicObject| found.owner_references().iter().any(|owner| owner.uid == plan.owner);
             if found.is_none_or(|found| ours(&found)) {
-                // Its news come with the watch, and the next pass looks at it again.
+                // The watch reports it, and the next pass looks at it again.
                 return Ok(None);
             }
             Err(Refusal::Final(format!("{what} exists already and does not belong to this driver")))

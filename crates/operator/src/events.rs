@@ -1,5 +1,5 @@
-//! Events, for people. They are published beside the work, when it leaves room: news must not keep drivers and executors
-//! waiting. The same news again is one event with a count, and counts are published together, once in a while.
+//! Kubernetes events. They are published in the background, when other work leaves room: an event must not delay drivers
+//! or executors. A repeated event becomes one series with a count, and counts are published together, once in a while.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -24,15 +24,15 @@ use crate::fair_queue::{FairQueue, Kind};
 const NOTE_BYTES: usize = 1000;
 /// Events published at the same time. Those about one object go one after the other.
 const LANES: usize = 4;
-/// Events that wait; more are dropped.
+/// The length of the queue; more events are dropped.
 const WAITING: usize = 5000;
-/// News that is repeated after this time is a new event.
+/// An event that is repeated after this time is a new one.
 const MEMORY: SignedDuration = SignedDuration::from_mins(6);
 /// How far apart two counts of one event are published.
 const TOGETHER: Duration = Duration::from_secs(10);
-/// How long an operator that ends stays to publish what waits.
+/// How long a stopping operator takes to publish queued events.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// What is remembered is looked through after so many events.
+/// Old entries are dropped each time this number of events was recorded.
 const SWEEP: usize = 512;
 
 /// Which controller events come from.
@@ -71,13 +71,13 @@ struct Item {
 
 /// Takes events and publishes them.
 #[derive(Debug)]
-pub struct News {
+pub struct EventRecorder {
     /// None once the operator ends.
     lanes: Mutex<Vec<mpsc::Sender<Item>>>,
     publishing: Mutex<Vec<JoinHandle<()>>>,
 }
 
-impl News {
+impl EventRecorder {
     /// Starts publishing; it ends, once nothing is left, when this is dropped.
     pub fn start(client: &Client, turns: &Arc<FairQueue<Kind>>) -> Self {
         let lane = |_| {
@@ -85,7 +85,7 @@ impl News {
             (send, tokio::spawn(Lane::new(client.clone(), turns.clone()).run(receive)))
         };
         let (lanes, publishing) = (0..LANES).map(lane).unzip();
-        News { lanes: Mutex::new(lanes), publishing: Mutex::new(publishing) }
+        EventRecorder { lanes: Mutex::new(lanes), publishing: Mutex::new(publishing) }
     }
 
     /// Publishes everything that waits, but does not take long. What is told from now on is dropped.
@@ -98,7 +98,7 @@ impl News {
     }
 
     /// Tells people about an object.
-    pub fn tell(&self, from: Reporter, about: &ObjectReference, warning: bool, reason: &'static str, note: &str) {
+    pub fn record(&self, from: Reporter, about: &ObjectReference, warning: bool, reason: &'static str, note: &str) {
         let mut hasher = DefaultHasher::new();
         (&about.namespace, &about.name).hash(&mut hasher);
         let lane = usize::try_from(hasher.finish() % LANES as u64).unwrap_or_default();
@@ -112,7 +112,7 @@ impl News {
     }
 }
 
-/// The same news: of whom, about what, and what.
+/// The same event: of whom, about what, and what.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key {
     namespace: String,
@@ -193,7 +193,7 @@ impl Lane {
 
     async fn publish(&mut self, key: Key, item: &Item) {
         let name = format!("{}.{:x}{:02x}", key.name, item.at.as_nanosecond(), self.count % 256);
-        let _turn = self.turns.take(Kind::News).await;
+        let _turn = self.turns.take(Kind::Events).await;
         match self.events(&key).create(&PostParams::default(), &event(item, &key, &name)).await {
             Ok(_) => {}
             // It was made, and the answer got lost.
@@ -210,12 +210,12 @@ impl Lane {
         let Some(told) = self.told.get_mut(&key) else { return };
         let series = EventSeries { count: told.count, last_observed_time: MicroTime(told.last) };
         let patch = Patch::Merge(json!({"series": series}));
-        let _turn = self.turns.take(Kind::News).await;
+        let _turn = self.turns.take(Kind::Events).await;
         let published = events.patch_metadata(&told.event, &PatchParams::default(), &patch).await;
         told.published = Instant::now();
         match published {
             Ok(_) => {}
-            // Someone removed it: the same news once more is a new event.
+            // Someone removed it: the same event once more is a new event.
             Err(error) if class(&error) == Class::Missing => {
                 self.told.remove(&key);
             }
