@@ -7,6 +7,8 @@ use firesteel_spark::surroundings::{Ids, NoFiles, Surroundings, Templates};
 use firesteel_spark::{MainResource, SparkConf, Submission, driver};
 use proptest::prelude::*;
 
+use crate::executor_plan::plan_conf;
+
 /// Keys that steps read, with families filled in.
 const KEYS: &[&str] = &[
     "spark.app.name",
@@ -186,24 +188,7 @@ fn plan(
 
 fn executors(mut conf: SparkConf, version: &str) -> Result<ExecutorPlan, String> {
     conf.insert("spark.kubernetes.container.image".to_owned(), "apache/spark:4.1.4".to_owned());
-    let submission = Submission {
-        conf,
-        version: version.parse().expect("a version of ours"),
-        main: MainResource::None,
-        main_class: "Main".to_owned(),
-        arguments: vec![],
-        proxy_user: None,
-    };
-    let ids = Ids::from_bytes(&[1; 64], 1);
-    let around = Surroundings {
-        ids,
-        user: "me".to_owned(),
-        env: BTreeMap::new(),
-        files: &NoFiles,
-        templates: Templates::default(),
-    };
-    let driver = driver::plan(&submission, &around).map_err(|e| e.to_string())?;
-    executor::plan(&submission, &around, &driver, executor::Strategy::Pods).map_err(|e| e.to_string())
+    plan_conf(conf, version, executor::Strategy::Pods).map(|(_, executors)| executors)
 }
 
 proptest! {

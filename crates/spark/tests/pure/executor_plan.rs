@@ -12,10 +12,15 @@ fn conf(settings: &[(&str, &str)]) -> SparkConf {
     settings.iter().chain([&image]).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
 }
 
-fn plan_conf(conf: SparkConf, strategy: Strategy) -> Result<(DriverPlan, ExecutorPlan), String> {
+/// Driver and executors of an application without anything but its configuration.
+pub(crate) fn plan_conf(
+    conf: SparkConf,
+    version: &str,
+    strategy: Strategy,
+) -> Result<(DriverPlan, ExecutorPlan), String> {
     let submission = Submission {
         conf,
-        version: "4.1.4".parse().unwrap(),
+        version: version.parse().unwrap(),
         main: MainResource::None,
         main_class: "Main".to_owned(),
         arguments: vec![],
@@ -35,7 +40,7 @@ fn plan_conf(conf: SparkConf, strategy: Strategy) -> Result<(DriverPlan, Executo
 }
 
 fn plan(settings: &[(&str, &str)], strategy: Strategy) -> Result<ExecutorPlan, String> {
-    plan_conf(conf(settings), strategy).map(|(_, executors)| executors)
+    plan_conf(conf(settings), "4.1.4", strategy).map(|(_, executors)| executors)
 }
 
 fn refusal(settings: &[(&str, &str)], strategy: Strategy) -> String {
@@ -50,7 +55,7 @@ fn the_shared_secret_is_a_file_of_the_driver_and_a_variable_of_executors_and_sta
     let secret = executor::authenticate(&mut conf, "spark-auth-1", "default", "unused").unwrap().unwrap();
     let data = secret.data.unwrap();
     assert_eq!((&data["secret"].0[..], &data["encoded"].0[..]), (&b"hush-hush"[..], &b"aHVzaC1odXNo"[..]));
-    let (driver, executors) = plan_conf(conf, Strategy::Pods).unwrap();
+    let (driver, executors) = plan_conf(conf, "4.1.4", Strategy::Pods).unwrap();
     let spec = driver.pod.spec.as_ref().unwrap();
     let volume = spec.volumes.as_ref().unwrap().iter().find(|v| v.name == "spark-auth-1-volume").unwrap();
     assert_eq!(volume.secret.as_ref().unwrap().secret_name.as_deref(), Some("spark-auth-1"));
