@@ -1,5 +1,5 @@
-// One input is one request to the API server, made of any bytes: which method, media type and path (one byte each), the query up to a
-// NUL, and the body. Whatever it is, the answer is an answer: no panic (the handler turns one into a 500 with words of its own), no hang.
+// One input is one request to the API server, built from arbitrary bytes: method, media type and path (one byte each), the query up to a
+// NUL, and the body. Every request must be answered: no panic (the handler turns one into a 500 with a specific message), no hang.
 //
 // Included by the fuzz target and by a test of crates/apiserver.
 
@@ -44,7 +44,7 @@ pub(crate) const PATHS: [&str; 20] = [
 ];
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Sends what the bytes mean; what is wrong with the answer, if anything.
+/// Sends the request that the bytes encode; fails if something is wrong with the answer.
 pub(crate) async fn run(server: &RunningServer, input: &[u8]) -> Result<(), String> {
     let [method, media, path, rest @ ..] = input else { return Ok(()) };
     let method = METHODS[usize::from(*method) % METHODS.len()];
@@ -61,7 +61,7 @@ pub(crate) async fn run(server: &RunningServer, input: &[u8]) -> Result<(), Stri
             other => format!("%{other:02X}"),
         })
         .collect();
-    // A watch would go on for as long as it is told to.
+    // Bounds a watch, which would otherwise run as long as the query says.
     let uri = format!("{path}?timeoutSeconds=1&{query}");
     let request = Request::builder().method(method).uri(&uri).header("content-type", media);
     let request = request.body(Body::from(body.to_vec())).map_err(|error| format!("{uri}: {error}"))?;
@@ -78,7 +78,7 @@ pub(crate) async fn run(server: &RunningServer, input: &[u8]) -> Result<(), Stri
     if code == 500 && text.contains("the server could not handle the request") {
         return Err(format!("a panic behind {}", shown()));
     }
-    // What is not served at all has no Status, as with the real server.
+    // An unknown path has no Status, as on the real server.
     if code >= 400 && !text.contains("\"kind\":\"Status\"") && text != "404 page not found\n" {
         return Err(format!("{code} without a Status: {text:?} to {}", shown()));
     }

@@ -1,4 +1,4 @@
-"""The certificates of one control plane, made with openssl; the authority is as old as the control plane and trusted nowhere else."""
+"""The certificates of one control plane, made with openssl; the CA is created with the control plane and trusted nowhere else."""
 import concurrent.futures
 import subprocess
 

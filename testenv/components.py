@@ -1,5 +1,5 @@
-"""The command line and the files of each component. Client rate limits are raised everywhere: they must never be
-what a benchmark measures."""
+"""The command line and the files of each component. Client rate limits are raised everywhere, so that they never limit
+a benchmark."""
 import base64
 import json
 import re

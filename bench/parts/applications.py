@@ -1,5 +1,5 @@
-"""Applications of real Spark on a control plane whose nodes are kwok's: submitted with `firesteel submit`, which makes their driver pods; the
-driver itself is a process on this machine with the properties of its pod, and does what it is told."""
+"""Real Spark applications on a control plane with kwok nodes: `firesteel submit` creates their driver pods; the driver itself is a process on
+this machine with the properties of its pod, controlled through its standard input."""
 import contextlib
 import os
 import subprocess
@@ -20,7 +20,7 @@ class Applications:
         self.classes = spark.compile_job(scratch, version)
 
     def set_up(self):
-        """A namespace with the two kinds of accounts for drivers: with pod permissions, and without."""
+        """Creates a namespace with two driver accounts, one with pod permissions and one without."""
         self.plane.kubectl("create", "namespace", NAMESPACE)
         self.plane.kubectl("apply", "--server-side", "-f", "-", text=self.firesteel("crds"))
         for crd in ("executorgrants", "executorledgers"):

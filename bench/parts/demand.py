@@ -1,8 +1,8 @@
-"""How soon demand is followed: a driver asks for more and fewer executors, step by step, while their pods stay pending.
+"""How fast demand is followed: a driver requests more and fewer executors, step by step, while their pods stay pending.
 
 A step lasts from the driver's call of requestTotalExecutors (by its own clock, which is the API server's) to the answer to the last create or
-delete of a pod that follows from it, by the audit log. With a ReplicaSet the pods are made and deleted by Kubernetes' own controller, so the
-answer to the operator's last write of the set is told apart."""
+delete of a pod that follows from it, by the audit log. With a ReplicaSet, Kubernetes' own controller creates and deletes the pods, so the
+answer to the operator's last write of the set is reported separately."""
 import random
 import statistics
 import time
@@ -24,7 +24,7 @@ CASES = {
     SPARK: ("spark", {"spark.dynamicAllocation.executorIdleTimeout": "0s"}),
 }
 SET_WRITTEN = f"{SETS}: the set is written"
-STAGES = ("the API server has the demand", "the ledger is written", "the first request for a pod comes", "the last is answered")
+STAGES = ("the API server has the demand", "the ledger is written", "the first pod request arrives", "the last is answered")
 
 
 def measure(applications: Applications, rounds, with_spark):
@@ -108,7 +108,7 @@ def report(found, rounds, held):
         f"{rounds} times {' → '.join(map(str, (0, *UP)))} and {' → '.join(map(str, (max(UP), *DOWN)))} executors, whose pods fit no node; milliseconds from "
         "the driver's call of requestTotalExecutors to the answer to the step's last create or delete.", "",
         "| | more: p50 | p95 | most | fewer: p50 | p95 | most |", "|---|---|---|---|---|---|---|",
-        *[f"| {name + (': pods, made by Kubernetes' if name == SETS else '')} | {cells(times[name][True])} | {cells(times[name][False])} |" for name in order], "",
-        f"Of {OURS}, in the middle, after the call: for more, {stages(True)}; for fewer, {stages(False)}. Spark's own is set to withdraw pending pods at once; by "
+        *[f"| {name + (': pods, created by Kubernetes' if name == SETS else '')} | {cells(times[name][True])} | {cells(times[name][False])} |" for name in order], "",
+        f"Median times of {OURS} after the call: for more, {stages(True)}; for fewer, {stages(False)}. Spark is set to withdraw pending pods at once; by "
         "default it leaves them alone for spark.dynamicAllocation.executorIdleTimeout, 60 s.",
     ])

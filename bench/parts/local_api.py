@@ -1,12 +1,12 @@
 """The embedded API server next to the real kube-apiserver, in one run on one machine.
 
-- Start: from the start of the process to the first 200 of /readyz, and the resident memory two seconds later, in turn.
+- Start: from the start of the process to the first 200 from /readyz, and the resident memory two seconds later, alternating.
 - Creates: the same client creates the same executor-like pods over the same number of connections, each sending its next request when the
-  last one is answered; in turn, a fresh server each time, a few hundred uncounted pods first. The real server runs with its etcd alone
+  last one is answered; alternating, a fresh server each time, after a few hundred uncounted pods. The real server runs with its etcd alone
   (no controllers, no scheduler, no audit log), once with an etcd that syncs each write to disk as ours does, once with the etcd of testenv,
-  which does not. The promise is held against the faster of the two.
-- Watches: pods are created and changed under many watches; the client compares what each watch was told with the revisions of
-  the answers: every change once, in order."""
+  which does not. The promise compares with the faster of the two.
+- Watches: pods are created and changed under many watches; the client checks that each watch delivered every change once, in order, by
+  comparing it with the revisions in the answers."""
 import argparse
 import json
 import statistics
@@ -29,8 +29,8 @@ def main(program, words):
     parser.add_argument("--pods", type=int, default=5000, help="creates in each round")
     parser.add_argument("--workers", type=int, default=32, help="connections that create")
     parser.add_argument("--watches", type=int, default=100)
-    parser.add_argument("--events", type=int, default=10000, help="changes that each watch is told")
-    parser.add_argument("--only-ours", action="store_true", help="leave the real server out (for profiling); writes nothing")
+    parser.add_argument("--events", type=int, default=10000, help="changes that each watch must deliver")
+    parser.add_argument("--only-ours", action="store_true", help="skip the real server (for profiling); writes no results")
     parser.add_argument("--binaries", type=Path, metavar="DIRECTORY", help="default: built with cargo build --release")
     parser.add_argument("--no-write", action="store_true")
     args = parser.parse_args(words)
@@ -79,7 +79,7 @@ class Client:
         command = [str(self.program), verb, "--kubeconfig", str(server.kubeconfig), *words]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
         if done.returncode != 0:
-            raise SystemExit(f"{' '.join(command)} failed; the server's words: {server.words()}")
+            raise SystemExit(f"{' '.join(command)} failed; the server's log: {server.words()}")
         return json.loads(done.stdout)
 
     def create(self, server):
@@ -127,7 +127,7 @@ def report(program, args, starts, creates, watches):
         *[f"| {names[name]} | {of(starts[name], 'seconds', 1e3)} | {of(starts[name], 'memory', 1 / MIB, 1)} | {of(creates[name], 'perSecond', 1)} "
           f"| {middle(creates[name], 'median_ms'):.1f}, {middle(creates[name], 'p99_ms'):.1f} | {middle(creates[name], 'cpu_ms'):.2f} |" for name in names], "",
         f"{args.watches} watches of {args.events} events each:", "",
-        "| | all told after, s | of that writing, s | peak memory, MiB | sent, MiB |", "|---|---|---|---|---|",
+        "| | all delivered after, s | of that writing, s | peak memory, MiB | sent, MiB |", "|---|---|---|---|---|",
         *[f"| {names[name]} | {each['seconds']:.1f} | {each['writing_seconds']:.1f} | {each['memory'] / MIB:.0f} | {each['bytes'] / MIB:.0f} |"
           for name, each in watches.items()],
         *([] if "real" in watches else [f"| {names['real']} | it ended a watch that fell behind | | | |"]), "",

@@ -1,11 +1,10 @@
-"""What `firesteel run` costs over plain Spark, where that goes, and how soon a driver starts.
+"""What `firesteel run` costs compared with plain Spark, step by step, and how fast a driver starts.
 
-- Runs: the same computation of pi, in turn: `spark-submit --master local[2]`; `firesteel run` with two executors on a cluster that runs, and
-  on one that it brings up and takes down. Every line they write is stamped as it comes; the lines by which a driver tells
-  what it does cut each run into the same steps, so that the difference can be read off step by step. The first round fills caches
-  and is not counted.
-- Starts: a manifest is sent to the API server of a running cluster, a SparkApplication for the operator and a bare Pod in turn, and the
-  clock runs from before the request until the driver's process is there: a new process in /proc that has the driver's environment."""
+- Runs: the same computation of pi, alternating: `spark-submit --master local[2]`; `firesteel run` with two executors on a running cluster, and
+  on one that it starts and stops. Every output line gets a timestamp; the driver's log lines divide each run into the same steps. The first
+  round fills caches and is not counted.
+- Starts: a manifest (a SparkApplication for the operator, then a bare Pod) is sent to the API server of a running cluster; the time is taken
+  from before the request until the driver's process exists: a new process in /proc that has the driver's environment."""
 import argparse
 import contextlib
 import http.client
@@ -168,7 +167,7 @@ def timed(command, scratch, steps):
     for name, words in steps:
         at = end if words is None else next((at for at, line in lines if re.search(words, line)), None)
         if at is None:
-            raise SystemExit(f"no line \"{words}\" in what {command[0]} wrote: {text[-3000:]}")
+            raise SystemExit(f"no line \"{words}\" in the output of {command[0]}: {text[-3000:]}")
         measured[name] = max(at, last) - last
         last = max(at, last)
     return measured
@@ -223,13 +222,13 @@ def report(program, args, firesteel, runs, starts):
         f"`{program} --rounds {args.rounds} --starts {args.starts} --slices {args.slices}`: Spark {args.spark}, medians of {args.rounds} rounds in turn.", "",
         "| | seconds (least … most) | over plain Spark |", "|---|---|---|",
         *[f"| {kind} | {spread(total(kind), 2)} | {middle(total(kind)) - plain:+.2f} |" for kind in runs], "",
-        "Where it goes, seconds of each step:", "",
+        "Seconds per step:", "",
         f"| step | {PLAIN} | {RUNNING} | more | {WHOLE} | more |", "|---|---|---|---|---|---|",
         *[f"| {name} | {step(PLAIN, name):.2f} | " + " | ".join(f"{step(kind, name):.2f} | {step(kind, name) - step(PLAIN, name):+.2f}" for kind in (RUNNING, WHOLE)) + " |"
           for name, _ in STEPS], "",
-        "The context starts: until the driver has a first executor (plain Spark: itself); here are the start of the executors' JVMs and Spark's own waits "
-        "between their batches. The job is begun: until Spark runs it, which on Kubernetes waits for most of the executors. Pods start with the archive of "
-        "Spark's classes that `image pull` and a first `run` make; plain Spark has none.", "",
+        "The context starts: until the driver has a first executor (plain Spark: itself); this includes the start of the executors' JVMs and Spark's own waits "
+        "between batches. The job is begun: until Spark runs it, which on Kubernetes waits for most of the executors. Pods start with the archive of "
+        "Spark's classes that `image pull` and a first `run` create; plain Spark has none.", "",
         f"From sending a manifest to the driver's process, ms, {args.starts} of each kind, one after the other:", "",
         "| | median | 90 % | most |", "|---|---|---|---|",
         *[f"| {kind} | {middle(all_of_them) * 1000:.0f} | {sorted(all_of_them)[int(len(all_of_them) * 0.9)] * 1000:.0f} | {max(all_of_them) * 1000:.0f} |"

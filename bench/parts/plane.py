@@ -53,7 +53,7 @@ class Plane:
         return subprocess.run(command, check=True, input=text, stdout=subprocess.PIPE, text=True).stdout
 
     def operator_kubeconfig(self):
-        """Runs the operator under its own user name, which identifies its requests in the audit log."""
+        """A kubeconfig with the operator's own user name, which identifies its requests in the audit log."""
         config = json.loads(self.kubectl("config", "view", "--raw", "-o", "json"))
         config["users"][0]["user"] |= {"as": OPERATOR, "as-groups": ["system:masters"]}
         path = self.dir / "operator.kubeconfig"
@@ -125,5 +125,5 @@ class Pods:
         deadline = time.time() + seconds
         while not condition(self.names):
             if time.time() > deadline:
-                raise SystemExit(f"waited {seconds} s for {words} in vain; {len(self.names)} pods are there")
+                raise SystemExit(f"waited {seconds} s in vain for {words}; there are {len(self.names)} pods")
             time.sleep(0.01)

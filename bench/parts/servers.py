@@ -1,5 +1,5 @@
 """API servers to measure, each alone: ours as a process, and the real kube-apiserver of testenv with its etcd, without controllers,
-scheduler and audit log. Both as context managers that know their kubeconfig and their process."""
+scheduler and audit log. Both are context managers with a kubeconfig and a process."""
 import contextlib
 import os
 import shutil
@@ -45,7 +45,7 @@ class Server:
                 if urllib.request.urlopen(f"{url}/readyz", context=context, timeout=5).status == 200:
                     return time.perf_counter() - began
             if process.poll() is not None or time.perf_counter() > began + PATIENCE:
-                raise SystemExit(f"{self.name} did not become ready; its words: {self.words()}")
+                raise SystemExit(f"{self.name} did not become ready; its log: {self.words()}")
             time.sleep(0.002)
 
     def words(self):
@@ -80,7 +80,7 @@ class Ours(Server):
             began = time.perf_counter()
             self.process = self.spawn([self.binary, "--kubeconfig", self.kubeconfig, *data], stdout=subprocess.PIPE, stderr=log)
         url = self.process.stdout.readline().decode().strip()
-        # Certificate verification is not part of what is timed here; clients would read the CA from the kubeconfig.
+        # Certificate verification is not measured here; clients would read the CA from the kubeconfig.
         context = ssl._create_unverified_context()
         self.started = self.wait_until_ready(self.process, began, url, context)
         return self

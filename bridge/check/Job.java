@@ -14,7 +14,7 @@ import org.apache.spark.resource.ResourceProfileBuilder;
 import org.apache.spark.resource.TaskResourceRequests;
 import scala.collection.immutable.Map$;
 
-/** A Spark application that does what it is told, line by line on its standard input, and answers with lines "JOB ...". */
+/** A Spark application that executes commands from its standard input, one per line, and answers with lines "JOB ...". */
 public class Job {
     private static JavaSparkContext context;
     private static int made;
@@ -42,7 +42,7 @@ public class Job {
                 say("counted " + context.parallelize(Arrays.asList(1, 2, 3, 4, 5, 6, 7, 8), 4).map(x -> x * x).count());
                 break;
             case "hold":
-                // Two tasks that run until the file exists; each leaves word that it has begun.
+                // Two tasks that run until the file exists; each creates a file when it begins.
                 String file = words[1];
                 say("held " + context.parallelize(Arrays.asList(1, 2), 2).map(x -> {
                     String attempt = TaskContext.get().partitionId() + "-" + TaskContext.get().taskAttemptId();
@@ -54,7 +54,7 @@ public class Job {
                 }).count());
                 break;
             case "want":
-                // With the time of the request: what follows from it is seen elsewhere.
+                // With the time of the request: its effects are measured elsewhere.
                 long asked = System.currentTimeMillis();
                 boolean taken = context.sc().requestTotalExecutors(Integer.parseInt(words[1]), 0, Map$.MODULE$.<String, Object>empty());
                 say("want " + taken + " " + asked);
@@ -63,7 +63,7 @@ public class Job {
                 say("killed " + context.sc().killExecutor(words[1]));
                 break;
             case "profiles":
-                // So many new profiles, each wanted for a moment.
+                // This many new profiles, each wanted for a moment.
                 List<ResourceProfile> profiles = new ArrayList<>();
                 for (int i = 0; i < Integer.parseInt(words[1]); i++) {
                     ExecutorResourceRequests size = new ExecutorResourceRequests().memory(600 + made++ + "m").cores(1);

@@ -16,8 +16,8 @@ import java.util.jar.JarEntry;
 import java.util.jar.JarFile;
 
 /**
- * Looks up every class, method and field that the classes of a jar name, as the JVM would when it first runs the line, and
- * checks that no class leaves an abstract method open. The class path is the Spark to check against.
+ * Resolves every class, method and field that the classes of a jar refer to, as the JVM would on first use, and checks that no
+ * class leaves an abstract method unimplemented. The class path is the Spark to check against.
  *
  * usage: java -cp JAR:SPARK/jars/* Linkage.java JAR NAME
  */
@@ -134,7 +134,7 @@ public class Linkage {
                 return true;
             }
         }
-        // MethodHandle.invoke and its like take anything; lambdas do not use them by name.
+        // MethodHandle.invoke and similar methods accept anything; lambdas do not call them by name.
         return Arrays.stream(type.getMethods()).anyMatch(each -> each.getName().equals(name)
                 && describe(each, each.getReturnType()).equals(descriptor))
                 || type.isInterface() && declares(Object.class, type, name, descriptor);
@@ -149,7 +149,7 @@ public class Linkage {
         return false;
     }
 
-    /** Our own classes may use all of each other; of others, what is public or (in subclasses) protected. */
+    /** Our own classes may use each other's members; of other classes, only public or (in subclasses) protected members. */
     private static boolean reachable(Class<?> user, Class<?> owner, int modifiers) {
         return own.contains(owner.getName().replace('.', '/') + ".class") || Modifier.isPublic(modifiers) || Modifier.isProtected(modifiers);
     }
@@ -163,7 +163,7 @@ public class Linkage {
         return method.substring(method.indexOf(')') + 1);
     }
 
-    /** A class that is not abstract has a body for every method that its ancestors leave open. */
+    /** A concrete class implements every abstract method of its ancestors. */
     private static void complete(Class<?> type) {
         if (type == null || Modifier.isAbstract(type.getModifiers())) {
             return;

@@ -5,7 +5,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.Random;
 
-/** Random documents: a patch leads from one to the other, wherever one stood, and says nothing that is not needed. */
+/** Random documents: a patch turns one into the other, whichever earlier patches arrived, and contains only what is needed. */
 public class MergePatchCheck {
     private static final int ROUNDS = 20_000;
 
@@ -20,11 +20,11 @@ public class MergePatchCheck {
             check(seed, round, apply(first, patch).equals(second), "a patch leads from the first to the second");
             check(seed, round, MergePatch.between(second, second).isEmpty(), "nothing to change, nothing to send");
             check(seed, round, patch.isEmpty() == first.equals(second), "a patch is empty if and only if both are equal");
-            // Whether or not the patch arrived, the next one leads to the third.
+            // Whether or not the patch arrived, the next one produces the third document.
             Map<String, Object> next = MergePatch.between(MergePatch.uncertain(first, patch), third);
             check(seed, round, apply(first, next).equals(third), "the lost patch does not matter");
             check(seed, round, apply(apply(first, patch), next).equals(third), "the arrived patch does not matter");
-            // The same if nobody knows whether the document was there at all.
+            // The same if it is unknown whether the document existed at all.
             Map<String, Object> again = MergePatch.between(MergePatch.uncertain(MergePatch.uncertain(first, patch), first), third);
             check(seed, round, apply(first, again).equals(third), "what stood there is not forgotten");
             check(seed, round, apply(apply(first, patch), again).equals(third), "what was sent is not forgotten");

@@ -68,7 +68,7 @@ def main(namespace):
 
 
 class Seen:
-    """What a watch of the pod says, in its order. It runs beside the rest: it must not miss what happens in between."""
+    """The events of a watch of the pod, in order. It runs in its own thread so that it misses nothing."""
 
     def __init__(self, namespace):
         self.events, self.turn = [], threading.Condition()

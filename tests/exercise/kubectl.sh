@@ -13,7 +13,7 @@ trap finish EXIT
 
 kubectl() { "$binary" --request-timeout=100s -n "$namespace" "$@"; }
 fail() { echo "not as expected: $*" >&2; exit 1; }
-# seen WORDS: a line of the watch has them, now or soon.
+# seen PATTERN: waits until a line of the watch matches.
 seen() {
   for _ in $(seq 1000); do
     grep -qE "$1" "$scratch/watch" && return
