@@ -1,11 +1,11 @@
-//! Load for any Kubernetes API server, for `bench/local` and `bench/executors`: as little client as possible, so that what is measured is the server.
+//! Load for any Kubernetes API server, for `bench/local` and `bench/executors`: a minimal client, so that it measures the server.
 //!
 //! ```text
-//! load create --kubeconfig K [--pods 2000] [--workers 32] [--prefix created]  creates pods; how many a second
+//! load create --kubeconfig K [--pods 2000] [--workers 32] [--prefix created]  creates pods; measures the rate
 //! load watch  --kubeconfig K [--watches 100] [--events 10000] [--workers 16]
-//!                                                                         changes pods under many watches; every watch must be
-//!                                                                         told every change once and in order
-//! load replay --kubeconfig K --file F [--namespace default] [--workers 32]     creates the pods of a file, one JSON text on each line
+//!                                                                         changes pods under many watches; every watch must
+//!                                                                         deliver every change once and in order
+//! load replay --kubeconfig K --file F [--namespace default] [--workers 32]     creates the pods of a file, one JSON text per line
 //! ```
 //! The first two work in the namespace `default`, whose service account `default` they create if it is missing. Each prints one JSON object.
 
@@ -22,7 +22,7 @@ use connection::Server;
 
 fn main() -> Result<()> {
     let mut arguments = std::env::args().skip(1);
-    let verb = arguments.next().context("say what to do: create, replay or watch")?;
+    let verb = arguments.next().context("a verb is missing: create, replay or watch")?;
     let options = Options::parse(arguments)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let result = runtime.block_on(async {
@@ -41,7 +41,7 @@ fn main() -> Result<()> {
                 let namespace = options.text("namespace").unwrap_or_else(|_| "default".to_owned());
                 create::replay(&server, &namespace, &options.text("file")?, options.number("workers", 32)?).await
             }
-            other => bail!("unknown verb {other}: create, replay and watch are known"),
+            other => bail!("unknown verb {other}: use create, replay or watch"),
         }
     })?;
     println!("{result}");
@@ -62,7 +62,7 @@ impl Options {
     }
 
     fn text(&self, name: &str) -> Result<String> {
-        self.0.get(name).cloned().with_context(|| format!("--{name} is needed"))
+        self.0.get(name).cloned().with_context(|| format!("--{name} is required"))
     }
 
     fn number(&self, name: &str, default: usize) -> Result<usize> {

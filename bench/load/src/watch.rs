@@ -32,7 +32,7 @@ pub(crate) async fn run(server: &Server, watches: usize, events: usize, workers:
     written.sort_unstable();
     let (mut bytes, mut wrong) = (0, Vec::new());
     for (number, task) in watching.into_iter().enumerate() {
-        let seen = tokio::time::timeout(PATIENCE, task).await.context("a watch was never told everything")???;
+        let seen = tokio::time::timeout(PATIENCE, task).await.context("a watch did not deliver everything")???;
         bytes += seen.bytes;
         if seen.revisions != written {
             wrong.push(number);
@@ -40,7 +40,7 @@ pub(crate) async fn run(server: &Server, watches: usize, events: usize, workers:
     }
     let seconds = began.elapsed().as_secs_f64();
     if !wrong.is_empty() {
-        bail!("{} of {watches} watches were told something else than what was written", wrong.len());
+        bail!("{} of {watches} watches did not deliver exactly what was written", wrong.len());
     }
     Ok(
         json!({"watches": watches, "events": written.len(), "seconds": seconds, "writing_seconds": wrote.as_secs_f64(), "bytes": bytes}),

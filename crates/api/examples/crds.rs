@@ -1,4 +1,4 @@
-//! Prints the custom resource definitions as one JSON list, for tests that are not written in Rust.
+//! Prints the custom resource definitions as one JSON list, for tests in other languages.
 
 fn main() {
     println!("{}", serde_json::Value::from(firesteel_api::crds::manifests()));

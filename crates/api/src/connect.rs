@@ -50,7 +50,7 @@ pub struct SparkConnectSpec {
     #[serde(default)]
     #[schemars(required)]
     pub executor: ConnectExecutorSpec,
-    /// Executors that come and go with the load.
+    /// Scaling of executors with the load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dynamic_allocation: Option<DynamicAllocation>,
 }
@@ -59,7 +59,7 @@ pub struct SparkConnectSpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerSpec {
-    /// Cores that Spark counts with.
+    /// Cores that Spark uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub cores: Option<i32>,
@@ -78,7 +78,7 @@ pub struct ServerSpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ConnectExecutorSpec {
-    /// Cores that Spark counts with.
+    /// Cores that Spark uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub cores: Option<i32>,
@@ -94,11 +94,11 @@ pub struct ConnectExecutorSpec {
     pub instances: Option<i32>,
 }
 
-/// Where the server is and how it does.
+/// Address and state of the server.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SparkConnectStatus {
-    /// What holds of it.
+    /// Conditions of the server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::names::{API_APPROVED, GROUP};
 use crate::{ExecutorGrant, ExecutorLedger, ScheduledSparkApplication, SparkApplication, SparkConnect};
 
-/// What installs and updates the definitions. Who installed them before owns their fields: Helm, Argo, or people.
+/// The command that installs and updates the definitions. It takes over fields owned by Helm, Argo or other installers.
 pub const UPDATE_COMMAND: &str = "firesteel crds | kubectl apply --server-side --force-conflicts -f -";
 
 /// Every definition, in the order they should be applied.
@@ -27,8 +27,8 @@ fn all() -> Vec<CustomResourceDefinition> {
     crds
 }
 
-/// Every definition as the JSON a cluster takes, with what Rust types cannot say added: required fields that are read
-/// leniently, and rules.
+/// Every definition as JSON for a cluster, plus what Rust types cannot express: required fields that are read leniently,
+/// and validation rules.
 pub fn manifests() -> Vec<Value> {
     all()
         .iter()
@@ -36,7 +36,7 @@ pub fn manifests() -> Vec<Value> {
             let mut crd = serde_json::to_value(crd).unwrap_or_default();
             let kind = crd.pointer("/spec/names/kind").and_then(Value::as_str).unwrap_or_default().to_owned();
             if kind == "ExecutorLedger" {
-                // One writer, one write: a ledger comes into being with its status.
+                // One writer, one write: a ledger is created with its status.
                 crd["spec"]["versions"][0]["subresources"] = json!({});
             }
             if let Some(schema) = crd.pointer_mut("/spec/versions/0/schema/openAPIV3Schema") {
@@ -69,7 +69,7 @@ pub fn manifests() -> Vec<Value> {
         .collect()
 }
 
-/// The fields that our definition of this name has and `found` does not keep, as paths.
+/// Paths of the fields that our definition of this name has and `found` lacks.
 pub fn lacks(name: &str, found: &Value) -> Vec<String> {
     let mut lacking = Vec::new();
     let Some(ours) = manifests().into_iter().find(|crd| crd["metadata"]["name"] == name) else { return lacking };
@@ -107,7 +107,7 @@ fn compare(ours: &Value, theirs: &Value, path: &str, lacking: &mut Vec<String>) 
     }
 }
 
-/// Removes defaults that come from reading leniently: the stored object stays what the user wrote.
+/// Removes defaults that exist only for lenient reading: the stored object stays as the user wrote it.
 fn strip_defaults(schema: &mut Value) {
     let Some(fields) = schema.as_object_mut() else { return };
     fields.remove("default");

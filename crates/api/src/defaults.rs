@@ -1,10 +1,10 @@
-//! What an omitted field means. Pure and idempotent; nothing is written back to the cluster.
+//! Defaults of omitted fields. Pure and idempotent; nothing is written back to the cluster.
 
 use serde_json::Value;
 
 use crate::spark_application::SparkApplicationSpec;
 
-/// Seconds between retries when none are given.
+/// Default seconds between retries.
 pub const RETRY_INTERVAL_SECONDS: i64 = 5;
 
 /// The specification with every default filled in.
@@ -45,7 +45,7 @@ pub fn defaulted(spec: &SparkApplicationSpec) -> SparkApplicationSpec {
     spec
 }
 
-/// Whether executors come and go, by the typed field or by configuration.
+/// Whether dynamic allocation is on, by the typed field or by configuration.
 pub fn dynamic_allocation(spec: &SparkApplicationSpec) -> bool {
     match &spec.dynamic_allocation {
         Some(dynamic) if dynamic.enabled => true,
@@ -56,13 +56,13 @@ pub fn dynamic_allocation(spec: &SparkApplicationSpec) -> bool {
     }
 }
 
-/// The part of a specification that a run depends on, in one canonical form: defaults filled in, empty values left
-/// out, `suspend` and `timeToLiveSeconds` left out because changing them never restarts a run.
+/// The part of a specification that a run depends on, in canonical form: defaults filled in, empty values removed,
+/// and without `suspend` and `timeToLiveSeconds`, because changing them never restarts a run.
 pub fn canonical(spec: &SparkApplicationSpec) -> Value {
     let mut spec = defaulted(spec);
     spec.suspend = None;
     spec.time_to_live_seconds = None;
-    // Both fields have no effect; an edit to them changes nothing.
+    // These two fields have no effect.
     spec.failure_retries = None;
     spec.retry_interval = None;
     prune(serde_json::to_value(&spec).unwrap_or_default()).unwrap_or_default()
@@ -77,7 +77,7 @@ fn prune(value: Value) -> Option<Value> {
                 fields.into_iter().filter_map(|(name, value)| Some((name, prune(value)?))).collect();
             if kept.is_empty() { None } else { Some(Value::Object(kept)) }
         }
-        // An empty object inside a list means something there: `env: [{…}]` keeps its length.
+        // Empty elements of a list are kept: `env: [{…}]` keeps its length.
         Value::Array(items) => {
             Some(Value::Array(items.into_iter().map(|item| prune(item).unwrap_or_default()).collect()))
         }

@@ -1,8 +1,8 @@
-//! `firesteel.dev/v1alpha1`: the two objects through which a driver gets executors without any right on pods.
+//! `firesteel.dev/v1alpha1`: the two objects through which a driver gets executors without pod permissions.
 //!
-//! An [`ExecutorGrant`] holds what was accepted at submission (`spec`, immutable) and what the driver asks for (`status`,
-//! written by the driver, which is not trusted: the schema bounds every part of it). An [`ExecutorLedger`] holds what
-//! became of it and is written by the operator alone. See `docs/executors.md`.
+//! An [`ExecutorGrant`] holds what was accepted at submission (`spec`, immutable) and what the driver requests (`status`,
+//! written by the driver, which is not trusted: the schema bounds every part of it). An [`ExecutorLedger`] holds the
+//! resulting state and is written only by the operator. See `docs/executors.md`.
 
 use std::collections::BTreeMap;
 
@@ -27,7 +27,7 @@ use crate::schema;
     status = "ExecutorGrantStatus",
     derive = "Default",
     derive = "PartialEq",
-    doc = "What a Spark driver may have as executors, and what it asks for.",
+    doc = "The executors that a Spark driver may have, and those it requests.",
     printcolumn = r#"{"name": "Strategy", "type": "string", "jsonPath": ".spec.strategy"}"#,
     printcolumn = r#"{"name": "Wanted", "type": "string", "jsonPath": ".status.profiles.0.wanted"}"#,
     printcolumn = r#"{"name": "Maximum", "type": "integer", "jsonPath": ".spec.maximum.executors"}"#,
@@ -48,32 +48,32 @@ pub struct ExecutorGrantSpec {
     /// Whether Spark's dynamic allocation is on.
     #[serde(default)]
     pub dynamic: bool,
-    /// Executor pods are called `<namePrefix>-exec-<id>`.
+    /// Executor pods are named `<namePrefix>-exec-<id>`.
     pub name_prefix: String,
     /// The container that Spark runs in.
     pub container: String,
-    /// The executor pod of the default profile; `EXECID` stands for the executor's id.
+    /// The executor pod of the default profile; `EXECID` is replaced by the executor's id.
     #[schemars(schema_with = "schema::object")]
     pub template: PodTemplateSpec,
-    /// Volume claims made for each executor; the template's volumes name them.
+    /// Volume claims created for each executor; the template's volumes refer to them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub claims: Vec<ClaimTemplate>,
-    /// Whether the claims of a lost executor go to another one.
+    /// Whether another executor reuses the claims of a lost one.
     #[serde(default)]
     pub reuse_claims: bool,
     /// What all executors of the application may have together.
     #[serde(default)]
     pub maximum: Maximum,
-    /// How many executors may fail through the application's fault.
+    /// How many executors may fail because of the application.
     #[serde(default)]
     pub failures: FailureBudget,
-    /// Whether pods that failed by the application's fault stay for inspection.
+    /// Whether pods that failed because of the application are kept for inspection.
     #[serde(default)]
     pub keep_failed: bool,
     /// How long a running executor may take to register with the driver.
     #[serde(default = "default_register_seconds")]
     pub register_seconds: u32,
-    /// How long a pod may take to run before another one is tried.
+    /// How long a pod may take to start running before another one is tried.
     #[serde(default = "default_start_seconds")]
     pub start_seconds: u32,
 }
@@ -92,7 +92,7 @@ pub fn default_start_seconds() -> u32 {
 pub struct GrantedDriver {
     /// Name of the driver pod.
     pub pod_name: String,
-    /// Absent in grants of the operator, which come before their pod.
+    /// Absent in the operator's grants, which are created before the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_uid: Option<String>,
     /// The submission the driver belongs to, by its label.
@@ -100,11 +100,11 @@ pub struct GrantedDriver {
     pub submission_id: Option<String>,
 }
 
-/// How executors are made.
+/// How executors are created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
-    /// The operator makes each pod, with an id of its own.
+    /// The operator creates each pod and assigns its executor id.
     #[default]
     Pods,
     /// A ReplicaSet per profile; executors get their ids from the driver.
@@ -123,11 +123,11 @@ impl Strategy {
     }
 }
 
-/// A volume claim to be made for each executor.
+/// A volume claim to create for each executor.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClaimTemplate {
-    /// `EXECID` stands for the executor's id.
+    /// `EXECID` is replaced by the executor's id.
     pub name: String,
     /// Labels of the claim.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -147,7 +147,7 @@ pub struct Maximum {
     /// Executors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executors: Option<u32>,
-    /// How many executors may ever be made, lost ones included.
+    /// How many executors may ever be created, lost ones included.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lifetime: Option<u32>,
     /// Cores.
@@ -161,7 +161,7 @@ pub struct Maximum {
     pub resources: Option<BTreeMap<String, u64>>,
 }
 
-/// How many executors may fail by the application's fault.
+/// How many executors may fail because of the application.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FailureBudget {
@@ -173,7 +173,7 @@ pub struct FailureBudget {
     pub window_seconds: Option<u64>,
 }
 
-/// What the driver asks for and knows. Written by its bridge.
+/// What the driver requests and knows. Written by its bridge.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecutorGrantStatus {
@@ -197,10 +197,10 @@ pub struct ExecutorGrantStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::ids")]
     pub disconnected: Vec<String>,
-    /// The last loss that Spark was told of.
+    /// The last loss that was reported to Spark.
     #[serde(default)]
     pub loss_seen: u64,
-    /// The application ended by itself.
+    /// Whether the application ended on its own.
     #[serde(default)]
     pub stopped: bool,
 }
@@ -209,7 +209,7 @@ pub struct ExecutorGrantStatus {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ProfileDemand {
-    /// The total number of executors, those that run included.
+    /// The total number of executors, running ones included.
     pub wanted: u32,
     /// Cores.
     pub cores: u32,
@@ -225,7 +225,7 @@ pub struct ProfileDemand {
     pub env: BTreeMap<String, String>,
 }
 
-/// Nothing is asked of a ledger: it only tells.
+/// Empty: a ledger only has a status.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "firesteel.dev",
@@ -238,7 +238,7 @@ pub struct ProfileDemand {
     status = "ExecutorLedgerStatus",
     derive = "Default",
     derive = "PartialEq",
-    doc = "What became of the executors a Spark driver asked for.",
+    doc = "State of the executors that a Spark driver requested.",
     printcolumn = r#"{"name": "Wanted", "type": "integer", "jsonPath": ".status.counts.wanted"}"#,
     printcolumn = r#"{"name": "Pending", "type": "integer", "jsonPath": ".status.counts.pending"}"#,
     printcolumn = r#"{"name": "Running", "type": "integer", "jsonPath": ".status.counts.running"}"#,
@@ -249,7 +249,7 @@ pub struct ProfileDemand {
 )]
 pub struct ExecutorLedgerSpec {}
 
-/// What became of it.
+/// State of the requested executors.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ExecutorLedgerStatus {
@@ -258,12 +258,12 @@ pub struct ExecutorLedgerStatus {
     /// Why the grant is not accepted.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
-    /// The uid of the driver pod these executors belong to, once it was seen.
+    /// The UID of the driver pod that these executors belong to, once it has been seen.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub driver_uid: Option<String>,
-    /// Ids up to this one may have been used; they never are again.
+    /// Ids up to this one may have been used and are never reused.
     pub reserved_through: u64,
-    /// How many of them no executor was made with.
+    /// How many of these ids no executor was created with.
     pub unused: u64,
     /// Executors by state.
     pub counts: LedgerCounts,
@@ -272,15 +272,15 @@ pub struct ExecutorLedgerStatus {
     /// Ended executors that the driver has not seen yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub losses: Vec<Loss>,
-    /// Failures of the recent past.
+    /// Recent failures.
     pub failures: Failures,
-    /// Demand that fell and rose again in the recent past.
+    /// Recent demand that fell and rose again.
     #[serde(skip_serializing_if = "Flapping::is_none")]
     pub flapping: Flapping,
     /// Nodes on which executors failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub avoided_nodes: Vec<AvoidedNode>,
-    /// The application cannot go on.
+    /// Why the application cannot continue.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub verdict: Option<Verdict>,
     /// `Satisfied` and `WithinMaximum`.
@@ -292,15 +292,15 @@ pub struct ExecutorLedgerStatus {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LedgerCounts {
-    /// What the driver asks for, within the maxima.
+    /// What the driver requests, within the maxima.
     pub wanted: u32,
-    /// Executors that do not run yet.
+    /// Executors that are not running yet.
     pub pending: u32,
-    /// Executors that run.
+    /// Running executors.
     pub running: u32,
     /// Executors registered with the driver.
     pub registered: u32,
-    /// Executors ever lost, withdrawn ones aside.
+    /// Executors ever lost, except withdrawn ones.
     pub lost: u64,
 }
 
@@ -314,10 +314,10 @@ pub struct Loss {
     pub id: String,
     /// The exit code; -1 if there is none.
     pub code: i32,
-    /// Whose doing it is.
+    /// What caused it.
     #[schemars(schema_with = "schema::cause")]
     pub cause: Cause,
-    /// Why, for people.
+    /// Human-readable reason.
     pub text: String,
     /// The node it ran on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -326,48 +326,48 @@ pub struct Loss {
     pub at: Time,
 }
 
-/// Whose doing a loss is.
+/// What caused a loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Cause {
-    /// It counts against tasks and against the application's failure budget.
+    /// Counts as a failure of its tasks and against the application's failure budget.
     Application,
-    /// Evicted, preempted, node gone: it counts against nobody.
+    /// Evicted, preempted, node gone: not counted as a failure.
     Platform,
     /// A pending pod that was no longer wanted.
     Withdrawn,
 }
 
-/// Failures of the recent past, by the application's fault or before an executor worked.
+/// Recent failures that the application caused, or that came before an executor worked.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Failures {
-    /// By the application's fault, within the window.
+    /// Failures caused by the application, within the window.
     pub count: u32,
     /// When they happened, if a window is set.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub at: Vec<Time>,
-    /// Failures in a row, without an executor that worked in between.
+    /// Failures in a row, with no working executor in between.
     pub row: u32,
     /// When the last one happened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Time>,
-    /// No executor is started before.
+    /// No executor is started before this time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_before: Option<Time>,
-    /// With sets: how many ends of containers are counted already, by the uid of the pod. One more than have ended: the
-    /// pod is given up.
+    /// With sets: how many container terminations are already counted, by pod UID. One more than have occurred: the pod is
+    /// given up.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub members: BTreeMap<String, u32>,
 }
 
-/// Demand that fell and rose again in the recent past.
+/// Recent demand that fell and rose again.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Flapping {
-    /// How often executors were created again that had been withdrawn.
+    /// How often withdrawn executors were created again.
     pub count: u32,
-    /// When that was last.
+    /// When that last happened.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<Time>,
     /// By profile: how many were wanted when executors were last withdrawn, until some are created again.
@@ -391,7 +391,7 @@ pub struct AvoidedNode {
     pub failures: u32,
     /// When the last one happened.
     pub last: Time,
-    /// Executors stay away from it until then.
+    /// Executors avoid it until then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Time>,
     /// What happened there.
@@ -402,9 +402,9 @@ pub struct AvoidedNode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Verdict {
-    /// One word for it.
+    /// One-word reason.
     pub reason: String,
-    /// Why, for people.
+    /// Human-readable reason.
     pub message: String,
     /// When it happened.
     pub at: Time,

@@ -1,14 +1,14 @@
 //! Custom resources of Firesteel: types, defaults, validation, and their definitions for a cluster.
 //!
-//! - [`spark_application`], [`scheduled`], [`connect`] hold the types, field by field what the existing
-//!   `sparkoperator.k8s.io` resources have, plus what Firesteel adds to the status;
+//! - [`spark_application`], [`scheduled`], [`connect`] hold the types, with the same fields as the existing
+//!   `sparkoperator.k8s.io` resources, plus what Firesteel adds to the status;
 //! - [`executors`] holds the two objects through which a driver gets executors;
-//! - [`defaults`] and [`validate`] are the one place that fills in and refuses: admission and controllers use the same
+//! - [`defaults`] and [`validate`] are the only place for defaults and validation: admission and controllers use the same
 //!   functions, so the outcome does not depend on whether a webhook is installed;
-//! - [`crds`] gives the definitions.
+//! - [`crds`] returns the definitions.
 //!
-//! Types read tolerantly: closed sets of words are strings here and checked in [`validate`], so that an object someone
-//! else wrote never stops a watch.
+//! Types are read leniently: enumerations are strings here and checked in [`validate`], so that an unexpected value
+//! never breaks a watch.
 
 pub mod connect;
 pub mod crds;

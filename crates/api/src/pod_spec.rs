@@ -1,4 +1,4 @@
-//! What a SparkApplication says about its driver and executor pods.
+//! The fields of a SparkApplication for its driver and executor pods.
 
 use std::collections::BTreeMap;
 
@@ -19,20 +19,20 @@ pub struct SparkPodSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object")]
     pub template: Option<PodTemplateSpec>,
-    /// Cores that Spark counts with.
+    /// Cores that Spark uses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub cores: Option<i32>,
     /// CPU limit of the container.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub core_limit: Option<String>,
-    /// Heap, as Java writes it (`512m`, `2g`).
+    /// Heap, in Java notation (`512m`, `2g`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory: Option<String>,
-    /// Memory limit of the container, when it shall differ from the request.
+    /// Memory limit of the container, if it differs from the request.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_limit: Option<String>,
-    /// Memory beside the heap.
+    /// Memory in addition to the heap.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_overhead: Option<String>,
     /// GPUs of the container.
@@ -51,14 +51,14 @@ pub struct SparkPodSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::objects")]
     pub env: Vec<EnvVar>,
-    /// Environment variables by name; `env` is newer.
+    /// Environment variables by name; superseded by `env`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env_vars: BTreeMap<String, String>,
     /// Sources of environment variables.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::objects")]
     pub env_from: Vec<EnvFromSource>,
-    /// Environment variables from secrets; `env` is newer.
+    /// Environment variables from secrets; superseded by `env`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env_secret_key_refs: BTreeMap<String, NameKey>,
     /// Labels of the pod.
@@ -67,7 +67,7 @@ pub struct SparkPodSpec {
     /// Annotations of the pod.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub annotations: BTreeMap<String, String>,
-    /// Mounts of `spec.volumes`. Names that begin with `spark-local-dir-` become Spark's scratch space.
+    /// Mounts of `spec.volumes`. Names that start with `spark-local-dir-` become Spark's scratch space.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::objects")]
     pub volume_mounts: Vec<VolumeMount>,
@@ -87,10 +87,10 @@ pub struct SparkPodSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object")]
     pub security_context: Option<SecurityContext>,
-    /// Scheduler of the pod; `spec.batchScheduler` goes before it.
+    /// Scheduler of the pod; `spec.batchScheduler` takes precedence.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler_name: Option<String>,
-    /// Containers beside Spark's.
+    /// Containers in addition to Spark's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::objects")]
     pub sidecars: Vec<Container>,
@@ -101,7 +101,7 @@ pub struct SparkPodSpec {
     /// Whether the pod uses its node's network.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_network: Option<bool>,
-    /// Node labels the pod needs; not together with `spec.nodeSelector`.
+    /// Node labels the pod requires; cannot be combined with `spec.nodeSelector`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
     /// DNS settings of the pod.
@@ -152,7 +152,7 @@ pub struct DriverSpec {
     /// Labels of the driver's service.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub service_labels: BTreeMap<String, String>,
-    /// Ports of the container beside Spark's.
+    /// Ports of the container in addition to Spark's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<Port>,
     /// Priority class of the pod.
@@ -166,7 +166,7 @@ pub struct DriverSpec {
 pub struct ExecutorSpec {
     #[serde(flatten)]
     pub pod: SparkPodSpec,
-    /// How many executors.
+    /// Number of executors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1))]
     pub instances: Option<i32>,
@@ -180,10 +180,10 @@ pub struct ExecutorSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object")]
     pub lifecycle: Option<Lifecycle>,
-    /// Whether Spark deletes executor pods that ended.
+    /// Whether Spark deletes executor pods that have ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delete_on_termination: Option<bool>,
-    /// Ports of the container beside Spark's.
+    /// Ports of the container in addition to Spark's.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<Port>,
     /// Priority class of the pod.

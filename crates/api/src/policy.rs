@@ -1,8 +1,8 @@
-//! Admission for drivers that share a service account: each may write the status of its own grant and of no other.
+//! Admission policy for drivers that share a service account: each may write only the status of its own grant.
 //!
-//! RBAC cannot tell two pods of one account apart; a ValidatingAdmissionPolicy can, by the pod that a token is bound to. Only
-//! service accounts are bound to pods, so other users are exempt: whether the policy is in force for drivers, a service account
-//! learns from a refusal with [`MESSAGE`], and any other user from [`is_in_force`].
+//! RBAC cannot distinguish two pods with the same service account; a ValidatingAdmissionPolicy can, by the pod that a token is
+//! bound to. Only service account tokens are bound to pods, so other users are exempt. To find out whether the policy is in force,
+//! a service account attempts a write and expects a refusal with [`MESSAGE`]; other users use [`is_in_force`].
 
 use serde_json::{Value, json};
 
@@ -10,9 +10,9 @@ use serde_json::{Value, json};
 pub const NAME: &str = "firesteel-executor-grants";
 /// What the API server says when the policy refuses a request.
 pub const MESSAGE: &str = "a driver may write the status of its own ExecutorGrant only";
-/// Where the names of service accounts begin.
+/// Prefix of service account user names.
 pub const SERVICE_ACCOUNT: &str = "system:serviceaccount:";
-/// What installs the policy, beside the definitions.
+/// The command that installs the policy, along with the definitions.
 pub const COMMAND: &str = "firesteel crds | kubectl apply --server-side -f -";
 
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
@@ -26,7 +26,7 @@ pub fn manifests() -> [Value; 2] {
          (!has(oldObject.spec.driver.podUid) || ('{POD_UID}' in request.userInfo.extra && \
          request.userInfo.extra['{POD_UID}'][0] == oldObject.spec.driver.podUid))"
     );
-    // Pods of other namespaces may have the same name.
+    // Pods in other namespaces may have the same name.
     let own_namespace = format!("request.userInfo.username.startsWith('{SERVICE_ACCOUNT}' + request.namespace + ':')");
     let expression =
         format!("!request.userInfo.username.startsWith('{SERVICE_ACCOUNT}') || ({own_namespace} && {own_pod})");
@@ -52,8 +52,8 @@ pub fn manifests() -> [Value; 2] {
     [policy, binding]
 }
 
-/// Whether a policy and a binding, as they were read from a cluster, refuse at least what [`manifests`] do: all of it is there,
-/// and nothing in them makes exceptions.
+/// Whether a policy and a binding read from a cluster refuse at least what [`manifests`] do: they contain all of it and have
+/// no exceptions.
 pub fn is_in_force(policy: &Value, binding: &Value) -> bool {
     let [our_policy, our_binding] = manifests();
     let leaving = |object: &Value| !object["metadata"]["deletionTimestamp"].is_null();
@@ -76,7 +76,7 @@ pub fn is_in_force(policy: &Value, binding: &Value) -> bool {
         && narrower.into_iter().all(is_empty)
 }
 
-/// Whether everything of `least` is in `value`.
+/// Whether `value` contains everything in `least`.
 pub fn holds(value: &Value, least: &Value) -> bool {
     match (value, least) {
         (Value::Object(value), Value::Object(least)) => {
@@ -89,7 +89,7 @@ pub fn holds(value: &Value, least: &Value) -> bool {
     }
 }
 
-/// Absent, or what the API server writes for absent.
+/// Whether a field is absent or has the API server's default.
 fn is_empty(value: &Value) -> bool {
     match value {
         Value::Null => true,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::spark_application::SparkApplicationSpec;
 
-/// When to run what.
+/// What to run, and when.
 #[derive(CustomResource, Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "sparkoperator.k8s.io",
@@ -30,16 +30,16 @@ use crate::spark_application::SparkApplicationSpec;
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ScheduledSparkApplicationSpec {
-    /// A cron line of five fields, `@hourly` and its like, or `@every 3m`.
+    /// A five-field cron expression, a shorthand such as `@hourly`, or `@every 3m`.
     pub schedule: String,
-    /// IANA name of the zone the schedule is read in.
+    /// IANA time zone of the schedule.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_zone: Option<String>,
     /// The application of each run.
     #[serde(default)]
     #[schemars(required)]
     pub template: SparkApplicationSpec,
-    /// Whether no run is started.
+    /// Whether runs are suspended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub suspend: Option<bool>,
     /// `Allow`, `Forbid` or `Replace`.

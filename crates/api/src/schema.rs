@@ -1,7 +1,7 @@
-//! Schemas of embedded core types: objects whose fields the API server keeps without knowing them.
+//! Schemas of embedded core types (objects with unknown fields preserved), and schemas that derive cannot produce.
 //!
-//! Spelling these types out would make the definitions too large for `kubectl apply`, whose annotation holds 256 KiB.
-//! The operator still reads them as the real types and reports what does not fit.
+//! Full schemas of core types would make the definitions too large for `kubectl apply`, whose annotation is limited to
+//! 256 KiB. The operator still reads them as the real types and reports errors.
 
 use schemars::{Schema, SchemaGenerator, json_schema};
 
@@ -50,7 +50,7 @@ pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// What a driver asks for, by profile. Drivers are not trusted: everything is bounded.
+/// What a driver requests, by profile. Drivers are not trusted: everything is bounded.
 pub(crate) fn profiles(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
@@ -64,7 +64,7 @@ pub(crate) fn profiles(_: &mut SchemaGenerator) -> Schema {
                     "type": "integer", "format": "int64", "minimum": 0, "maximum": 2147483647
                 },
                 "cores": {
-                    "description": "Cores that Spark counts with.",
+                    "description": "Cores that Spark uses.",
                     "type": "integer", "format": "int64", "minimum": 0, "maximum": 65536
                 },
                 "cpu": {"description": "CPU request of the container.", "type": "string", "maxLength": 32},

@@ -100,7 +100,7 @@ pub struct SparkApplicationSpec {
     /// When to run again.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart_policy: Option<RestartPolicy>,
-    /// Node labels both roles need.
+    /// Node labels that driver and executors require.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
     /// Has no effect; see `restartPolicy.onFailureRetries`.
@@ -113,7 +113,7 @@ pub struct SparkApplicationSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::python_version")]
     pub python_version: Option<String>,
-    /// Share of memory added beside the heap.
+    /// Fraction of the heap added as memory overhead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_overhead_factor: Option<String>,
     /// Metrics of driver and executors.
@@ -122,7 +122,7 @@ pub struct SparkApplicationSpec {
     /// Gang scheduler for the pods.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_scheduler: Option<String>,
-    /// Delete the application this many seconds after it ended.
+    /// Delete the application this many seconds after it ends.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_to_live_seconds: Option<i64>,
     /// Queue and resources for the gang scheduler.
@@ -131,13 +131,13 @@ pub struct SparkApplicationSpec {
     /// The Service and Ingress of the driver's web UI.
     #[serde(rename = "sparkUIOptions", default, skip_serializing_if = "Option::is_none")]
     pub spark_ui_options: Option<SparkUiConfiguration>,
-    /// Services and Ingresses for more ports of the driver.
+    /// Services and Ingresses for additional driver ports.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub driver_ingress_options: Vec<DriverIngressConfiguration>,
-    /// Executors that come and go with the load.
+    /// Scaling of executors with the load.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dynamic_allocation: Option<DynamicAllocation>,
-    /// Keep voluntary disruptions away from the driver pod.
+    /// Protect the driver pod from voluntary disruptions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_pod_disruption_budget: Option<bool>,
 }
@@ -149,11 +149,11 @@ pub struct RestartPolicy {
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::restart_policy")]
     pub type_: Option<String>,
-    /// How often a refused submission is tried again.
+    /// How often a refused submission is retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub on_submission_failure_retries: Option<i32>,
-    /// How often a failed run is tried again.
+    /// How often a failed run is retried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub on_failure_retries: Option<i32>,
@@ -194,20 +194,20 @@ pub struct Dependencies {
     pub archives: Vec<String>,
 }
 
-/// Executors that come and go with the load.
+/// Scaling of executors with the load.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DynamicAllocation {
     /// Whether dynamic allocation is on.
     #[serde(default)]
     pub enabled: bool,
-    /// Executors at the start.
+    /// Initial number of executors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub initial_executors: Option<i32>,
-    /// Executors at least.
+    /// Minimum number of executors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub min_executors: Option<i32>,
-    /// Executors at most.
+    /// Maximum number of executors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_executors: Option<i32>,
     /// Whether executors with shuffle data are kept.
@@ -218,7 +218,7 @@ pub struct DynamicAllocation {
     pub shuffle_tracking_timeout: Option<i64>,
 }
 
-/// What the gang scheduler is told.
+/// Options for the gang scheduler.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BatchSchedulerConfiguration {
@@ -234,7 +234,7 @@ pub struct BatchSchedulerConfiguration {
     pub resources: BTreeMap<String, Quantity>,
 }
 
-/// The service and ingress for the driver's web page.
+/// The Service and Ingress of the driver's web UI.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SparkUiConfiguration {
@@ -261,7 +261,7 @@ pub struct SparkUiConfiguration {
     pub ingress_tls: Vec<IngressTls>,
 }
 
-/// A service and ingress for one more port of the driver.
+/// A Service and Ingress for an additional driver port.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct DriverIngressConfiguration {
@@ -337,7 +337,7 @@ pub struct PrometheusSpec {
     pub configuration: Option<String>,
 }
 
-/// What became of the application. The first block is what existing tools poll; the second is Firesteel's own.
+/// State of the application. Existing tools poll the first block of fields; the second is Firesteel's own.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SparkApplicationStatus {
@@ -365,29 +365,29 @@ pub struct SparkApplicationStatus {
     #[serde(default)]
     pub submission_attempts: i32,
 
-    /// The generation of the specification that this status speaks about.
+    /// The generation of the specification that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
     /// Conditions for `kubectl wait`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// Number of the current submission over the life of this object; never starts again.
+    /// Number of the current submission over the life of this object; never reset.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub attempt: Option<i64>,
     /// Runs that failed since the specification last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_failures: Option<i32>,
-    /// Submissions in a row that the cluster refused.
+    /// Consecutive submissions that the cluster refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submission_failures: Option<i32>,
-    /// Hash of the specification that the current run was made from.
+    /// Hash of the specification that the current run was created from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spec_hash: Option<String>,
     /// When each state was last entered.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub state_times: BTreeMap<String, Time>,
-    /// Executors of the current run by state, also those `executorState` has no room for.
+    /// Executors of the current run by state, including those that `executorState` has no room for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub executor_counts: Option<ExecutorCounts>,
 }
@@ -430,10 +430,10 @@ pub struct ApplicationState {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ExecutorCounts {
-    /// Executors that wait.
+    /// Pending executors.
     #[serde(default)]
     pub pending: i32,
-    /// Executors that run.
+    /// Running executors.
     #[serde(default)]
     pub running: i32,
     /// Executors that exited with code 0.
@@ -442,7 +442,7 @@ pub struct ExecutorCounts {
     /// Executors that failed.
     #[serde(default)]
     pub failed: i32,
-    /// Gone before their end was seen.
+    /// Gone before they were seen to end.
     #[serde(default)]
     pub unknown: i32,
     /// Executors that `executorState` has no room for.
@@ -457,10 +457,10 @@ pub struct UntrackedExecutors {
     /// Live executors among them.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub live: String,
-    /// Ended and counted, while their pods still exist.
+    /// Ended and counted; their pods still exist.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub ended: String,
-    /// Gone before their end was seen.
+    /// Gone before they were seen to end.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub lost: String,
 }

@@ -1,7 +1,7 @@
-//! What a SparkApplication must look like to have a chance. Pure; admission and the controller call the same function,
-//! so a manifest is refused with the same sentence with or without a webhook.
+//! Validation of a SparkApplication. Pure; admission and the controller call the same function, so a manifest is refused
+//! with the same message with or without a webhook.
 //!
-//! What only planning the driver can tell (names too long, conflicting volumes …) is told by the plan.
+//! Errors that only planning can find (names too long, conflicting volumes …) are reported by the plan.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -13,7 +13,7 @@ use crate::defaults::defaulted;
 use crate::pod_spec::SparkPodSpec;
 use crate::spark_application::{RestartPolicy, SparkApplicationSpec};
 
-/// One thing that is wrong, and where.
+/// One error and its field.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Problem {
     /// Path of the field, such as `spec.driver.memory`.
@@ -27,7 +27,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Configuration keys that only typed fields may decide.
+/// Configuration keys that only typed fields or the operator may set.
 pub const DENIED_KEYS: [(&str, &str); 14] = [
     ("spark.master", "the operator knows the API server"),
     ("spark.kubernetes.driver.master", "use spec.driver.kubernetesMaster"),
@@ -45,7 +45,7 @@ pub const DENIED_KEYS: [(&str, &str); 14] = [
     ("spark.kubernetes.authenticate.submission.oauthToken", "the operator has its own credentials"),
 ];
 
-/// Sentences that rules in the custom resource definitions say too.
+/// Messages shared with the rules in the custom resource definitions.
 pub(crate) const NAME: &str =
     "is not a DNS label: use at most 63 lower case letters, digits and dashes, a letter first";
 pub(crate) const NO_IMAGE: &str = "no image: set spec.image, or an image for each role";
@@ -56,7 +56,7 @@ pub(crate) const ONE_SELECTOR: &str = "cannot be combined with spec.nodeSelector
 pub(crate) const TOO_MANY: &str = "must not be more than maxExecutors";
 pub(crate) const NOT_NEGATIVE: &str = "must not be negative";
 
-/// The volume types that Spark can use as scratch space.
+/// Prefix of the names of volumes that Spark uses as scratch space.
 pub const LOCAL_DIR_PREFIX: &str = "spark-local-dir-";
 
 /// Everything that is wrong with an application, in the order of its fields.
@@ -358,8 +358,8 @@ impl Found {
     }
 }
 
-/// A container memory limit as Kubernetes writes it: Java's sizes (`2g`, `512m`) are powers of two, anything else is
-/// taken as a quantity already.
+/// A container memory limit as a Kubernetes quantity: Java's sizes (`2g`, `512m`) are powers of two, anything else must
+/// already be a quantity.
 pub fn memory_quantity(text: &str) -> Option<String> {
     let text = text.trim();
     let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());

@@ -1,5 +1,5 @@
-//! `firesteel crds`: what the whole cluster needs, as YAML: the custom resource definitions, and the admission policy that
-//! keeps drivers of one service account from each other's executors.
+//! `firesteel crds`: prints the cluster-wide objects: the custom resource definitions, and the admission policy that keeps
+//! drivers of one service account away from each other's executors.
 
 use std::io::Write;
 
@@ -40,7 +40,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<ExitStatus> {
     Ok(ExitStatus::Success)
 }
 
-/// As kubectl writes it: `customresourcedefinition.apiextensions.k8s.io/executorgrants.firesteel.dev`.
+/// In kubectl's form: `customresourcedefinition.apiextensions.k8s.io/executorgrants.firesteel.dev`.
 fn name(object: &serde_json::Value) -> String {
     let text = |field: &serde_json::Value| field.as_str().unwrap_or_default().to_owned();
     let version = text(&object["apiVersion"]);

@@ -1,14 +1,14 @@
 //! Creating a planned driver: all of it, or nothing.
 //!
-//! The usual order: the pod with a scheduling gate, then everything beside it, owned by the pod, all at once, then the gate
-//! is lifted. So the driver never starts before its files exist, and whatever happens in between leaves at most one pod
-//! that cannot start and takes the rest with it when it is deleted.
+//! The usual order: create the pod with a scheduling gate, then all other objects at once, owned by the pod, then lift the
+//! gate. The driver therefore never starts before its files exist. A failure in between leaves at most one pod, which cannot
+//! start and takes its objects with it when it is deleted.
 //!
-//! Spark's own order (the pod at once, the rest after it) is used where a gate cannot work ([`Order::of`]), and where we may
-//! not patch pods. Nothing tells the latter beforehand for free, so it is learnt from the refusal to lift the gate: what was
-//! made is removed and made again in Spark's order. Only those who lack the right pay for it.
+//! Spark's own order (the pod without a gate, then the rest) is used where a gate cannot work ([`Order::of`]) and where we may
+//! not patch pods. Checking that permission beforehand would cost every submission a request. Instead, if lifting the gate is
+//! forbidden, everything is deleted and created again in Spark's order, so only users without the permission pay.
 //!
-//! All writes of a submission to the cluster are here, and each is followed by a look whether to stop.
+//! All cluster writes of a submission are here. Between the steps it checks for Ctrl-C.
 
 mod fault;
 mod grant;
@@ -36,30 +36,30 @@ use crate::exit::Interrupted;
 use crate::interrupt::Interrupt;
 use crate::output::Printer;
 
-/// How long deleted objects may take to go away before they are made again.
+/// How long deleted objects may take to disappear before they are created again.
 const VANISHING: Duration = Duration::from_secs(30);
 
-/// What exists because of us, so that it can be removed again.
+/// What this submission created, so that it can be removed again.
 #[derive(Debug, Default)]
 struct Made {
     /// The pod's uid, once it is known.
     pod: Option<String>,
-    /// A request for the pod was sent and its answer never came.
+    /// The pod was requested, but no response came.
     pod_unsure: bool,
-    /// Objects beside the pod that were asked for: their uid, or `None` if the answer never came.
+    /// Objects requested besides the pod, with their uid, or `None` if no response came.
     objects: Vec<(usize, Option<String>)>,
 }
 
-/// An object that was not made.
+/// An object that could not be created.
 struct NotMade {
-    /// It may have been made all the same.
+    /// It may exist nevertheless.
     is_unsure: bool,
     refused: Refused,
 }
 
-/// Why a creation did not come to its end.
+/// Why a creation stopped.
 enum Stop {
-    /// The gate stands, but we may not lift it.
+    /// The gate is set, but we may not lift it.
     MayNotLift,
     Because(anyhow::Error),
 }
@@ -74,7 +74,7 @@ impl<E: Into<anyhow::Error>> From<E> for Stop {
 pub(crate) struct Creation<'a> {
     cluster: &'a Cluster,
     plan: &'a DriverPlan,
-    /// What the operator is to give the driver as executors.
+    /// The executors that the operator may create for the driver.
     grant: Option<&'a ExecutorGrant>,
     beside: Vec<PlannedObject>,
     interrupt: &'a Interrupt,
@@ -93,7 +93,7 @@ impl<'a> Creation<'a> {
                 .iter()
                 .map(PlannedObject::new)
                 .collect::<Result<_, _>>()
-                .context("a planned object cannot be written")?,
+                .context("cannot serialize a planned object")?,
             interrupt,
             pods: Api::namespaced(cluster.client.clone(), &plan.namespace),
             name: plan.pod.name_any(),
@@ -105,7 +105,7 @@ impl<'a> Creation<'a> {
         Creation { grant, ..self }
     }
 
-    /// Creates everything and gives the driver pod, or removes what was made and says why.
+    /// Creates everything and returns the driver pod, or removes what was created and says why.
     pub(crate) async fn run(&self, printer: Printer) -> anyhow::Result<Pod> {
         let mut made = Made::default();
         match self.attempt(Order::of(&self.plan.pod), &mut made).await {
@@ -116,7 +116,7 @@ impl<'a> Creation<'a> {
         tracing::info!("patching pods is forbidden here: creating again in Spark's order");
         if let Err(left) = self.remove(&made).await {
             let error = anyhow::anyhow!(
-                "the gate {GATE} of pod {}/{} cannot be lifted, because patching pods is forbidden: `firesteel setup -n {}` prints the rights that are needed",
+                "the gate {GATE} of pod {}/{} cannot be lifted, because patching pods is forbidden: `firesteel setup -n {}` prints the permissions needed",
                 self.plan.namespace,
                 self.name,
                 self.plan.namespace
@@ -132,9 +132,11 @@ impl<'a> Creation<'a> {
         match self.attempt(Order::Spark, &mut made).await {
             Ok(pod) => Ok(pod),
             Err(Stop::Because(error)) => Err(self.undo(&made, error).await),
-            // Only a gate of this name in the user's own template can still be there.
+            // Only a gate of this name in the user's template can remain.
             Err(Stop::MayNotLift) => {
-                let error = anyhow::anyhow!("the pod template sets the gate {GATE}, which is ours: remove it there");
+                let error = anyhow::anyhow!(
+                    "the pod template sets the gate {GATE}, which is reserved: remove it from the template"
+                );
                 Err(self.undo(&made, error).await)
             }
         }
@@ -175,7 +177,7 @@ impl<'a> Creation<'a> {
                 fault::after_write();
                 Ok(pod)
             }
-            // An answer may have been lost and the request repeated: what bears our own id is ours.
+            // The response may have been lost and the request retried: a pod with our application id is ours.
             Ok(None) => match self.ours().await {
                 Ok(pod) => {
                     made.pod = pod.uid();
@@ -190,7 +192,7 @@ impl<'a> Creation<'a> {
         }
     }
 
-    /// The existing pod of our name if it is ours, else a sentence about whose it is.
+    /// The existing pod of our name if it is ours, else an error that says whose it is.
     async fn ours(&self) -> anyhow::Result<Pod> {
         let (namespace, name) = (&self.plan.namespace, &self.name);
         let existing = self.cluster.ask(self.pods.get(name)).await.ok();
@@ -233,8 +235,8 @@ impl<'a> Creation<'a> {
         failed.map_or(Ok(()), |refused| Err(refused.into()))
     }
 
-    /// An object that exists already is ours if our pod owns it. A claim that somebody else made is used as it is and stays
-    /// theirs: `None`.
+    /// An object that already exists is ours if our pod owns it. A claim created by someone else is used as is and not
+    /// adopted: `None`.
     async fn existing(
         &self,
         api: &Api<DynamicObject>,
@@ -257,7 +259,7 @@ impl<'a> Creation<'a> {
         NotMade { is_unsure: is_unsure(error), refused }
     }
 
-    /// Takes our gate away. Others may add and take theirs meanwhile, so the place is tested by the patch itself.
+    /// Removes our gate. Others may add or remove gates concurrently, so the patch itself tests the position.
     async fn lift(&self, mut pod: Pod) -> Result<Pod, Stop> {
         for _ in 0..5 {
             let Some(at) = gate::position(&pod) else { return Ok(pod) };
@@ -292,7 +294,7 @@ impl<'a> Creation<'a> {
         .into())
     }
 
-    /// Removes what was made; if that fails too, the sentence says what is left.
+    /// Removes what was created; if that fails too, the error says what is left.
     async fn undo(&self, made: &Made, error: anyhow::Error) -> anyhow::Error {
         match self.remove(made).await {
             Ok(()) => error,
@@ -302,7 +304,7 @@ impl<'a> Creation<'a> {
 
     async fn remove(&self, made: &Made) -> Result<(), Left> {
         let (mut pod_uid, mut left) = (made.pod.clone(), Vec::new());
-        // A request without an answer may still be on its way through the server.
+        // A request without a response may still be in progress on the server.
         let mut looks = if made.pod_unsure { 3 } else { 0 };
         while looks > 0 && pod_uid.is_none() {
             pod_uid = self.ours().await.ok().and_then(|pod| pod.uid());
@@ -311,7 +313,7 @@ impl<'a> Creation<'a> {
                 tokio::time::sleep(Duration::from_millis(500)).await;
             }
         }
-        // The objects go with the pod (garbage collection), but not at once and not on every cluster: delete them too.
+        // Garbage collection removes the objects with the pod, but not at once and not on every cluster: delete them too.
         let objects = join_all(made.objects.iter().map(async |(at, uid)| {
             let beside = &self.beside[*at];
             let api = self.api(beside);
@@ -343,7 +345,7 @@ impl<'a> Creation<'a> {
         }
     }
 
-    /// Names are free again only when the old objects are really gone.
+    /// Names can be reused only once the old objects are gone.
     async fn wait_until_gone(&self, made: &Made) {
         let deadline = tokio::time::Instant::now() + VANISHING;
         while tokio::time::Instant::now() < deadline {
@@ -380,12 +382,12 @@ struct Left {
 impl Left {
     fn after(&self, error: &anyhow::Error) -> anyhow::Error {
         let text = format!(
-            "{error:#}; what was made could not be removed: {}; remove it with `kubectl delete pod -n {} {}`",
+            "{error:#}; what was created could not be removed: {}; remove it with `kubectl delete pod -n {} {}`",
             self.what.join(", "),
             self.namespace,
             self.pod
         );
-        // Ctrl-C stays Ctrl-C.
+        // An interrupt stays an interrupt.
         if error.downcast_ref::<Interrupted>().is_some() { Interrupted(text).into() } else { anyhow::anyhow!(text) }
     }
 }
@@ -394,12 +396,12 @@ fn params() -> PostParams {
     PostParams { field_manager: Some("firesteel".to_owned()), ..PostParams::default() }
 }
 
-/// The pod as the owner of what is made for it.
+/// The owner reference for objects that belong to the pod.
 fn owner(pod: &Pod) -> OwnerReference {
     driver_owner(&pod.name_any(), &pod.uid().unwrap_or_default())
 }
 
-/// Deletes one object, only if it is still the one with this uid.
+/// Deletes an object if it still has this uid.
 async fn delete<K>(cluster: &Cluster, api: &Api<K>, name: &str, uid: Option<&str>) -> kube::Result<()>
 where
     K: Clone + std::fmt::Debug + serde::de::DeserializeOwned,
@@ -408,21 +410,21 @@ where
     cluster.ask(writes::delete(api, name, Some(uid.to_owned()), false)).await
 }
 
-/// Who has the name that we wanted.
+/// Describes the pod that already has our name.
 fn occupied(namespace: &str, name: &str, existing: Option<&Pod>) -> String {
     let labels: &BTreeMap<String, String> = match existing {
         Some(pod) => pod.labels(),
         None => {
-            return format!("pod {namespace}/{name} exists already: choose another spark.kubernetes.driver.pod.name");
+            return format!("pod {namespace}/{name} already exists: choose another spark.kubernetes.driver.pod.name");
         }
     };
     let phase = existing.map_or("Unknown", |pod| pod::phase(pod).word());
     match labels.get("spark-app-selector") {
         Some(app) => format!(
-            "pod {namespace}/{name} exists already: it is the driver of application {app} ({phase}); remove it with `firesteel submit --kill {namespace}:{name} --master …`, or choose another spark.kubernetes.driver.pod.name"
+            "pod {namespace}/{name} already exists: it is the driver of application {app} ({phase}); remove it with `firesteel submit --kill {namespace}:{name} --master …`, or choose another spark.kubernetes.driver.pod.name"
         ),
         None => format!(
-            "pod {namespace}/{name} exists already and is not a Spark driver ({phase}); remove it with `kubectl delete pod -n {namespace} {name}`, or choose another spark.kubernetes.driver.pod.name"
+            "pod {namespace}/{name} already exists and is not a Spark driver ({phase}); remove it with `kubectl delete pod -n {namespace} {name}`, or choose another spark.kubernetes.driver.pod.name"
         ),
     }
 }

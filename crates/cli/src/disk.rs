@@ -20,7 +20,7 @@ impl Files for Disk {
         let mut found = Vec::new();
         for entry in fs::read_dir(local(dir)?)? {
             let entry = entry?;
-            // Through links: a mounted ConfigMap consists of them.
+            // Follow links: a mounted ConfigMap consists of symlinks.
             let Ok(meta) = fs::metadata(entry.path()) else { continue };
             if let (true, Ok(name)) = (meta.is_file(), entry.file_name().into_string()) {
                 found.push((name, meta.len()));
@@ -48,7 +48,7 @@ impl Files for Disk {
     }
 }
 
-/// The path that a path or a `file:` URI stands for.
+/// The path named by a path or a `file:` URI.
 pub(crate) fn local(path: &str) -> io::Result<Cow<'_, Path>> {
     if !path.starts_with("file:") {
         return Ok(Cow::Borrowed(Path::new(path)));
@@ -56,7 +56,7 @@ pub(crate) fn local(path: &str) -> io::Result<Cow<'_, Path>> {
     let url = url::Url::parse(path).map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))?;
     let path: Result<PathBuf, ()> = url.to_file_path();
     path.map(Cow::Owned)
-        .map_err(|()| io::Error::new(io::ErrorKind::InvalidInput, format!("{url} is not a path of this machine")))
+        .map_err(|()| io::Error::new(io::ErrorKind::InvalidInput, format!("{url} is not a path on this machine")))
 }
 
 #[cfg(test)]

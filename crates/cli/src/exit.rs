@@ -1,4 +1,4 @@
-//! Exit codes, and the one place where an error becomes a line for a person.
+//! Exit codes, and how errors are printed.
 
 use std::any::Any;
 use std::io::{self, Write};
@@ -18,7 +18,7 @@ pub(crate) enum ExitStatus {
     BadInput,
     /// The application never started.
     NeverStarted,
-    /// A fault of this program (EX_SOFTWARE of sysexits).
+    /// A bug in this program (EX_SOFTWARE in sysexits.h).
     Internal,
     /// Ended by Ctrl-C.
     Interrupted,
@@ -46,7 +46,7 @@ impl From<ExitStatus> for ExitCode {
     }
 }
 
-/// Prints an error as one line on stderr and gives the exit status that goes with it.
+/// Prints an error as one line on stderr and returns its exit status.
 pub(crate) fn report(outcome: anyhow::Result<ExitStatus>) -> ExitStatus {
     match outcome {
         Ok(status) => status,
@@ -64,7 +64,7 @@ pub(crate) fn report(outcome: anyhow::Result<ExitStatus>) -> ExitStatus {
     }
 }
 
-/// Makes a panic one sentence. It runs before unwinding; [`after_panic`] gives the exit code.
+/// Prints a panic as one sentence. It runs before unwinding; [`after_panic`] gives the exit code.
 pub(crate) fn install_panic_hook() {
     std::panic::set_hook(Box::new(|info| {
         let cause = payload(info.payload());
@@ -73,7 +73,7 @@ pub(crate) fn install_panic_hook() {
     }));
 }
 
-/// The status of a verb that panicked; the hook has spoken already.
+/// The status of a verb that panicked; the hook has already printed the message.
 pub(crate) fn after_panic(_cause: Box<dyn Any + Send>) -> ExitStatus {
     ExitStatus::Internal
 }
@@ -86,28 +86,28 @@ fn payload(cause: &(dyn Any + Send)) -> &str {
         .unwrap_or("unknown cause")
 }
 
-/// One line on stderr, whatever the text held. A closed stderr is nobody's problem.
+/// Prints one line on stderr, whatever whitespace the text contains. A closed stderr is ignored.
 fn say(sentence: &str) {
     let line = sentence.split_whitespace().collect::<Vec<_>>().join(" ");
     let _ = io::stderr().lock().write_all(format!("firesteel: {line}\n").as_bytes());
 }
 
-/// Marks an error as the user's input being wrong.
+/// Marks an error as wrong user input.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct BadInput(pub(crate) String);
 
-/// Marks an error as the end of a verb by Ctrl-C.
+/// Marks an error as caused by Ctrl-C.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Interrupted(pub(crate) String);
 
-/// What people are told about exit codes.
+/// The documentation of exit codes.
 #[cfg(test)]
 pub(crate) mod reference {
     use super::ExitStatus;
 
-    /// Code and meaning of every status. A status of its own has a row of its own: the match says so.
+    /// Code and meaning of every status.
     pub(crate) fn rows() -> Vec<(String, &'static str)> {
         let fixed = [
             ExitStatus::Success,
@@ -140,7 +140,7 @@ pub(crate) mod reference {
             }
             ExitStatus::Internal => "A bug in Firesteel. Please report it.",
             ExitStatus::Interrupted => {
-                "Ctrl-C. `submit` before the driver started: everything it created is removed. Later: the driver keeps running. `run`: everything it started is ended."
+                "Ctrl-C. `submit` before the driver started: everything it created is removed. Later: the driver keeps running. `run`: everything it started is stopped."
             }
         }
     }

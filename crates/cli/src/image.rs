@@ -1,4 +1,4 @@
-//! `firesteel local image`: which directories stand for images on this machine.
+//! `firesteel local image`: the images of this machine and the directories behind them.
 
 use std::io::{IsTerminal as _, Write as _};
 use std::path::PathBuf;
@@ -86,7 +86,7 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
     match args.verb {
         Verb::Add { reference, dir } => {
             runtimes.mappings().add(&reference, &dir).map_err(as_input)?;
-            // A directory that cannot be an image is found out now, not by the first pod.
+            // Reject a directory that cannot be an image now, not when the first pod starts.
             if let Err(error) = runtimes.prepare(&reference) {
                 runtimes.mappings().remove(&reference)?;
                 return Err(as_input(error));
@@ -107,7 +107,7 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
         }
         Verb::Pull { reference, no_quick_starts } => {
             runtimes.prepare(&reference).map_err(as_input)?;
-            // Spark runs without it too.
+            // Optional: Spark runs without it.
             if !no_quick_starts && let Err(error) = runtimes.quicken(&reference) {
                 teller.end();
                 printer.warn(format_args!("{reference} will not start faster: {error}"));
@@ -140,7 +140,7 @@ fn as_input(error: RuntimeError) -> anyhow::Error {
     }
 }
 
-/// Tells how far the making of a runtime is: on a terminal in one line that changes, otherwise in a line per step.
+/// Shows progress: on a terminal in one changing line, otherwise in one line per step.
 #[derive(Default)]
 struct Teller {
     last: Mutex<String>,
@@ -156,7 +156,7 @@ impl Teller {
                 None => progress.what.clone(),
             };
             if *last != line {
-                // Back to the start of the line, and away with what was there.
+                // Return to the start of the line and clear it.
                 let _ = std::io::stderr().write_all(format!("\r\x1b[K{line}").as_bytes());
                 *last = line;
             }
@@ -166,7 +166,7 @@ impl Teller {
         }
     }
 
-    /// Leaves the line for what comes next.
+    /// Clears the line for further output.
     fn end(&self) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if !last.is_empty() && std::io::stderr().is_terminal() {

@@ -1,4 +1,4 @@
-//! Ctrl-C (and SIGTERM): the first is noted and acted on at the next safe place, the second ends the program at once.
+//! Ctrl-C and SIGTERM: the first is handled at the next safe point, the second exits at once.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Notify;
 
-/// Whether the person wants us to stop.
+/// Whether the user wants to stop.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Interrupt {
     came: Arc<AtomicBool>,
@@ -33,7 +33,7 @@ impl Interrupt {
         Ok(interrupt)
     }
 
-    /// Whether it came already.
+    /// Whether it has come.
     pub(crate) fn came(&self) -> bool {
         self.came.load(Ordering::SeqCst)
     }

@@ -1,8 +1,7 @@
 //! `firesteel local`: the local cluster as a whole.
 //!
-//! The cluster is a daemon (this same binary, the hidden verb `daemon`) that serves the API, runs the controllers and keeps
-//! the node and the operator running beside it. It guards against accidents, not against attackers: pods are processes of
-//! this machine.
+//! The cluster is a daemon (this same binary, the hidden verb `daemon`) that serves the API, runs the controllers and
+//! supervises the node and the operator. It guards against accidents, not attackers: pods are processes on this machine.
 
 mod parts;
 mod report;
@@ -73,7 +72,7 @@ enum Verb {
     },
 }
 
-/// The data directory asked for, else the usual one.
+/// The given data directory, else the default.
 pub(crate) fn home(data_dir: Option<PathBuf>) -> anyhow::Result<Home> {
     let none = || {
         BadInput(
@@ -101,7 +100,7 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
         Verb::Up { foreground: false, port } => {
             let up = bring_up(&mut home, port, |says| printer.talk(says))?;
             let url = up.status.url.unwrap_or_default();
-            let state = if up.was_running { "was running already" } else { "is ready" };
+            let state = if up.was_running { "was already running" } else { "is ready" };
             printer.talk(format_args!("The local cluster {state} at {url}"));
             printer.talk(format_args!("Next: export KUBECONFIG={}", home.kubeconfig().display()));
             Ok(ExitStatus::Success)
@@ -130,7 +129,7 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
     }
 }
 
-/// Brings the cluster up as a daemon, or finds it up.
+/// Starts the cluster as a daemon unless it is running.
 pub(crate) fn bring_up(home: &mut Home, port: Option<u16>, tell: impl FnMut(&str)) -> anyhow::Result<Up> {
     let executable = std::env::current_exe().context("find this program's own file")?;
     let mut arguments: Vec<OsString> = vec!["local".into(), "daemon".into(), "--data-dir".into(), home.root().into()];
@@ -165,7 +164,7 @@ fn logs(home: &Home, component: &str, follow: bool, printer: Printer) -> anyhow:
             names.join(", ")
         });
         let known = known.ok().filter(|k| !k.is_empty()).unwrap_or_else(|| "none".to_owned());
-        return Err(BadInput(format!("there is no log of `{component}`; there are: {known}")).into());
+        return Err(BadInput(format!("there is no log for `{component}`; available: {known}")).into());
     }
     let mut reader = BufReader::new(std::fs::File::open(&path).with_context(|| path.display().to_string())?);
     let mut line = String::new();
@@ -175,7 +174,7 @@ fn logs(home: &Home, component: &str, follow: bool, printer: Printer) -> anyhow:
             printer.data(&line)?;
         } else if follow {
             std::thread::sleep(Duration::from_millis(100));
-            // A log that was started anew is read from its beginning.
+            // A truncated log is read from the start.
             if std::fs::metadata(&path).is_ok_and(|m| m.len() < reader.stream_position().unwrap_or(0)) {
                 reader.seek(SeekFrom::Start(0))?;
             }

@@ -1,11 +1,11 @@
-//! What the program says about itself while it works, on stderr. Colours only where a person looks.
+//! Logging to stderr, coloured only on a terminal.
 
 use std::io::{self, IsTerminal};
 
 use tracing_subscriber::EnvFilter;
 
-/// For verbs that end: `RUST_LOG`, else `--verbose`, else nothing but what the verb prints. Without a wish for it nothing is
-/// set up at all: that keeps start-up short and a refusal one line.
+/// For verbs that end: `RUST_LOG`, else `--verbose`, else no logging. Without either, nothing is set up, which keeps start-up
+/// short and an error one line.
 pub(crate) fn start(verbose: bool) {
     match wish() {
         Some(wish) => install(&wish, false),
@@ -16,7 +16,7 @@ pub(crate) fn start(verbose: bool) {
     }
 }
 
-/// For verbs that serve: `RUST_LOG`, else `usual`.
+/// For long-running verbs: `RUST_LOG`, else `usual`.
 pub(crate) fn serve(usual: &str, json: bool) {
     install(wish().as_deref().unwrap_or(usual), json);
 }
@@ -31,6 +31,6 @@ fn install(filter: &str, json: bool) {
         .with_writer(io::stderr)
         .with_ansi(io::stderr().is_terminal())
         .with_target(false);
-    // Only the first one counts: a verb that has set up its own logging keeps it.
+    // Only the first call takes effect: a verb that has set up logging keeps it.
     let _ = if json { builder.json().try_init() } else { builder.try_init() };
 }

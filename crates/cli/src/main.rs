@@ -1,6 +1,6 @@
 //! `firesteel`: run Apache Spark on Kubernetes.
 //!
-//! This file only finds the verb and turns its outcome into an exit code; each verb has a file of its own.
+//! This file only finds the verb and turns its outcome into an exit code; each verb has its own file.
 
 mod crds;
 mod creation;
@@ -35,12 +35,12 @@ struct Cli {
 }
 
 #[derive(Debug, Subcommand)]
-#[allow(clippy::large_enum_variant, reason = "there is one, and it lives for one match")]
+#[allow(clippy::large_enum_variant, reason = "only one value exists, and only for one match")]
 enum Verb {
-    /// Submit an application, with the arguments of spark-submit
+    /// Submit an application, with spark-submit's arguments
     #[command(disable_help_flag = true)]
     Submit(submit::Args),
-    /// Run an application on this machine and follow it to its end
+    /// Run an application on this machine and follow it until it ends
     Run(run::Args),
     /// Start, stop and inspect the local cluster
     Local(local::Args),
@@ -50,7 +50,7 @@ enum Verb {
     Operator(operator::Args),
     /// Print the custom resource definitions and the admission policy
     Crds(crds::Args),
-    /// Run the pods of a cluster as processes of this machine
+    /// Run a cluster's pods as processes on this machine
     Node(node::Args),
     /// Hold the processes of one pod (started by the node agent)
     #[command(hide = true)]

@@ -1,4 +1,4 @@
-//! `firesteel node`: the node agent as a process.
+//! `firesteel node`: runs the node agent.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -29,13 +29,13 @@ pub(crate) struct Args {
     /// Port of the node's own API on 127.0.0.1 [default: a free one]
     #[arg(long, value_name = "P", default_value_t = 0, hide_default_value = true)]
     port: u16,
-    /// CPUs to offer to pods [default: all of this machine]; more than there are lets pods share them
+    /// CPUs to offer to pods [default: all of this machine]; a higher number overcommits them
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=4096))]
     cpus: Option<u64>,
     /// Label of the node; may be repeated
     #[arg(long = "label", value_name = "KEY=VALUE")]
     labels: Vec<String>,
-    /// End all pods when the agent stops, instead of leaving them to the next one
+    /// Stop all pods when the agent stops, instead of leaving them for the next agent
     #[arg(long)]
     end_pods: bool,
 }
@@ -76,7 +76,7 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
     })
 }
 
-/// Where runtimes are kept unless told otherwise.
+/// The default directory of runtimes.
 pub(crate) fn cache_dir() -> anyhow::Result<PathBuf> {
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
     let base = base.or_else(|| std::env::var_os("HOME").map(|h| PathBuf::from(h).join(".cache")));
@@ -110,7 +110,7 @@ fn stop_on_signal(stop: CancellationToken) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Logs every tenth of the way: the agent has no terminal.
+/// Logs progress in steps of 10 %: the agent has no terminal.
 fn log_progress() -> firesteel_node::runtime::OnProgress {
     let last = Mutex::new((String::new(), 0_u64));
     Arc::new(move |progress: &Progress| {

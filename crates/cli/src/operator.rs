@@ -1,7 +1,7 @@
-//! `firesteel operator`: the controllers as a process.
+//! `firesteel operator`: runs the controllers.
 //!
-//! Flags of the existing operator keep their names. Those that have nothing to act on here are accepted, and one line
-//! says what takes their place.
+//! Flags of the existing operator keep their names. Flags that have no effect here are accepted, and one line names the
+//! replacement.
 
 pub(crate) mod flags;
 
@@ -36,7 +36,7 @@ pub(crate) struct Args {
     /// Applications reconciled concurrently
     #[arg(long, value_name = "N", default_value_t = 10)]
     controller_threads: u16,
-    /// Rows of status.executorState at most; counts stay exact beyond it
+    /// Maximum rows in status.executorState; counts stay exact beyond it
     #[arg(long, value_name = "N", default_value_t = 1000)]
     max_tracked_executor_per_app: usize,
     /// Delete applications without timeToLiveSeconds this long after they end; 0 for never
@@ -48,35 +48,35 @@ pub(crate) struct Args {
     /// Give up on a driver that is still pending after this time; 0 for never
     #[arg(long, value_name = "DURATION", default_value = "0s")]
     driver_pending_timeout: Duration,
-    /// Force-delete a driver that has been terminating for this long on a node that does not report; 0 for never, because in a
+    /// Force-delete a driver that has been terminating for this long on an unreachable node; 0 for never, because in a
     /// network partition the driver may still be running
     #[arg(long, value_name = "DURATION", default_value = "0s")]
     driver_unreachable_timeout: Duration,
-    /// Executors created per second at most, for all applications with executors outside the driver
+    /// Maximum executors created per second, across all applications with executors outside the driver
     #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().per_second, value_parser = clap::value_parser!(u32).range(1..))]
     executors_per_second: u32,
-    /// Pending executors at most, for all applications with executors outside the driver
+    /// Maximum pending executors, across all applications with executors outside the driver
     #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().most_pending, value_parser = at_least_one)]
     max_pending_executors: usize,
     /// Read the log of a failed driver and put the cause into its status; with false, no log is read
     #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     enable_driver_log: Toggle,
-    /// Executors per application at most
+    /// Maximum executors per application
     #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().per_application.executors, value_parser = whole)]
     max_executors_per_application: u64,
-    /// Executor cores per application at most
+    /// Maximum executor cores per application
     #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().per_application.cores, value_parser = whole)]
     max_executor_cores_per_application: u64,
-    /// Executor memory per application at most, such as 500Gi
+    /// Maximum executor memory per application, such as 500Gi
     #[arg(long, value_name = "QUANTITY", default_value = "80Ti", value_parser = memory)]
     max_executor_memory_per_application: u64,
-    /// Executors per namespace at most
+    /// Maximum executors per namespace
     #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().per_namespace.executors, value_parser = whole)]
     max_executors_per_namespace: u64,
-    /// Executor cores per namespace at most
+    /// Maximum executor cores per namespace
     #[arg(long, value_name = "N", default_value_t = ExecutorOptions::default().per_namespace.cores, value_parser = whole)]
     max_executor_cores_per_namespace: u64,
-    /// Executor memory per namespace at most, such as 10Ti
+    /// Maximum executor memory per namespace, such as 10Ti
     #[arg(long, value_name = "QUANTITY", default_value = "320Ti", value_parser = memory)]
     max_executor_memory_per_namespace: u64,
     /// Serve all drivers that share a service account, even if no admission policy keeps them apart
@@ -113,13 +113,13 @@ pub(crate) struct Args {
     /// Namespace of the lease
     #[arg(long, value_name = "NAMESPACE", default_value = "spark-operator")]
     leader_election_lock_namespace: String,
-    /// How long a lease is valid; an operator that died is replaced after it
+    /// How long a lease is valid; a dead operator is replaced after this time
     #[arg(long, value_name = "DURATION", default_value = "15s")]
     leader_election_lease_duration: Duration,
     /// How long the leader tries to renew its lease before it stops
     #[arg(long, value_name = "DURATION", default_value = "10s")]
     leader_election_renew_deadline: Duration,
-    /// Time between two tries to acquire or renew the lease
+    /// Time between attempts to acquire or renew the lease
     #[arg(long, value_name = "DURATION", default_value = "2s")]
     leader_election_retry_period: Duration,
 
@@ -132,7 +132,7 @@ pub(crate) struct Args {
     /// Prefix of metric names
     #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
     metrics_prefix: String,
-    /// Metrics are served without TLS, so `true` is refused where they are served
+    /// Metrics are served without TLS, so `true` is refused if metrics are enabled
     #[arg(long, value_name = "BOOL", default_value = "false", hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     secure_metrics: Toggle,
     /// Log as JSON
@@ -181,7 +181,7 @@ async fn cancel_on_signal(until: CancellationToken) {
         _ = term.recv() => {}
         _ = int.recv() => {}
     }
-    tracing::info!("ending");
+    tracing::info!("shutting down");
     until.cancel();
 }
 
@@ -250,8 +250,8 @@ fn options(args: &Args) -> anyhow::Result<Options> {
     })
 }
 
-/// Namespaces by name, and a selector of others. As the existing operator reads them: an empty name, which charts write with
-/// its quotes, means all namespaces. Together with anything that narrows them it is refused.
+/// Namespaces by name, and a selector for others. As in the existing operator, an empty name, which charts write with its
+/// quotes, means all namespaces. Combined with anything that narrows the scope it is refused.
 fn scope(args: &Args) -> Result<(Vec<String>, Option<String>), BadInput> {
     let selector = Some(args.namespace_selector.trim().to_owned()).filter(|selector| !selector.is_empty());
     let mut names: Vec<&str> = args.namespaces.iter().map(|name| name.trim()).collect();
@@ -277,14 +277,14 @@ fn at_least_one(text: &str) -> Result<usize, String> {
     if number == 0 { Err("must be at least 1".to_owned()) } else { Ok(number) }
 }
 
-/// A number above none, which would stop everything.
+/// A number of at least 1: 0 would stop everything.
 fn whole(text: &str) -> Result<u64, String> {
     at_least_one(text).map(|number| u64::try_from(number).unwrap_or(u64::MAX))
 }
 
 /// Memory in MiB.
 fn memory(text: &str) -> Result<u64, String> {
-    let quantity: Quantity = text.parse().map_err(|_| "not a quantity of memory such as 500Gi".to_owned())?;
+    let quantity: Quantity = text.parse().map_err(|_| "not a memory quantity such as 500Gi".to_owned())?;
     match u64::try_from(quantity.in_units_of(1 << 20)) {
         Ok(0) | Err(_) => Err("must be at least 1Mi".to_owned()),
         Ok(mebibytes) => Ok(mebibytes),
@@ -295,7 +295,7 @@ fn signed(duration: Duration) -> SignedDuration {
     SignedDuration::try_from(duration.0).unwrap_or(SignedDuration::MAX)
 }
 
-/// Who this process is among operators: its host and a part that no other process has.
+/// The identity for leader election: the host name and a unique suffix.
 fn identity() -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
     let host = if host.trim().is_empty() { "firesteel" } else { host.trim() };
@@ -381,7 +381,7 @@ mod tests {
         }
     }
 
-    /// As a chart or a manifest of the existing operator writes them.
+    /// As charts and manifests of the existing operator write them.
     #[test]
     fn every_flag_of_the_existing_controller_is_taken() {
         let flags = "controller-threads=10 namespaces=default namespace-selector=a=b cache-sync-timeout=30s \

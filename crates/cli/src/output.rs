@@ -1,22 +1,22 @@
-//! Where words go: data on stdout, talk on stderr.
+//! Output: data on stdout, messages on stderr.
 //!
-//! Nothing here panics. A reader that went away (`firesteel … | head`) ends the program as a success without a word; a
-//! closed stderr loses the talk and nothing else.
+//! Nothing here panics. If the reader of stdout goes away (`firesteel … | head`), the program exits silently with success. If
+//! stderr is closed, only messages are lost.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 
-/// The one writer of what a person or a pipe reads.
+/// Writes data and messages.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Printer;
 
-/// The reader of stdout is gone: not an error, but nothing more is worth doing.
+/// The reader of stdout is gone. Not an error, but there is nothing left to do.
 #[derive(Debug, thiserror::Error)]
 #[error("the reader of the output is gone")]
 pub(crate) struct ReaderGone;
 
 impl Printer {
-    /// Writes data to stdout, with a line end if it has none.
+    /// Writes data to stdout, and a newline if it has none.
     pub(crate) fn data(self, text: impl Display) -> anyhow::Result<()> {
         let mut text = text.to_string();
         if !text.ends_with('\n') {
@@ -30,19 +30,19 @@ impl Printer {
         }
     }
 
-    /// Writes a line of talk to stderr.
+    /// Writes a message line to stderr.
     pub(crate) fn talk(self, line: impl Display) {
-        // In one piece, so that lines of several processes do not mix.
+        // In one write, so that lines from several processes do not interleave.
         let _ = io::stderr().lock().write_all(format!("{line}\n").as_bytes());
     }
 
-    /// A remark that stops nothing.
+    /// Writes a warning to stderr.
     pub(crate) fn warn(self, line: impl Display) {
         self.talk(format_args!("Warning: {line}"));
     }
 }
 
-/// How a reading verb shows what it found.
+/// Output format of verbs that show objects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
     Json,
@@ -50,7 +50,7 @@ pub(crate) enum Format {
 }
 
 impl Format {
-    /// The text of a value in this format.
+    /// Renders a value in this format.
     pub(crate) fn render(self, value: &serde_json::Value) -> anyhow::Result<String> {
         Ok(match self {
             Format::Json => serde_json::to_string_pretty(value)?,

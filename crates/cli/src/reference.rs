@@ -1,7 +1,7 @@
 //! `docs/reference/`: pages rendered from the code and compared with what is committed.
 //!
-//! `UPDATE_REFERENCE=1 cargo test -p firesteel-cli --bins reference` writes them. The code is the only source: whoever adds a
-//! flag, a field, a metric, an event or an exit code changes these pages with it, or the test fails.
+//! `UPDATE_REFERENCE=1 cargo test -p firesteel-cli --bins reference` writes them. The code is the only source: after adding
+//! a flag, field, metric, event or exit code, regenerate the pages, or the test fails.
 
 mod conf;
 mod fields;
@@ -35,7 +35,7 @@ fn table(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     text
 }
 
-/// Text that stands in a cell of a table.
+/// Text for a table cell.
 fn cell(text: &str) -> String {
     text.split_whitespace().collect::<Vec<_>>().join(" ").replace('|', "\\|")
 }
@@ -50,10 +50,10 @@ fn events() -> String {
         table(&["reason", "when"], all.iter().map(|(reason, when)| vec![code(reason), cell(when)]))
     };
     let body = format!(
-        "The same news is one event with a count, which is updated every ten seconds. `kubectl describe` shows them.\n\n\
+        "Repeated events are merged into one event with a count, updated every ten seconds. `kubectl describe` shows them.\n\n\
          ## On a SparkApplication\n\nReported by `spark-application-controller`.\n\n{}\n\
          ## On the driver pod\n\nReported by `firesteel-executors`, for applications whose executors are \
-         [outside the driver](../executors.md). The last four are verdicts: the application cannot go on.\n\n{}",
+         [outside the driver](../executors.md). The last four are verdicts: the application cannot continue.\n\n{}",
         rows(application::ALL),
         rows(executors::ALL)
     );
@@ -65,8 +65,8 @@ fn metrics() -> String {
     let rows = rows.map(|(name, kind, help)| vec![code(name), (*kind).to_owned(), cell(help)]);
     let body = format!(
         "The operator serves them at `/metrics` of `--metrics-bind-address`, in Prometheus' text format, each labelled with \
-         `namespace`. `--metrics-prefix` goes before the names. Counters count what this process did; gauges are counted \
-         from the operator's caches when they are read.\n\n{}",
+         `namespace`. `--metrics-prefix` is prepended to the names. Counters start at 0 with the process; gauges are computed \
+         from the operator's caches on each scrape.\n\n{}",
         table(&["name", "type", "meaning"], rows)
     );
     page("Metrics", "For people who monitor the operator.", &body)

@@ -1,7 +1,7 @@
 //! `firesteel run`: one application on this machine, from manifest to exit code.
 //!
-//! The local cluster is brought up if it is not there and taken down again if it was not. What runs on it is applied and
-//! followed through the Kubernetes API alone. The driver's log goes to stdout, everything else to stderr.
+//! If no local cluster is running, one is started for the run and stopped afterwards. Applications are applied and followed
+//! through the Kubernetes API only. The driver's log goes to stdout, everything else to stderr.
 
 mod arguments;
 mod call;
@@ -31,8 +31,8 @@ use crate::run::view::View;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "A script or a jar runs in the current directory, with your permissions, and uses the Python of the active \
-                  environment (PYSPARK_PYTHON, VIRTUAL_ENV, CONDA_PREFIX). Files elsewhere that its arguments name are mounted \
-                  read-only. Manifests see what --mount names.\n\n\
+                  environment (PYSPARK_PYTHON, VIRTUAL_ENV, CONDA_PREFIX). Files elsewhere named in its arguments are mounted \
+                  read-only. Manifests see only what --mount names.\n\n\
                   Examples:\n  firesteel run examples/pi.yaml\n  firesteel run --class org.example.Main app.jar 1000\n  \
                   firesteel run script.py input.csv out.parquet\n  \
                   firesteel run --mount ~/data:ro script.py ~/data/input.csv"
@@ -40,22 +40,22 @@ use crate::run::view::View;
 pub(crate) struct Args {
     #[command(flatten)]
     own: Own,
-    /// Manifests (`-` is stdin), or the arguments of spark-submit
+    /// Manifests (`-` is stdin), or spark-submit's arguments
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true, value_name = "FILE… | ARGUMENTS")]
     arguments: Vec<String>,
 }
 
-/// What the person wants run.
+/// What to run.
 enum Wish {
     Manifests(Vec<manifests::Document>, mounts::Mounts),
     Submission(Box<arguments::Wanted>),
 }
 
-/// Where the person is.
+/// The current directory.
 pub(crate) struct Place {
-    /// Without links.
+    /// Without symlinks.
     cwd: PathBuf,
-    /// As the shell shows it.
+    /// As the shell shows it, from `PWD`.
     logical: Option<PathBuf>,
 }
 
@@ -70,7 +70,7 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
     crate::logging::start(false);
     let Args { own, arguments } = args;
     let place = Place::current()?;
-    // All that can be wrong with the input is found before anything is started.
+    // All input is checked before anything is started.
     let (own, wish) = match call::read(own, &arguments)? {
         Call::Manifests { own, files } => {
             let mut documents = manifests::read(&files)?;
@@ -100,7 +100,7 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
         view.finish();
         local.down(&view).await?;
         let (exit, quickening) = outcome?;
-        // Whoever has to mend something first does not wait for it.
+        // After a failure, do not make the user wait for it.
         if let Some(quickening) = quickening.filter(|_| exit == ExitStatus::Success) {
             view.finish();
             quickening.finish(&view, &interrupt).await;

@@ -1,8 +1,8 @@
-//! `firesteel setup`: what drivers need in a namespace, and nothing more: a service account, a role, and the binding of the one
-//! to the other. Where they get executors from the operator, the admission policy that keeps them apart comes with it.
+//! `firesteel setup`: what drivers need in a namespace, and nothing more: a service account, a role and a role binding. If the
+//! operator creates their executors, the admission policy that keeps them apart is included.
 //!
-//! The rights are those that Spark's driver uses for its executors (watching, creating, patching and deleting pods, and their
-//! ConfigMaps, services and volume claims). Printing needs no cluster.
+//! The permissions are those that Spark's driver uses for its executors (watching, creating, patching and deleting pods, and
+//! their ConfigMaps, services and volume claims). Printing needs no cluster.
 
 use std::path::PathBuf;
 
@@ -84,7 +84,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<ExitStatus> {
     Ok(ExitStatus::Success)
 }
 
-/// All objects, in the order in which they must come.
+/// All objects, in the order in which they must be created.
 fn objects(args: &Args) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
     if args.create_namespace {
@@ -124,8 +124,8 @@ fn objects(args: &Args) -> anyhow::Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// What Spark's driver does in its namespace: it makes, watches, labels and removes executor pods; makes their ConfigMap and
-/// volume claims (and, from 4.2, grows these); and at its end removes by label what is left, its own service included.
+/// What Spark's driver does in its namespace: it creates, watches, labels and deletes executor pods; creates their ConfigMap and
+/// volume claims (and, from 4.2, resizes these); and when it ends deletes what is left by label, including its own Service.
 fn rules(args: &Args) -> Vec<PolicyRule> {
     let strings = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| PolicyRule {
@@ -168,10 +168,10 @@ async fn apply(args: &Args, objects: &[Value]) -> anyhow::Result<ExitStatus> {
             Api::namespaced_with(cluster.client.clone(), &namespace, &resource)
         };
         let name = object.name_any();
-        // Whoever may only read it sees that an administrator installed it.
+        // Users who may only read the policy see that an administrator has installed it.
         let of_cluster = is_policy(&kind);
         if of_cluster && is_as_wanted(&cluster.ask(api.get_opt(&name)).await, &object) {
-            Printer.talk(format_args!("{} {} exists already", kind.to_lowercase(), name));
+            Printer.talk(format_args!("{} {} already exists", kind.to_lowercase(), name));
             continue;
         }
         cluster.ask(writes::apply(&api, "firesteel", &name, &object, false)).await.map_err(|error| {
@@ -210,12 +210,12 @@ async fn apply(args: &Args, objects: &[Value]) -> anyhow::Result<ExitStatus> {
     Ok(ExitStatus::Success)
 }
 
-/// Whether a kind is one of the admission policy, which is for the whole cluster.
+/// Whether a kind belongs to the cluster-wide admission policy.
 fn is_policy(kind: &str) -> bool {
     kind.starts_with("ValidatingAdmissionPolicy")
 }
 
-/// Whether what was found has everything that is wanted.
+/// Whether the object found has the wanted spec.
 fn is_as_wanted(found: &Result<Option<DynamicObject>, kube::Error>, wanted: &DynamicObject) -> bool {
     let Ok(Some(found)) = found else { return false };
     firesteel_api::policy::holds(&found.data["spec"], &wanted.data["spec"])

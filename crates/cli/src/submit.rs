@@ -1,7 +1,8 @@
 //! `firesteel submit`: spark-submit for Kubernetes.
 //!
-//! From arguments to a running driver: parse and resolve (firesteel-spark), plan (firesteel-spark), ship local files, create, wait and
-//! report. Everything that decides is pure and lies there; here are the disk, the clock, the cluster and the words.
+//! From arguments to a running driver: parse and resolve (firesteel-spark), plan (firesteel-core), upload local files, create,
+//! wait and report. All decisions are pure and live in those crates; this module deals with the disk, the clock, the cluster
+//! and messages.
 
 mod applications;
 mod explanation;
@@ -77,7 +78,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<ExitStatus> {
     }
 }
 
-/// A fault in what the user gave. Its sentence says what to do; its exit code is that of bad input.
+/// An error in the user's input; it exits with the code for bad input.
 fn bad_input(error: impl std::error::Error) -> anyhow::Error {
     BadInput(error.to_string()).into()
 }
@@ -89,7 +90,7 @@ fn format(output: Output) -> Format {
     }
 }
 
-/// One thread is enough to wait for answers, and the quickest to start.
+/// One thread is enough to wait for responses, and starts fastest.
 fn runtime() -> anyhow::Result<tokio::runtime::Runtime> {
     Ok(tokio::runtime::Builder::new_current_thread().enable_all().build()?)
 }
@@ -136,7 +137,7 @@ fn submit(
     if raw.own.explain || raw.verbose {
         let redaction = Redaction::of(&effective.submission.conf);
         if !redaction.is_readable() {
-            printer.warn("spark.redaction.regex: this pattern cannot be read here, so no value is shown");
+            printer.warn("spark.redaction.regex: this pattern is not supported here, so all values are masked");
         }
         let table = explanation::table(effective, &plan, &redaction);
         // A dry run keeps stdout for the objects; a real one keeps it for the submission id.
@@ -166,7 +167,7 @@ fn warn(effective: &Effective, plan: &DriverPlan, printer: Printer) {
     }
 }
 
-/// One planned driver on its way through the cluster.
+/// One planned driver: created, watched and reported.
 struct Driver<'a> {
     conf: &'a SparkConf,
     plan: &'a DriverPlan,
@@ -209,7 +210,7 @@ impl Driver<'_> {
         };
         let (verdict, pod) = match waiting.until_end(pod).await? {
             Outcome::LeftAlone => {
-                self.printer.talk(format_args!("Interrupted; application {title} goes on without us"));
+                self.printer.talk(format_args!("Interrupted; application {title} keeps running"));
                 self.next(format_args!("firesteel submit --kill {namespace}:{name} --master {master}"));
                 return Ok(ExitStatus::Interrupted);
             }
@@ -230,7 +231,7 @@ impl Driver<'_> {
         Ok(verdict.exit)
     }
 
-    /// The last line: what one would run now.
+    /// The last line: the command to run next.
     fn next(&self, command: std::fmt::Arguments<'_>) {
         self.printer.talk(format_args!("Next: {command}"));
     }

@@ -1,4 +1,4 @@
-//! What a plan depends on and cannot know: who submits, when, with which environment, and numbers nobody else has.
+//! Inputs that a plan depends on but cannot compute: the user, the time, the environment and random ids.
 
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -7,13 +7,13 @@ use firesteel_spark::surroundings::submitting_user;
 use firesteel_spark::{Files, Ids, Surroundings, Templates};
 use rand::RngCore as _;
 
-/// Looks around once.
+/// Collects them.
 pub(crate) fn look(files: &dyn Files) -> Surroundings<'_> {
     let env = environment();
     Surroundings { ids: ids(now()), user: submitting_user(&env, login), env, files, templates: Templates::default() }
 }
 
-/// The environment, without what is not text.
+/// The environment variables that are valid UTF-8.
 pub(crate) fn environment() -> BTreeMap<String, String> {
     std::env::vars_os().filter_map(|(key, value)| Some((key.into_string().ok()?, value.into_string().ok()?))).collect()
 }
@@ -29,14 +29,14 @@ fn ids(now: u64) -> Ids {
     Ids::from_bytes(&bytes, now)
 }
 
-/// A text that nobody can guess.
+/// A random secret.
 pub(crate) fn secret() -> String {
     let mut bytes = [0; 32];
     rand::rng().fill_bytes(&mut bytes);
     bytes.iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
 }
 
-/// The name of the user whose process this is.
+/// The name of the user who runs this process.
 fn login() -> String {
     let id = nix::unistd::geteuid();
     nix::unistd::User::from_uid(id).ok().flatten().map_or_else(|| id.to_string(), |user| user.name)

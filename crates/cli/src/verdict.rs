@@ -1,4 +1,4 @@
-//! What became of a driver: the exit status of whoever waited for it, and why it failed, in words.
+//! How a driver ended: the exit status of the program that waited for it, and the reason for a failure.
 
 use firesteel_core::diagnosis::{self, Cause, Facts, Log};
 use firesteel_core::pod::DriverEnd;
@@ -18,24 +18,24 @@ pub(crate) struct Verdict {
 /// Why a driver failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// As its pod tells.
+    /// According to its pod.
     Driver(DriverEnd),
-    /// Anything else, in words.
+    /// Any other reason.
     Other(String),
 }
 
 impl Verdict {
-    /// The verdict on a pod; `None` while its driver has not ended.
+    /// The verdict for a pod; `None` until its driver has ended.
     pub(crate) fn of(pod: &Pod) -> Option<Self> {
         DriverEnd::of(pod).map(Verdict::from)
     }
 
-    /// The verdict on a pod that was deleted, as it was last seen.
+    /// The verdict for a deleted pod, as it was last seen.
     pub(crate) fn of_deleted(pod: &Pod) -> Self {
         DriverEnd::of_deleted(pod).into()
     }
 
-    /// A verdict for another reason than the end of the driver.
+    /// A verdict for a reason other than the end of the driver.
     pub(crate) fn other(exit: ExitStatus, why: &str) -> Self {
         Verdict { exit, failure: Some(Failure::Other(why.to_owned())) }
     }
@@ -58,7 +58,7 @@ impl From<DriverEnd> for Verdict {
 }
 
 impl Failure {
-    /// One sentence without a full stop, and what the end of the driver's log adds to it.
+    /// One sentence without a full stop, with the cause found at the end of the driver's log.
     pub(crate) fn words(&self, cause: Option<&Cause>) -> String {
         match self {
             Failure::Driver(end) => diagnosis::driver_end(end, cause),
@@ -66,12 +66,12 @@ impl Failure {
         }
     }
 
-    /// Whether its container began, so that there is a log to read.
+    /// Whether its container ran, so that there is a log to read.
     pub(crate) fn has_log(&self) -> bool {
         matches!(self, Failure::Driver(DriverEnd::Failed { ended: Some(_), .. }))
     }
 
-    /// The cause, by the end of the driver's log.
+    /// The cause, from the end of the driver's log.
     pub(crate) fn cause(&self, pod: &Pod, log: &[u8], redaction: &Redaction) -> Option<Cause> {
         match self {
             Failure::Driver(DriverEnd::Failed { ended: Some(ended), .. }) => {

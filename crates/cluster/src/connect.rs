@@ -1,11 +1,11 @@
-//! The way to an API server: where it is, who we are, and a client for it.
+//! Connecting to an API server: its address, our credentials, and a client.
 //!
-//! The rules are those of Spark's own client (fabric8): the kubeconfig (`KUBECONFIG`, else `~/.kube/config`) supplies the
-//! credentials, else the service account of the pod we run in; a master URL replaces the server's address; explicit
-//! settings replace both. Beyond that: credentials given explicitly replace the kubeconfig's altogether, so that a token in the
-//! configuration is never overruled by a client certificate in the kubeconfig.
+//! The rules are those of Spark's own client (fabric8): credentials come from the kubeconfig (`KUBECONFIG`, else
+//! `~/.kube/config`), else from the pod's service account; a master URL overrides the server's address; explicit settings
+//! override both. In addition, explicit credentials replace all of the kubeconfig's, so that a client certificate in the
+//! kubeconfig never takes precedence over a configured token.
 //!
-//! Nothing is sent while a client is built.
+//! Building a client sends no requests.
 
 mod kubeconfig;
 mod proxy;
@@ -23,12 +23,12 @@ use tower::{BoxError, ServiceBuilder, retry::RetryLayer};
 
 use self::kubeconfig::Found;
 
-/// What is known beforehand about the way to a cluster.
+/// Settings for connecting to a cluster.
 #[derive(Debug, Clone)]
 pub struct Access {
-    /// The server's address, without `k8s://`; replaces the kubeconfig's.
+    /// The server's address, without `k8s://`; overrides the kubeconfig's.
     pub master: Option<String>,
-    /// A kubeconfig file instead of the usual ones.
+    /// A kubeconfig file to use instead of the default ones.
     pub kubeconfig: Option<PathBuf>,
     pub context: Option<String>,
     pub ca_cert_file: Option<String>,
@@ -36,7 +36,7 @@ pub struct Access {
     pub client_cert_file: Option<String>,
     pub oauth_token: Option<String>,
     pub oauth_token_file: Option<String>,
-    /// Believe any certificate of the server.
+    /// Accept any server certificate.
     pub trust_certificates: bool,
     pub connection_timeout: Duration,
     pub request_timeout: Duration,
@@ -60,18 +60,18 @@ impl Default for Access {
     }
 }
 
-/// What is wrong with the given way to a cluster: a sentence that says what to do about it.
+/// What is wrong with the connection settings: a sentence that says how to fix them.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct BadAccess(pub String);
 
-/// An API server one can talk to.
+/// A connection to an API server.
 #[derive(Clone)]
 pub struct Cluster {
     pub client: Client,
     /// Its address, for messages.
     pub server: String,
-    /// The namespace of the kubeconfig's context or of the pod we run in.
+    /// The namespace of the kubeconfig's context, or of this pod.
     pub namespace: String,
     request_timeout: Duration,
 }
@@ -86,7 +86,7 @@ impl Cluster {
         Ok(Cluster { client, server, namespace, request_timeout: access.request_timeout })
     }
 
-    /// Waits for one request, at most the request timeout.
+    /// Awaits one request, up to the request timeout.
     pub async fn ask<T>(&self, request: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
         match tokio::time::timeout(self.request_timeout, request).await {
             Ok(answer) => answer,
@@ -98,19 +98,19 @@ impl Cluster {
     }
 }
 
-/// The whole configuration of a client: address, trust, identity, proxy.
+/// A client's configuration: address, trusted CAs, credentials, proxy.
 fn configure(access: &Access) -> anyhow::Result<Config> {
     let Found { cluster, auth, namespace } = kubeconfig::find(access)?;
 
     let address = access.master.clone().or_else(|| cluster.server.clone()).ok_or_else(|| {
-        BadAccess("no API server is known: set KUBECONFIG, or give --master k8s://https://HOST:PORT".to_owned())
+        BadAccess("no API server is configured: set KUBECONFIG, or use --master k8s://https://HOST:PORT".to_owned())
     })?;
     let url: Uri = address
         .parse()
         .ok()
         .filter(|url: &Uri| url.host().is_some() && matches!(url.scheme_str(), Some("http" | "https")))
         .ok_or_else(|| {
-            BadAccess(format!("the API server's address is not a URL: {address}; it looks like https://HOST:PORT"))
+            BadAccess(format!("the API server's address is not a URL: {address}; expected https://HOST:PORT"))
         })?;
 
     let mut config = Config::new(url);
@@ -126,9 +126,9 @@ fn configure(access: &Access) -> anyhow::Result<Config> {
     Ok(config)
 }
 
-/// A client for a configuration. Without a proxy the connection may speak HTTP/2, so that requests sent together share it.
+/// A client for a configuration. Without a proxy it may use HTTP/2, so that concurrent requests share one connection.
 fn client(config: Config) -> kube::Result<Client> {
-    // Two parts of the program may bring their own; one has to be the process's.
+    // Dependencies may enable several providers; the process needs one default.
     let _ = rustls::crypto::ring::default_provider().install_default();
     if config.proxy_url.is_some() {
         return Client::try_from(config);

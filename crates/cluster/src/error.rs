@@ -1,17 +1,17 @@
-//! What a refused request means. Whoever asked reads that, and nothing else of the answer.
+//! Classifies errors of the Kubernetes API.
 
-/// What follows from an error.
+/// What an error means for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Class {
-    /// The object is not there.
+    /// The object does not exist.
     Missing,
-    /// It exists already.
+    /// The object already exists.
     Exists,
-    /// Someone else was faster.
+    /// Another client changed the object first.
     Conflict,
-    /// The cluster said no, and will say no again until something changes.
+    /// The cluster rejected the request, and will again until something changes.
     Refused,
-    /// Not the request's fault: try again.
+    /// Not caused by the request: retry.
     Transient,
 }
 
@@ -29,22 +29,22 @@ pub fn class(error: &kube::Error) -> Class {
     }
 }
 
-/// Whether asking again with the same credentials is pointless: they do not count, or lack a right.
+/// Whether retrying with the same credentials is pointless: they are invalid or lack a permission.
 pub fn is_denied(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if matches!(status.code, 401 | 403))
 }
 
-/// Whether we lack a right, or the cluster forbids it for another reason.
+/// Whether we lack a permission, or the cluster forbids it for another reason.
 pub fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403)
 }
 
-/// Whether what was sent cannot be: a patch that does not fit, an object that is not valid.
+/// Whether the request was invalid: a patch that does not apply, or an invalid object.
 pub fn is_invalid(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 422)
 }
 
-/// Whether a write may have been carried out although it failed here: it was sent, and no answer came.
+/// Whether a failed write may have taken effect: it was sent but not answered.
 pub fn is_unsure(error: &kube::Error) -> bool {
     match error {
         kube::Error::Api(_) => false,
@@ -55,7 +55,7 @@ pub fn is_unsure(error: &kube::Error) -> bool {
     }
 }
 
-/// The words of the API server, without what clients put around them.
+/// The API server's own message, without the client's wrapping.
 pub fn words(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => status.message.clone(),

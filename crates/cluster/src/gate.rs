@@ -6,23 +6,23 @@ use k8s_openapi::api::core::v1::Pod;
 /// The gate that holds a driver back until everything it needs exists.
 pub const GATE: &str = "firesteel.dev/objects";
 
-/// Schedulers with releases in use that do not know scheduling gates: Volcano before 1.10, YuniKorn before 1.7, kube-batch.
-/// The name does not tell the release.
+/// Schedulers with releases in use that do not support scheduling gates: Volcano before 1.10, YuniKorn before 1.7,
+/// kube-batch. The name does not reveal the release.
 const SCHEDULERS_WITHOUT_GATES: [&str; 3] = ["kube-batch", "volcano", "yunikorn"];
 
-/// In which order things are created.
+/// The order in which objects are created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Pod with a gate, objects, gate lifted.
+    /// Gated pod, objects, then the gate is removed.
     Gated,
-    /// Pod, objects: as Spark does it.
+    /// Pod, then objects, as Spark does it.
     Spark,
 }
 
 impl Order {
-    /// The order for a pod, as far as the pod itself tells. A gate cannot work where
-    /// - the pod names its node: the API server refuses a gate then;
-    /// - its scheduler is one whose releases in use do not know gates: they would try to bind the pod in vain.
+    /// The order for a pod. A gate does not work if
+    /// - the pod names its node: the API server rejects the gate;
+    /// - its scheduler may not support gates: it would keep trying to bind the pod in vain.
     pub fn of(pod: &Pod) -> Order {
         let spec = pod.spec.as_ref();
         let placed = spec.and_then(|spec| spec.node_name.as_ref()).is_some_and(|node| !node.is_empty());
@@ -31,12 +31,12 @@ impl Order {
     }
 }
 
-/// Where our gate stands among the pod's gates.
+/// The index of our gate among the pod's gates.
 pub fn position(pod: &Pod) -> Option<usize> {
     pod.spec.as_ref()?.scheduling_gates.as_ref()?.iter().position(|gate| gate.name == GATE)
 }
 
-/// The patch that takes away the gate at this place, and fails if another stands there by then.
+/// The patch that removes our gate at this index, and fails if another gate is there.
 pub fn lifting(at: usize) -> JsonPatch {
     let path = PointerBuf::from_tokens(["spec".to_owned(), "schedulingGates".to_owned(), at.to_string()]);
     JsonPatch(vec![

@@ -1,12 +1,12 @@
-//! The way to a Kubernetes cluster, for whoever acts on one: the command line and the operator.
+//! Access to a Kubernetes cluster, for the command line and the operator.
 //!
-//! - [`connect`] finds the API server and who we are, and makes a client;
-//! - [`rate_limit`] keeps a client from asking more than the API server likes;
-//! - [`error`] says what a refused request means, [`refusal`] puts it into a sentence for a person;
-//! - [`writes`] creates, adopts, applies and deletes; [`gate`] and [`object`] are what it needs of pods and planned objects;
+//! - [`connect`] finds the API server and the credentials, and builds a client;
+//! - [`rate_limit`] adapts a client's request rate to the API server;
+//! - [`error`] classifies API errors, [`refusal`] turns them into sentences for people;
+//! - [`writes`] creates, applies and deletes objects; [`gate`] handles the driver's scheduling gate, [`object`] planned objects;
 //! - [`log`] reads the end of a container's log.
 //!
-//! No decision is made here: what is to be written, and what follows from an answer, is up to the caller.
+//! No decision is made here: callers decide what to write and how to react to a response.
 
 pub mod connect;
 pub mod error;

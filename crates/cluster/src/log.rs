@@ -1,4 +1,4 @@
-//! The end of a driver's log, as it comes from the API server: bytes, bounded, and no reason to wait for long.
+//! Reads the end of a container's log from the API server, bounded in size and time.
 
 use std::time::Duration;
 
@@ -8,14 +8,14 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Api, LogParams};
 use kube::{Client, Error};
 
-/// Lines asked for. Where they are more than [`MOST_READ`], so that their end is missing, fewer are asked for.
+/// Lines to request. If they exceed [`MOST_READ`], so that the end is missing, fewer are requested.
 const LINES: [i64; 3] = [2000, 100, 5];
-/// The most that is read to get at the end.
+/// The most bytes to read per request.
 const MOST_READ: usize = 8 << 20;
-/// How long a node may take to hand out a log.
+/// How long a node may take to serve a log.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The end of the log of a container.
+/// The end of a container's log.
 pub async fn tail(client: &Client, namespace: &str, pod: &str, container: &str) -> kube::Result<Vec<u8>> {
     let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
     match tokio::time::timeout(PATIENCE, read(&pods, pod, container)).await {

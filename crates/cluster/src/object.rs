@@ -1,10 +1,10 @@
-//! The objects of a plan in the form in which they are sent.
+//! A plan's objects as they are sent to the API server.
 
 use firesteel_spark::driver::Object;
 use kube::api::{ApiResource, DynamicObject};
 use kube::core::GroupVersionKind;
 
-/// One object of a plan with its place in the API.
+/// One object of a plan with its API resource.
 #[derive(Debug, Clone)]
 pub struct PlannedObject {
     pub resource: ApiResource,
@@ -21,7 +21,7 @@ impl PlannedObject {
         Ok(PlannedObject { resource, body, kind: types.kind.to_lowercase() })
     }
 
-    /// The kind as a person writes it.
+    /// The kind in lower case, as people write it.
     pub fn kind(&self) -> &str {
         &self.kind
     }

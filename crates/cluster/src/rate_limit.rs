@@ -1,11 +1,12 @@
-//! How fast the operator may ask: as fast as the API server likes.
+//! Limits the operator's requests to what the API server can take.
 //!
-//! A number of requests is under way at the same time. It halves when the server says that it is too much (429, or another
-//! answer with `Retry-After`) and grows again with every answer; until the time the server asked for nothing is sent at
-//! all. A refused request was not looked at, so it is sent again, whatever it is. One that the server failed at is sent
-//! again too, a few times: whatever the operator writes may be written twice. A 429 without `Retry-After` is such a failure:
-//! an admission webhook says it, not the server. Leases go past all of this: a busy leader is still the leader. What stands
-//! around drivers has a limit of its own: a webhook that is slow or busy with Ingresses slows down nothing else.
+//! The number of concurrent requests is limited. The limit halves when the server throttles (429, 503 or 504 with
+//! `Retry-After`) and grows again with every other response; nothing is sent until `Retry-After` has passed. The server did
+//! not process a throttled request, so any request is safe to send again. Server errors are retried too, a few times: all of
+//! the operator's writes are idempotent. A 429 without `Retry-After` counts as an error, because it comes from an admission
+//! webhook, not from the server. Leases bypass the limit: a busy leader is still the leader. Exposure objects (a driver's UI
+//! Services, Ingresses and PodDisruptionBudget) have a separate limit, so that a slow or busy webhook for Ingresses slows
+//! down nothing else.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -19,27 +20,27 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 
-/// Who writes what stands around drivers. Requests with this name have a limit of their own.
+/// The field manager of exposure objects. Requests with this name have a separate limit.
 pub const EXPOSURE_MANAGER: &str = "firesteel-exposure";
-/// Requests under way at the same time when nothing is wrong.
+/// Concurrent requests while the server does not throttle.
 const MOST_REQUESTS: f64 = 64.0;
-/// How often one request is sent again before its refusal is passed on.
+/// How often a throttled request is sent again before the caller gets the response.
 const MOST_TRIES: u32 = 10;
-/// The same for a failure of the server, and the wait before the first time; it triples.
+/// The same for server errors, and the wait before the first retry; it triples each time.
 const MOST_FAILURES: u32 = 2;
 const SHORT_WAIT: Duration = Duration::from_millis(100);
-/// A server that asks for less is not believed.
+/// Shorter values of `Retry-After` are raised to this.
 const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
-/// A client that asks no more than the API server likes.
+/// A client that adapts to the API server's load.
 pub fn client(mut config: Config) -> Result<Client, kube::Error> {
-    // Asking again is done here, where it slows everybody down.
+    // Retries happen in the rate limiter, so that they slow down all requests.
     config.default_retry = false;
     Ok(ClientBuilder::try_from(config)?.with_layer(&RateLimitLayer::default()).build())
 }
 
-/// Gives services of one client a common limit, and what stands around drivers one of its own.
+/// Gives a client's services a common limit, and exposure objects a separate one.
 #[derive(Debug, Clone, Default)]
 pub struct RateLimitLayer(Arc<Limiter>, Arc<Limiter>);
 
@@ -107,16 +108,16 @@ impl Limiter {
     fn slow_down(&self, wait: Duration) {
         let mut state = self.state();
         let until = Instant::now() + wait;
-        // Many requests are refused at the same time; together they say it once.
+        // A burst of throttled requests counts as one.
         if state.not_before.is_none_or(|at| at <= Instant::now()) {
             state.limit = (state.limit / 2.0).max(1.0);
-            tracing::warn!(seconds = wait.as_secs(), limit = state.limit, "the API server asks for patience");
+            tracing::warn!(seconds = wait.as_secs(), limit = state.limit, "the API server throttles requests");
         }
         state.not_before = Some(state.not_before.map_or(until, |at| at.max(until)));
     }
 }
 
-/// One request under way.
+/// One request in flight.
 #[derive(Debug)]
 struct Permit(Arc<Limiter>);
 
@@ -129,7 +130,7 @@ impl Drop for Permit {
     }
 }
 
-/// A service whose requests keep to the limits.
+/// A service whose requests are rate limited.
 #[derive(Debug)]
 pub struct RateLimited<S> {
     inner: Arc<tokio::sync::Mutex<S>>,
@@ -155,7 +156,7 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let is_around = is_around(&request);
         let (inner, limiter) = (self.inner.clone(), if is_around { self.around.clone() } else { self.limiter.clone() });
-        // What nobody waits for is tried again by whoever asked.
+        // Nobody waits for exposure objects, and their writer retries by itself.
         let most_tries = if is_around { 1 } else { MOST_TRIES };
         Box::pin(async move {
             let is_lease = request.uri().path().contains("/leases/");
@@ -199,7 +200,7 @@ where
     }
 }
 
-/// How long the server wants to be left alone, if it does.
+/// How long to wait, if the server throttles.
 fn patience<B>(response: &Response<B>) -> Option<Duration> {
     let asked = response.headers().get(http::header::RETRY_AFTER).and_then(|v| v.to_str().ok()?.trim().parse().ok());
     let asked = asked.map(Duration::from_secs);
@@ -215,8 +216,8 @@ fn is_busy<B>(response: &Response<B>) -> bool {
     response.status() == StatusCode::TOO_MANY_REQUESTS
 }
 
-/// Whether a request is about what stands around drivers. A driver has a service of its own, which it needs; that one is
-/// created without the name of this writer.
+/// Whether a request is about exposure objects. The headless Service that a driver needs is not one: it is created without
+/// this field manager.
 fn is_around(request: &Request<Body>) -> bool {
     let mut parts = request.uri().path().split('/').skip_while(|part| *part != "namespaces").skip(2);
     match parts.next() {
@@ -229,7 +230,7 @@ fn is_around(request: &Request<Body>) -> bool {
     }
 }
 
-/// The same request once more; none if its body is a stream.
+/// A copy of the request; `None` if its body is a stream.
 fn copy(request: &Request<Body>) -> Option<Request<Body>> {
     let mut copy = Request::new(request.body().try_clone()?);
     copy.method_mut().clone_from(request.method());
@@ -267,10 +268,10 @@ mod tests {
         let answers = join_all((0..5).map(|_| client.call(request("/pods")))).await;
         assert!(answers.into_iter().all(|a| a.unwrap().status() == 200));
         assert!(began.elapsed() >= Duration::from_millis(900));
-        assert!(layer.0.state().limit < MOST_REQUESTS, "it became more careful");
+        assert!(layer.0.state().limit < MOST_REQUESTS, "the limit fell");
         let before = layer.0.state().limit;
         client.call(request("/pods")).await.unwrap();
-        assert!(layer.0.state().limit > before, "and bolder again");
+        assert!(layer.0.state().limit > before, "the limit rose again");
     }
 
     #[tokio::test]
@@ -308,7 +309,7 @@ mod tests {
             let answer = tokio::time::timeout(Duration::from_secs(1), client.call(request)).await;
             assert_eq!(answer.expect("at once").unwrap().status(), 200);
         }
-        assert!(waiting.iter().all(|request| !request.is_finished()), "they wait as long as they were asked to");
+        assert!(waiting.iter().all(|request| !request.is_finished()), "they wait for Retry-After");
         assert!((layer.0.state().limit - MOST_REQUESTS).abs() < f64::EPSILON);
     }
 

@@ -1,18 +1,18 @@
-//! From an error of the Kubernetes API to one sentence: what was refused, why, and what to do about it.
+//! Turns an error of the Kubernetes API into one sentence: what was refused, why, and what to do about it.
 //!
-//! Pure, and the only place that knows the API server's wordings.
+//! Pure. It recognises causes by the wording of the API server's messages.
 
 use std::error::Error as StdError;
 use std::io;
 
 use kube::core::{ApiResource, GroupVersionKind, Status};
 
-/// What was tried when the error came.
+/// The request that failed.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt<'a> {
-    /// A verb of the API: `create`, `get`, `list`, `watch`, `patch`, `delete`.
+    /// An API verb: `create`, `get`, `list`, `watch`, `patch`, `delete`.
     pub verb: &'a str,
-    /// The kind, as a person writes it: `pod`, `service`.
+    /// The kind in lower case: `pod`, `service`.
     pub kind: &'a str,
     pub name: &'a str,
     pub namespace: &'a str,
@@ -20,7 +20,7 @@ pub struct Attempt<'a> {
     pub server: &'a str,
 }
 
-/// The cluster said no, or could not be asked.
+/// The cluster rejected a request or could not be reached.
 #[derive(Debug, thiserror::Error)]
 #[error("{sentence}")]
 pub struct Refused {
@@ -33,9 +33,9 @@ impl Attempt<'_> {
         Refused { sentence: self.sentence(error) }
     }
 
-    /// Another object has the name.
+    /// Another object has this name.
     pub fn exists(&self) -> Refused {
-        Refused { sentence: format!("{} exists already", self.object()) }
+        Refused { sentence: format!("{} already exists", self.object()) }
     }
 
     fn sentence(&self, error: &kube::Error) -> String {
@@ -51,12 +51,12 @@ impl Attempt<'_> {
         }
     }
 
-    /// More than one of the kind: `pods`, `networkpolicies`.
+    /// The kind's plural: `pods`, `networkpolicies`.
     fn kinds(&self) -> String {
         ApiResource::from_gvk(&GroupVersionKind::gvk("", "", self.kind)).plural
     }
 
-    /// What stands in the sentence for the object.
+    /// The object as the sentence names it.
     fn object(&self) -> String {
         match (self.namespace, self.name) {
             ("", "") => self.kinds(),
@@ -66,7 +66,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// The server answered, with a refusal.
+    /// The server responded with an error.
     fn answered(&self, status: &Status) -> String {
         let (object, namespace) = (self.object(), self.namespace);
         let message = said(&status.message);
@@ -80,8 +80,8 @@ impl Attempt<'_> {
                 "there is no namespace {namespace}: create it with `firesteel setup -n {namespace} --create-namespace --apply`, or name another with spark.kubernetes.namespace"
             ),
             404 => format!("there is no {object}"),
-            409 if status.is_already_exists() => format!("{object} exists already"),
-            409 => format!("{object} was changed by somebody else meanwhile: {message}; try again"),
+            409 if status.is_already_exists() => format!("{object} already exists"),
+            409 => format!("{object} was changed concurrently: {message}; try again"),
             413 => format!(
                 "{object} is too large for the API server: {message}; put less into the configuration and its files"
             ),
@@ -100,7 +100,7 @@ impl Attempt<'_> {
         }
     }
 
-    /// 403 has many faces: rights, quotas, missing service accounts, security policies.
+    /// 403 has many causes: permissions, quotas, missing service accounts, security policies.
     fn forbidden(&self, message: &str) -> String {
         let (object, namespace) = (self.object(), self.namespace);
         let reason = without_prefix(message, "is forbidden: ");
@@ -116,12 +116,12 @@ impl Attempt<'_> {
         if reason.contains("service account") && reason.contains("not found") {
             let account = reason.split('"').nth(1).unwrap_or("spark");
             return format!(
-                "{object} wants the service account {account}, which namespace {namespace} does not have: create it with `firesteel setup -n {namespace} --service-account {account} --apply`, or set spark.kubernetes.authenticate.driver.serviceAccountName"
+                "{object} needs service account {account}, which namespace {namespace} does not have: create it with `firesteel setup -n {namespace} --service-account {account} --apply`, or set spark.kubernetes.authenticate.driver.serviceAccountName"
             );
         }
         if message.contains("being terminated") {
             return format!(
-                "namespace {namespace} is being deleted and takes nothing new; choose another with spark.kubernetes.namespace"
+                "namespace {namespace} is being deleted and accepts no new objects; choose another with spark.kubernetes.namespace"
             );
         }
         if reason.contains("violates PodSecurity") {
@@ -135,16 +135,16 @@ impl Attempt<'_> {
         if let Some(user) = between(message, "User \"", "\" cannot") {
             let scope = if namespace.is_empty() { String::new() } else { format!(" in namespace {namespace}") };
             let remedy = if namespace.is_empty() {
-                "ask an administrator for this right".to_owned()
+                "ask an administrator for this permission".to_owned()
             } else {
-                format!("`firesteel setup -n {namespace}` prints the rights that are needed")
+                format!("`firesteel setup -n {namespace}` prints the permissions needed")
             };
             return format!("{user} may not {} {}{scope}: {remedy}", self.verb, self.kinds());
         }
-        format!("{object} is forbidden: {reason}; `firesteel setup -n {namespace}` prints the rights that are needed")
+        format!("{object} is forbidden: {reason}; `firesteel setup -n {namespace}` prints the permissions needed")
     }
 
-    /// There was no answer at all.
+    /// There was no response.
     fn unreachable(&self, error: &kube::Error) -> String {
         let server = self.server;
         let mut source: Option<&(dyn StdError + 'static)> = Some(error);
@@ -167,14 +167,14 @@ impl Attempt<'_> {
                         );
                     }
                     io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => {
-                        return format!("there is no way to {server}: check --master and the network");
+                        return format!("there is no route to {server}: check --master and the network");
                     }
                     _ => {}
                 }
             }
             deepest = cause.to_string();
             if deepest.contains("lookup address") || deepest.contains("dns error") {
-                return format!("the host of {server} has no address: check --master for a misspelling");
+                return format!("the host name in {server} cannot be resolved: check --master for a typo");
             }
             source = below(cause);
         }
@@ -185,7 +185,7 @@ impl Attempt<'_> {
     }
 }
 
-/// The next error in a chain. One that an I/O error was made from is not its source, but stands below it all the same.
+/// The next error in a chain, including the error that an I/O error wraps, which is not its source.
 fn below<'e>(cause: &'e (dyn StdError + 'static)) -> Option<&'e (dyn StdError + 'static)> {
     let wrapped = cause.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
     wrapped.map(|inner| -> &(dyn StdError + 'static) { inner }).or_else(|| cause.source())
@@ -197,30 +197,28 @@ fn untrusted(server: &str, error: &rustls::Error) -> String {
     let remedy = "spark.kubernetes.authenticate.submission.caCertFile or the kubeconfig's certificate-authority";
     match error {
         rustls::Error::InvalidCertificate(Cert::UnknownIssuer) => {
-            format!(
-                "the certificate of {server} is signed by an authority we do not know: give its certificate in {remedy}"
-            )
+            format!("the certificate of {server} is signed by an unknown authority: set its CA certificate in {remedy}")
         }
         rustls::Error::InvalidCertificate(Cert::Expired | Cert::ExpiredContext { .. }) => {
-            format!("the certificate of {server} has expired: have it renewed")
+            format!("the certificate of {server} has expired: renew it")
         }
         rustls::Error::InvalidCertificate(Cert::NotValidForName | Cert::NotValidForNameContext { .. }) => {
-            format!("the certificate of {server} is for another name: use an address it was made for in --master")
+            format!("the certificate of {server} is for another name: use an address it is valid for in --master")
         }
         rustls::Error::InvalidCertificate(other) => {
             format!("the certificate of {server} is not trusted ({other:?}): check {remedy}")
         }
         rustls::Error::InvalidMessage(_) => {
-            format!("{server} does not speak TLS: use http:// in --master if that is meant")
+            format!("{server} does not speak TLS: use http:// in --master if that is intended")
         }
         rustls::Error::AlertReceived(alert) => {
-            format!("{server} broke off the TLS handshake ({alert:?}): check the client certificate of the kubeconfig")
+            format!("{server} aborted the TLS handshake ({alert:?}): check the client certificate of the kubeconfig")
         }
         other => format!("no TLS connection with {server}: {other}"),
     }
 }
 
-/// A message on one line, and not endless.
+/// A message on one line, truncated if long.
 fn said(message: &str) -> String {
     let mut text = message.split_whitespace().collect::<Vec<_>>().join(" ");
     const MOST: usize = 600;
@@ -310,7 +308,7 @@ mod tests {
             assert_eq!(
                 attempt(kind).sentence(&refused),
                 format!(
-                    "ann may not create {plural} in namespace spark: `firesteel setup -n spark` prints the rights that are needed"
+                    "ann may not create {plural} in namespace spark: `firesteel setup -n spark` prints the permissions needed"
                 )
             );
         }

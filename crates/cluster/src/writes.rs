@@ -1,7 +1,7 @@
-//! Changes to a cluster that every writer makes in the same way.
+//! Writes that every component makes in the same way.
 //!
-//! Pods and what belongs to them are created, or found if an answer got lost, and never overwritten; what people declare is
-//! applied; and nothing is deleted but the object that was meant, by its uid.
+//! Pods and their objects are created, or found if a response was lost, and never overwritten; what people declare is applied;
+//! deletions name the object's uid, so that no other object is deleted.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use crate::error::{Class, class};
 use crate::gate;
 
-/// Creates an object; `None` if there is one of its name already. It may have been made by a request whose answer got lost.
+/// Creates an object; `None` if one of its name already exists, possibly from a request whose response was lost.
 pub async fn create<K>(api: &Api<K>, params: &PostParams, object: &K) -> kube::Result<Option<K>>
 where
     K: Clone + Serialize + DeserializeOwned + std::fmt::Debug,
@@ -24,12 +24,12 @@ where
     }
 }
 
-/// Whether an object is owned by the one with this uid.
+/// Whether the object with this uid owns `object`.
 pub fn is_owned_by(object: &impl ResourceExt, uid: &str) -> bool {
     object.owner_references().iter().any(|owner| owner.uid == uid)
 }
 
-/// Deletes an object if it still is the one with this uid; `false` if that one was gone already.
+/// Deletes an object if it still has this uid; `false` if it was already gone.
 pub async fn delete_if<K>(api: &Api<K>, name: &str, uid: Option<String>, params: DeleteParams) -> kube::Result<bool>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
@@ -42,7 +42,7 @@ where
     }
 }
 
-/// The same, where gone already is fine. `at_once` leaves a pod no time to end.
+/// The same, ignoring objects that are already gone. `at_once` deletes a pod without a grace period.
 pub async fn delete<K>(api: &Api<K>, name: &str, uid: Option<String>, at_once: bool) -> kube::Result<()>
 where
     K: Clone + DeserializeOwned + std::fmt::Debug,
@@ -51,8 +51,7 @@ where
     delete_if(api, name, uid, params).await.map(|_| ())
 }
 
-/// Makes an object what `wanted` says, whoever had a say in it before. With `strict`, fields that the server does not know are
-/// refused.
+/// Applies `wanted` server-side, overriding other field managers. With `strict`, the server rejects unknown fields.
 pub async fn apply<K>(
     api: &Api<K>,
     manager: &str,
@@ -68,7 +67,7 @@ where
     api.patch(name, &params, &Patch::Apply(wanted)).await
 }
 
-/// Takes our scheduling gate off a pod that has it at this place.
+/// Removes our scheduling gate, at this index, from a pod.
 pub async fn lift_gate(api: &Api<Pod>, name: &str, at: usize) -> kube::Result<Pod> {
     api.patch(name, &PatchParams::default(), &Patch::<()>::Json(gate::lifting(at))).await
 }

@@ -1,19 +1,19 @@
 //! Executors of one application: how many to start, which to withdraw, which were lost and why.
 //!
-//! [`demand`] looks at what was granted, what the driver asks for, the ledger, and the pods that are there, and says how many
-//! executors it would like to create. The caller finds out how many of them may be created now, and [`step`] turns that into
-//! [`Effects`]: everything to write, complete. The caller writes the ledger first and then performs the rest: whatever dies in
-//! between, ids are not used twice and no loss goes unreported. What cannot be seen in the cluster (creations under way, who
-//! was registered a moment ago, what was refused) is [`Memory`]; losing it costs time, never correctness.
+//! [`demand`] reads the grant, the driver's demand, the ledger and the observed pods, and says how many executors to create.
+//! The caller finds out how many of them may be created now, and [`step`] turns that into [`Effects`]: everything to write.
+//! The caller writes the ledger first and then performs the rest, so that a crash in between neither reuses an id nor hides
+//! a loss. What cannot be observed in the cluster (creations in flight, recent registrations, refusals) is [`Memory`];
+//! losing it costs time, never correctness.
 //!
-//! - [`pod`] is what is seen of a pod, [`ending`] why it ended, and [`memory`] what is remembered;
-//! - `draft` is a decision in the making: `singles` decides about pods that the operator makes one by one, [`sets`] about
-//!   those that a ReplicaSet or a StatefulSet makes;
-//! - `clamp` keeps demand within what was granted, [`size`] counts it, and `flapping` slows down demand that falls and rises;
-//! - `failures` says what follows from failures and refusals, [`nodes`] remembers nodes on which executors fail;
-//! - [`creation`] and [`set_plan`] write the pods, claims and sets.
+//! - [`pod`] is the view of a pod, [`ending`] explains why it ended, and [`memory`] is what is remembered;
+//! - `draft` builds a decision: `singles` for pods that the operator creates one by one, [`sets`] for pods that a ReplicaSet
+//!   or a StatefulSet creates;
+//! - `clamp` keeps demand within the grant, [`size`] adds it up, and `flapping` slows down demand that keeps changing;
+//! - `failures` reacts to failures and refusals, [`nodes`] remembers nodes on which executors fail;
+//! - [`creation`] and [`set_plan`] build the pods, claims and sets.
 //!
-//! [`crate::fair`] shares between applications, and [`crate::grant`] says which grants are accepted.
+//! [`crate::fair`] shares capacity between applications, and [`crate::grant`] decides which grants are accepted.
 
 mod clamp;
 pub mod creation;
@@ -47,10 +47,10 @@ pub(crate) use size::{mebibytes, whole};
 pub const CONDITION_SATISFIED: &str = "Satisfied";
 /// False while the driver asks for more than it was granted.
 pub const CONDITION_WITHIN_MAXIMUM: &str = "WithinMaximum";
-/// More unseen losses than this are a driver that does not listen.
+/// The most losses the ledger keeps: a driver with more unseen ones is not reading them.
 pub const MOST_LOSSES: u64 = 1000;
 
-/// Whether the driver of a grant is there.
+/// The state of a grant's driver.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Driver {
     /// Not seen yet, or not running yet.
@@ -70,24 +70,24 @@ pub struct Sight<'a> {
     pub early: Option<&'a BTreeMap<String, ProfileDemand>>,
     /// Executors that may exist by now, if a queue admits fewer than are wanted.
     pub admitted: Option<u32>,
-    /// With the uid of the driver, once it was seen.
+    /// Has the driver's uid once the driver was seen.
     pub ledger: &'a ExecutorLedgerStatus,
     pub driver: Driver,
-    /// With sets: as [`sets::identify`] gives them.
+    /// With sets: as returned by [`sets::identify`].
     pub pods: &'a [ExecutorPod],
     pub sets: &'a [ExecutorSet],
     /// Executors being created, until their pods are seen.
     pub in_flight: &'a BTreeMap<u64, Flight>,
     pub memory: &'a Memory,
-    /// The most that the operator allows an application, whatever was granted.
+    /// The operator's limit per application, whatever the grant says.
     pub limit: Amount,
-    /// The same for all applications of the namespace together.
+    /// The operator's limit for all applications of the namespace together.
     pub namespace_limit: Amount,
     pub now: Timestamp,
 }
 
 impl Sight<'_> {
-    /// Creations that the cluster was not asked for yet, the latest first.
+    /// Creations not yet sent to the API server, newest first.
     fn queued(&self) -> impl Iterator<Item = u64> {
         self.in_flight.iter().rev().filter(|(_, flight)| flight.stage == Stage::Queued).map(|(id, _)| *id)
     }
@@ -100,25 +100,25 @@ pub struct Demand<'a> {
     wanted: BTreeMap<String, u32>,
 }
 
-/// So many executors of one profile.
+/// A request for executors of one profile.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Asked {
     pub profile: String,
-    /// What each of them takes.
+    /// Of each.
     pub size: Size,
     pub count: u32,
-    /// How many of the profile there are, or are on their way.
+    /// How many of the profile exist or are being created.
     have: u32,
 }
 
-/// What may be created now of what was asked for.
+/// How much of the request may be created now.
 #[derive(Debug, Clone, Default)]
 pub struct Slots {
-    /// How many the namespace has room for, for each that was asked for. None: that was not found out.
+    /// How many the namespace has room for, per request; `None` if that was not determined.
     pub namespace: Option<Vec<u32>>,
     /// How many in all.
     pub most: u32,
-    /// When to ask for the rest.
+    /// When to request the rest.
     pub again: Option<Timestamp>,
     /// Claims of the application that exist, if [`Demand::needs_claims`].
     pub claims: Option<BTreeSet<String>>,
@@ -128,24 +128,24 @@ pub struct Slots {
 #[derive(Debug, Clone, Default)]
 pub struct Effects {
     pub ledger: ExecutorLedgerStatus,
-    /// Nothing but counts has changed: it need not be written in this pass.
+    /// Only counts have changed: it need not be written in this pass.
     pub ledger_may_wait: bool,
-    /// Creations that are not wanted any more, if the cluster was still not asked for them.
+    /// Creations no longer wanted, unless already sent to the API server.
     pub cancel: Vec<u64>,
     pub notes: Vec<Note>,
-    /// Members of sets to be labelled.
+    /// Members of sets to label.
     pub marks: Vec<Mark>,
     pub sets: Vec<SetWrite>,
-    /// Ended pods to keep, marked as done with.
+    /// Ended pods to keep, marked inactive.
     pub retire: Vec<String>,
     /// Pods to delete.
     pub remove: Vec<Removal>,
     pub create: Vec<Creation>,
-    /// The claims of the application are to be deleted.
+    /// Delete the application's claims.
     pub remove_claims: bool,
-    /// Nothing of this application is needed any more.
+    /// The application has ended: nothing of it is needed any more.
     pub over: bool,
-    /// Claims that exist after this; none if they have to be listed again.
+    /// Claims that exist after this; `None` if they have to be listed again.
     pub claims: Option<BTreeSet<String>>,
     /// When to look again even if nothing happens.
     pub wake: Option<Timestamp>,
@@ -155,11 +155,11 @@ pub struct Effects {
 pub struct Removal {
     pub name: String,
     pub uid: String,
-    /// Without a grace period: nothing in it could use one.
+    /// Without a grace period, which nothing in the pod could use.
     pub at_once: bool,
 }
 
-/// Something people should hear of.
+/// News for users, published as an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Note {
     pub warning: bool,
@@ -167,11 +167,11 @@ pub struct Note {
     pub text: String,
 }
 
-/// Whether a grant can be served at all; a sentence if not.
+/// Why a grant cannot be served, if so.
 pub fn refusal(grant: &ExecutorGrantSpec) -> Option<String> {
     let containers = grant.template.spec.iter().flat_map(|s| &s.containers);
     if !containers.clone().any(|c| c.name == grant.container) {
-        return Some(format!("spec.template has no container named {}, which Spark is to run in", grant.container));
+        return Some(format!("spec.template has no container named {}, the one Spark runs in", grant.container));
     }
     if grant.strategy == Strategy::StatefulSet && grant.dynamic {
         return Some(
@@ -191,7 +191,7 @@ pub fn refusal(grant: &ExecutorGrantSpec) -> Option<String> {
     sets::refusal(grant.strategy, shared).map(str::to_owned)
 }
 
-/// Looks at everything, and says what it would like to create. Pure.
+/// Decides everything but creations, and says what it would like to create. Pure.
 pub fn demand<'a>(sight: &'a Sight<'a>) -> Demand<'a> {
     let mut draft = Draft::new(sight);
     if sight.driver == Driver::Ended || sight.demand.stopped {
@@ -225,7 +225,7 @@ pub fn demand<'a>(sight: &'a Sight<'a>) -> Demand<'a> {
 }
 
 impl Demand<'_> {
-    /// In the order in which slots are given.
+    /// In the order in which slots are assigned.
     pub fn asked(&self) -> &[Asked] {
         &self.draft.asked
     }
@@ -238,7 +238,7 @@ impl Demand<'_> {
     }
 }
 
-/// Decides, with the slots that were found. Pure.
+/// Completes the decision with the slots that were found. Pure.
 pub fn step(demand: Demand<'_>, slots: &Slots) -> Effects {
     let Demand { mut draft, wanted } = demand;
     draft.take(slots);

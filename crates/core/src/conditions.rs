@@ -13,7 +13,7 @@ use crate::phase::Phase;
 /// The most of a message that a condition holds.
 const MESSAGE_BYTES: usize = 1024;
 
-/// One condition that is to hold.
+/// One condition to set.
 pub(crate) struct Holds<'a> {
     pub(crate) kind: &'a str,
     pub(crate) status: &'a str,
@@ -21,7 +21,7 @@ pub(crate) struct Holds<'a> {
     pub(crate) message: &'a str,
 }
 
-/// Sets a condition. The time of the transition moves only when its status does.
+/// Sets a condition. The transition time changes only with the status.
 pub(crate) fn set(list: &mut Vec<Condition>, holds: &Holds<'_>, generation: i64, now: Timestamp) {
     let mut message = holds.message;
     if message.len() > MESSAGE_BYTES {
@@ -62,7 +62,7 @@ pub(crate) enum Presence<'a> {
         reason: &'a str,
         message: &'a str,
     },
-    /// Nobody can tell whether it is still there.
+    /// Whether it still exists is unknown.
     Unknown {
         reason: &'a str,
         message: &'a str,
@@ -77,7 +77,7 @@ pub(crate) fn driver_present(
 ) {
     let (value, reason, message) = match presence {
         Presence::Found => ("True", "Found", ""),
-        Presence::NotFound => ("False", "NotFound", "the driver pod is not there"),
+        Presence::NotFound => ("False", "NotFound", "the driver pod does not exist"),
         Presence::NotCreated { reason, message } => ("False", reason, message),
         Presence::Unknown { reason, message } => ("Unknown", reason, message),
     };
@@ -96,11 +96,11 @@ pub(crate) fn fields(status: &mut SparkApplicationStatus, lost: &[(String, Strin
     set(&mut status.conditions, &holds, generation, now);
 }
 
-/// Says what is wrong with an edit while the run before it goes on. True if that is news.
+/// Reports what is wrong with an edit while the previous run continues. True if that is news.
 pub(crate) fn refuse_edit(status: &mut SparkApplicationStatus, problem: &str, generation: i64, now: Timestamp) -> bool {
     let said = |list: &[Condition]| list.iter().find(|c| c.type_ == CONDITION_SPEC_ACCEPTED).map(|c| c.message.clone());
     let before = said(&status.conditions);
-    let message = format!("{problem}; the run goes on with the specification before the edit");
+    let message = format!("{problem}; the run continues with the previous specification");
     let holds = Holds { kind: CONDITION_SPEC_ACCEPTED, status: "False", reason: "CannotWork", message: &message };
     set(&mut status.conditions, &holds, generation, now);
     said(&status.conditions) != before

@@ -1,7 +1,7 @@
 //! From the fields of a SparkApplication to Spark configuration, and back from an error to the field.
 //!
-//! [`fields`] is the table of both directions. The result is what `spark-submit` would have been given; the same
-//! resolution as for a command line follows.
+//! [`fields`] is the table for both directions. The result is what a user would have passed to `spark-submit`, and is resolved
+//! like any command line.
 
 mod blame;
 mod fields;
@@ -71,7 +71,7 @@ impl Role {
         }
     }
 
-    /// The path of a field in a manifest, in which `ROLE` stands for this one.
+    /// The path of a field in a manifest; `ROLE` stands for this role.
     fn path(self, path: &str) -> String {
         path.replace(
             "ROLE",
@@ -83,7 +83,7 @@ impl Role {
     }
 }
 
-/// What the mapping takes besides the application.
+/// Inputs of the mapping besides the application.
 pub(crate) struct Extras<'a> {
     pub(crate) submission_id: &'a str,
     /// The API server, as after `k8s://`.
@@ -92,22 +92,22 @@ pub(crate) struct Extras<'a> {
     pub(crate) driver_container: &'a str,
     pub(crate) executor_container: &'a str,
     pub(crate) monitoring: Option<&'a Monitoring>,
-    /// The path below which an ingress serves the driver's page.
+    /// The path under which an Ingress serves the driver's web UI.
     pub(crate) proxy_base: Option<&'a str>,
 }
 
-/// The command line that stands for an application; each setting remembers the field it came from.
+/// The command line of an application; each setting remembers the field it came from.
 pub(crate) struct Settings<'a> {
     pub(crate) args: RawArgs,
     app: &'a Subject<'a>,
 }
 
-/// Makes the command line. Typed fields come after `sparkConf`, so they win.
+/// Builds the command line. Typed fields come after `sparkConf`, so they win.
 pub(crate) fn settings<'a>(app: &'a Subject<'a>, extras: &Extras<'_>) -> Settings<'a> {
     let mut out = Settings { args: RawArgs::default(), app };
     out.args.own.spark_version = Some(extras.version.clone());
     out.args.arguments.clone_from(&app.spec.arguments);
-    // Before the fields, so that sparkConf may decide otherwise.
+    // Before the fields, so that sparkConf can override them.
     if let Some(base) = extras.proxy_base {
         out.set_own(key::UI_PROXY_BASE, base);
         out.set_own(key::UI_PROXY_REDIRECT, "/");
@@ -120,7 +120,7 @@ pub(crate) fn settings<'a>(app: &'a Subject<'a>, extras: &Extras<'_>) -> Setting
         for field in POD_FIELDS {
             out.write(&role.path(field.path), Target::Key(field.keys[at]), (field.parts)(&pod));
         }
-        // After the fields, so that nobody overrides them.
+        // After the fields, so that nothing overrides them.
         for (name, value) in operator_labels(app.name, extras.submission_id) {
             out.set(format!("{}{name}", role.label_prefix()), value, Origin::Field("metadata.name".to_owned()));
         }
@@ -164,12 +164,12 @@ impl Settings<'_> {
         self.args.settings.push(Setting { key: key.into(), value: value.into(), origin });
     }
 
-    /// A setting that no field decides.
+    /// Adds a setting without a field.
     fn set_own(&mut self, key: impl Into<String>, value: impl Into<String>) {
         self.set(key, value, Origin::Derived("set by the operator"));
     }
 
-    /// Adds an option for a JVM to those of the fields.
+    /// Adds a JVM option to those of the fields.
     fn add_java_option(&mut self, key: &str, option: Option<&str>) {
         let Some(option) = option else { return };
         match self.args.settings.iter_mut().rev().find(|setting| setting.key == key) {
@@ -179,7 +179,7 @@ impl Settings<'_> {
     }
 }
 
-/// Labels by which the operator finds what it made.
+/// Labels by which the operator finds its objects.
 pub fn operator_labels(app_name: &str, submission_id: &str) -> [(String, String); 3] {
     [
         (names::LABEL_APP_NAME.to_owned(), app_name.to_owned()),

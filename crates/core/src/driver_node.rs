@@ -1,7 +1,7 @@
-//! How the state of a driver's node bears on the driver.
+//! What the state of a driver's node means for the driver.
 //!
 //! A pod being deleted stays until its kubelet reports that its containers are gone, which a dead node never does.
-//! Force-deleting such a pod claims that nothing of it still runs. That is done only with evidence: the node object is
+//! Force-deleting such a pod claims that nothing of it still runs, so it requires evidence: the node object is
 //! gone, the node has the out-of-service taint, or a configured timeout has passed.
 
 use k8s_openapi::api::core::v1::Node;
@@ -105,7 +105,7 @@ pub(crate) fn unreachable(
             let message = format!(
                 "driver pod {name} should have been gone by {gone_by}, and its node {node_name} cannot be read ({why}); allow the operator to get nodes cluster-wide, or force-delete the pod once its node is known to be dead{hope}"
             );
-            let lost = by_time(&format!("nothing was known of node {node_name} of driver pod {name}"));
+            let lost = by_time(&format!("the state of node {node_name} of driver pod {name} was unknown"));
             found("NodeUnreadable", message, lost, bound)
         }
         DriverNode::Present { .. } => {

@@ -1,12 +1,12 @@
-//! Reasons of the events that the operator publishes, each once: the code and the reference read this table.
+//! Reasons of the events that the operator publishes: one table for the code and the reference.
 //!
-//! Those about applications keep the names of the existing operator, which dashboards and alerts know.
+//! Reasons about applications keep the names of the existing operator, which dashboards and alerts use.
 
 macro_rules! reasons {
     ($($(#[doc = $doc:literal])+ $name:ident = $text:literal;)+) => {
         $($(#[doc = $doc])+ pub const $name: &str = $text;)+
 
-        /// Every reason, and when an event has it.
+        /// Every reason, and when it is used.
         pub const ALL: &[(&str, &str)] = &[$(($text, concat!($($doc),+))),+];
     };
 }
@@ -28,11 +28,11 @@ pub mod application {
         COMPLETED = "SparkApplicationCompleted";
         /// The application failed, and no retry follows.
         FAILED = "SparkApplicationFailed";
-        /// What is left of the last attempt is being removed before the next one.
+        /// Objects of the last attempt are being deleted before the next one.
         PENDING_RERUN = "SparkApplicationPendingRerun";
         /// The specification changed; the application runs again.
         SPEC_UPDATED = "SparkApplicationSpecUpdated";
-        /// An edit cannot work; the current run goes on with the specification before it.
+        /// An edit is invalid; the current run continues with the previous specification.
         SPEC_UPDATE_FAILED = "SparkApplicationSpecUpdateFailed";
         /// The cluster's custom resource definition drops fields that the operator writes.
         DEFINITION_OUTDATED = "SparkApplicationDefinitionOutdated";
@@ -44,9 +44,9 @@ pub mod application {
         RESUMING = "SparkApplicationResuming";
         /// A field has no effect, because Spark overwrites it or this operator does not act on it.
         FIELD_NOT_HONOURED = "SparkApplicationFieldNotHonoured";
-        /// Settings that are probably not meant: a misspelt key, or on-demand claims that nobody creates.
+        /// Settings that are probably mistakes: a misspelt key, or on-demand claims that nobody creates.
         REMARK = "SparkApplicationRemark";
-        /// The driver pod is waiting; the note has the scheduler's or the kubelet's words.
+        /// The driver pod is waiting; the note quotes the scheduler or the kubelet.
         DRIVER_PENDING = "SparkDriverPending";
         /// The driver runs.
         DRIVER_RUNNING = "SparkDriverRunning";
@@ -56,11 +56,11 @@ pub mod application {
         DRIVER_FAILED = "SparkDriverFailed";
         /// The driver's node does not report its state.
         DRIVER_UNKNOWN = "SparkDriverUnknown";
-        /// The driver pod does not exist any more.
+        /// The driver pod no longer exists.
         DRIVER_NOT_FOUND = "SparkDriverNotFound";
         /// The driver pod is terminating on a node that does not report.
         DRIVER_UNREACHABLE = "SparkDriverUnreachable";
-        /// The driver was deleted by force, because its node is gone or out of service.
+        /// The driver was force-deleted because its node is gone or out of service.
         DRIVER_LOST = "SparkDriverLost";
         /// A Service, Ingress or PodDisruptionBudget of the driver could not be created or removed.
         DRIVER_NOT_EXPOSED = "SparkDriverNotExposed";
@@ -84,7 +84,7 @@ pub mod executors {
         NOT_ACCEPTED = "NotAccepted";
         /// The driver asks for more than its grant or the operator allows.
         DEMAND_CLAMPED = "DemandClamped";
-        /// The executors' environment changed while another driver of the same service account runs, and no admission policy is in force: the change is not followed.
+        /// The executors' environment changed while another driver of the same service account runs, and no admission policy is in force: the change is ignored.
         DEMAND_DOUBTED = "DemandDoubted";
         /// An executor was lost; the note says why.
         EXECUTOR_LOST = "ExecutorLost";
@@ -96,7 +96,7 @@ pub mod executors {
         QUOTA_EXCEEDED = "QuotaExceeded";
         /// The API server is overloaded; executors wait.
         API_SERVER_BUSY = "ApiServerBusy";
-        /// The cluster refused an executor; it is tried again with a growing delay.
+        /// The cluster refused an executor; it is retried with an increasing delay.
         REFUSED = "Refused";
         /// Verdict: more executors failed than `spark.executor.maxNumFailures` allows. The driver exits with code 11.
         KEEP_FAILING = "ExecutorsKeepFailing";

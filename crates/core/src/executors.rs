@@ -1,11 +1,10 @@
 //! What a status says about executors: a bounded table, and counts that stay exact beyond it.
 //!
-//! The table keeps every live executor it has room for and then the most recent of those that ended or vanished. Of the
-//! others only their ids are kept, as ranges, by what is known of them: an executor is counted once, whether the table shows
-//! it or not.
+//! The table keeps every live executor it has room for, then the most recent of those that ended or vanished. For the others
+//! only ids are kept, as ranges, by what is known about them: an executor is counted once, whether the table shows it or not.
 //!
-//! Live is what has a pod that has not ended. An executor whose pod is gone keeps the phase it had last if that is an end;
-//! otherwise nobody knows how it ended, and it is UNKNOWN until its application ends, as the existing operator has it.
+//! An executor is live if it has a pod that has not ended. One whose pod is gone keeps its last phase if that is final;
+//! otherwise how it ended is unknown, and it is UNKNOWN until its application ends, as with the existing operator.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,7 +73,7 @@ impl ExecutorState {
         }
     }
 
-    /// What remains of it when its pod is gone.
+    /// The state once its pod is gone.
     fn without_pod(self, gone: Gone) -> Self {
         match (self.has_ended(), gone) {
             (true, _) => self,
@@ -88,9 +87,9 @@ impl ExecutorState {
 /// What an executor whose pod is gone counts as.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Gone {
-    /// The application still runs: nobody knows.
+    /// The application still runs: unknown.
     Unknown,
-    /// The application ended well, so did they.
+    /// The application succeeded, and so did they.
     Completed,
     /// The application failed and took them along.
     Failed,
@@ -110,7 +109,7 @@ pub struct Change {
     pub state: ExecutorState,
 }
 
-/// What was known of an executor before.
+/// What was known about an executor before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Before {
     Nothing,
@@ -120,8 +119,8 @@ enum Before {
     Live,
 }
 
-/// Folds what is seen now into what was known. Pods of `departed` are gone since the last time; their phase is the last
-/// they had. `limit` bounds the rows of the table.
+/// Folds the current observation into what was known. Pods in `departed` have disappeared since the last one; their phase is
+/// the last they had. `limit` bounds the rows of the table.
 pub fn fold(
     old: &Summary,
     seen: &[ExecutorSeen],
@@ -136,7 +135,7 @@ pub fn fold(
         ExecutorCounts { completed: old.counts.completed, failed: old.counts.failed, ..ExecutorCounts::default() };
     let mut changes = Vec::new();
     let mut beyond = Beyond::default();
-    // Those that are gone may be told once more, if the answer to a write of the status gets lost.
+    // Departed executors may be reported again, if the response to a status write was lost.
     let mut told = BTreeSet::new();
     let mut rows: BTreeMap<&str, (i64, ExecutorState, bool)> = BTreeMap::new();
     let visible: BTreeSet<&str> = seen.iter().map(|e| e.name.as_str()).collect();
@@ -170,7 +169,7 @@ pub fn fold(
         rows.insert(name, (id_of(name), state, false));
         note(name, Before::Row(before), state, &mut counts, &mut changes);
     }
-    // Those the table never had room for, and that are gone.
+    // Executors that are gone and that the table never had room for.
     let vanished = live.into_iter().chain(lost);
     match gone {
         Gone::Unknown => beyond.lost.extend(vanished),
@@ -220,7 +219,7 @@ impl Beyond {
             (false, true) => self.live.insert(id),
             (false, false) => self.lost.insert(id),
             (true, true) => self.ended.insert(id),
-            // Counted, and nobody will see it again.
+            // Counted, and never seen again.
             (true, false) => false,
         };
     }
@@ -242,7 +241,7 @@ fn add(count: i32, more: usize) -> i32 {
 fn note(name: &str, before: Before, now: ExecutorState, counts: &mut ExecutorCounts, changes: &mut Vec<Change>) {
     match before {
         Before::Row(state) if state == now => return,
-        // Whether it was pending or running is not known; both are told by the counts.
+        // Whether it was pending or running is unknown; the counts show both.
         Before::Live if !now.has_ended() => return,
         Before::Row(_) | Before::Live | Before::Nothing => {}
     }
@@ -324,9 +323,9 @@ mod tests {
         let words: Vec<&str> = after.table.values().map(String::as_str).collect();
         assert_eq!(words, ["COMPLETED", "FAILED", "UNKNOWN", "FAILED"]);
         assert_eq!(changes.len(), 4);
-        assert_eq!(fold(&after, &[], &[], Gone::Unknown, 10), (after.clone(), vec![]), "they are told once");
+        assert_eq!(fold(&after, &[], &[], Gone::Unknown, 10), (after.clone(), vec![]), "they are reported once");
         assert_eq!(fold(&after, &[], &[], Gone::Completed, 10).0.counts.completed, 2);
-        // Beyond the table, and told twice: the first status was written, and its answer got lost.
+        // Beyond the table, and reported twice: the first status was written, but the response was lost.
         let (once, _) = fold(&running, &[], &departed, Gone::Unknown, 1);
         let (twice, _) = fold(&once, &[], &departed, Gone::Unknown, 1);
         assert_eq!((twice.counts.completed, twice.counts.failed, twice.counts.unknown), (1, 2, 1));

@@ -1,13 +1,12 @@
-//! Sharing between applications: what may be started now, and what a namespace may have.
+//! Sharing between applications: slots for starting executors, and the limit of a namespace.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::allocation::size::{Amount, Size};
 
-/// Shares `slots` between askers: round by round one each, so that a small request is never behind a large one. Gives
-/// what each gets, in the same order. Rounds begin at `first`, which the caller moves on, so that a remainder does not
-/// always go to the same asker.
+/// Shares `slots` round-robin, so that a small request never waits behind a large one. Returns each asker's slots, in the
+/// same order. Rounds begin at `first`, which the caller advances, so that a remainder does not always go to the same asker.
 pub fn share(asked: &[u32], slots: u32, first: usize) -> Vec<u32> {
     let mut given = vec![0; asked.len()];
     let mut left = slots;
@@ -33,18 +32,18 @@ pub fn share(asked: &[u32], slots: u32, first: usize) -> Vec<u32> {
 pub struct Asker {
     /// What it has.
     pub held: Amount,
-    /// What it asks for on top of it: how many of each size, in this order.
+    /// What it asks for in addition: how many of each size, in this order.
     pub asked: Vec<(Size, u32)>,
 }
 
-/// Shares what is left of a namespace's limit between those that ask: one executor after the other goes to whoever has least,
-/// measured by what it has most of (the largest of its shares in executors, cores and memory). `others` is what those have
-/// that do not ask. Gives how many each gets of each size, in the same order.
+/// Shares the rest of a namespace's limit by dominant resource fairness: each next executor goes to the asker with the
+/// smallest dominant share (the largest of its shares in executors, cores and memory). `others` is held by applications that
+/// do not ask. Returns how many of each size every asker gets, in the same order.
 pub fn share_namespace(limit: &Amount, others: Amount, askers: &[Asker]) -> Vec<Vec<u32>> {
     let mut used = askers.iter().fold(others, |sum, asker| sum.plus(asker.held));
     let mut given: Vec<Vec<u32>> = askers.iter().map(|asker| vec![0; asker.asked.len()]).collect();
     let mut held: Vec<Amount> = askers.iter().map(|asker| asker.held).collect();
-    // Who has least comes first; of equals, who comes first in the list.
+    // The smallest share first; ties go to the first in the list.
     let mut turns: BinaryHeap<Reverse<(u64, usize, usize)>> =
         (0..askers.len()).map(|index| Reverse((largest_share(&held[index], limit), index, 0))).collect();
     while let Some(Reverse((_, index, place))) = turns.pop() {

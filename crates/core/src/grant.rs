@@ -1,9 +1,9 @@
-//! A driver with its executors outside: the driver's plan, and the grant by which the operator gives it executors.
+//! A driver with executors outside it: the driver's plan, and the grant from which the operator creates executors.
 //!
-//! `spark.kubernetes.allocation.pods.allocator` decides: with Spark's own allocators this is nothing but the driver's plan.
+//! `spark.kubernetes.allocation.pods.allocator` decides: with Spark's own allocators there is only the driver's plan.
 //!
-//! - [`admission`] says whether a grant can be accepted beside the drivers that are there;
-//! - [`heard`] says what can be believed of what is asked for in a driver's name.
+//! - [`admission`] decides whether a grant can be accepted next to the drivers that exist;
+//! - [`heard`] decides which demand in a driver's name can be trusted.
 
 pub mod admission;
 pub mod heard;
@@ -23,37 +23,37 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::allocation;
 
-/// The most cores and the most memory that all executors together may have.
+/// The most cores and memory that all executors together may have.
 const MAX_CORES: &str = "spark.firesteel.executors.maxCores";
 const MAX_MEMORY: &str = "spark.firesteel.executors.maxMemory";
 const MAX_RESOURCES: &str = "spark.firesteel.executors.maxResources";
 const REGISTER: &str = "spark.firesteel.executors.registerTimeout";
 const STRATEGY: &str = "spark.firesteel.strategy";
 
-/// Settings that users may give: key, default and meaning, for the reference.
+/// Settings for users: key, default and meaning, for the reference.
 pub const SETTINGS: [(&str, &str, &str); 4] = [
     (
         MAX_CORES,
-        "what the maximum number of executors of the default profile have",
-        "Cores of all executors of the application together, at most.",
+        "the maximum number of executors, each of the default profile's size",
+        "The most cores that all executors of the application may have together.",
     ),
     (
         MAX_MEMORY,
-        "what the maximum number of executors of the default profile have",
-        "Memory of all executors of the application together, at most, as Spark writes sizes (`100g`).",
+        "the maximum number of executors, each of the default profile's size",
+        "The most memory that all executors of the application may have together, in Spark's notation (`100g`).",
     ),
     (
         MAX_RESOURCES,
-        "what the maximum number of executors of the default profile have",
-        "Named resources of all executors together, at most: `nvidia.com/gpu=8,example.com/fpga=2`. Unlisted resources are denied.",
+        "the maximum number of executors, each of the default profile's size",
+        "The most named resources that all executors may have together: `nvidia.com/gpu=8,example.com/fpga=2`. Unlisted resources are denied.",
     ),
     (REGISTER, "300", "Seconds a running executor may take to register with the driver before it is replaced."),
 ];
 
-/// Plans a driver, and the grant of its executors if they are to be outside of it. `secret` is an unguessable text, for
-/// `spark.authenticate`; `namespace` defaults as in Spark.
+/// Plans a driver, and the grant if its executors are outside it. `secret` is an unguessable string for
+/// `spark.authenticate`; the namespace defaults as in Spark.
 ///
-/// The grant has no owner, and knows its driver only by name: the caller adds what it knows.
+/// The grant has no owner and only its driver's name: the caller adds what it knows.
 pub fn plan(
     submission: &Submission,
     around: &Surroundings<'_>,
@@ -77,7 +77,7 @@ pub fn plan(
         return Err(PlanError::Invalid { key, problem: problem.to_owned() });
     }
     if strategy != executor::Strategy::Pods && executors.allocation.lifetime.is_some() {
-        let remark = "spark.kubernetes.allocation.maximum has no effect with sets of executors, which replace their pods by \
+        let remark = "spark.kubernetes.allocation.maximum has no effect with sets of executors, which replace their pods \
                       themselves";
         executors.warnings.push(remark.to_owned());
     }
@@ -133,7 +133,7 @@ fn spec(
     })
 }
 
-/// What is granted: as many executors as the settings name, and as much as so many of the default profile take.
+/// The maxima: the number of executors from the settings, and the resources of that many of the default profile.
 fn maximum(submission: &Submission, plan: &ExecutorPlan) -> Result<Maximum, PlanError> {
     let executors = plan.allocation.maximum;
     let cores = u64::from(plan.profile.cores).max(allocation::whole(&plan.profile.cpu)).max(1);

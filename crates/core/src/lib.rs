@@ -1,11 +1,11 @@
 //! Decisions about Spark applications: pure functions of the desired and the observed state.
 //!
 //! - [`lifecycle`] decides the next state and what to do ([`phase`], [`restart`], [`executors`] and [`diagnosis`] are
-//!   its parts, [`pod`] is what it sees of the driver);
+//!   its parts, [`pod`] is its view of the driver);
 //! - [`run`] decides which objects make up one attempt ([`conf`], [`template`], [`overlay`], [`lost`], [`monitoring`]
 //!   and [`ui`] are its parts, [`identity`] names the objects);
-//! - [`grant`] plans a driver with executors outside of it, and [`allocation`] decides which executors to start,
-//!   withdraw and replace.
+//! - [`grant`] plans a driver with executors outside it, and [`allocation`] decides which executors to start, withdraw
+//!   and replace.
 //!
 //! [`event_reason`] lists the event reasons of both controllers.
 //!

@@ -1,7 +1,7 @@
-//! Fields that cannot take effect, each with the reason: a condition and an event tell about them.
+//! Fields that cannot take effect, each with the reason, for a condition and an event.
 //!
-//! Executors are made by the driver's own Spark, which writes some fields after it has read the template; the same step
-//! order holds for the driver's plan. `docs/operator.md` lists them all.
+//! Spark writes some fields of a pod after it has read the template, for drivers and executors alike. `docs/operator.md`
+//! lists them all.
 
 use firesteel_api::pod_spec::SparkPodSpec;
 use firesteel_api::spark_application::SparkApplicationSpec;
@@ -64,7 +64,7 @@ impl Lost {
         if spec.batch_scheduler_options.is_some() {
             self.add(
                 "spec.batchSchedulerOptions",
-                "queues and pod groups are not made yet; pods get the scheduler's name",
+                "queues and pod groups are not created yet; pods only get the scheduler's name",
             );
         }
     }
@@ -82,7 +82,7 @@ impl Lost {
         if executor.lifecycle.is_some() && decommission {
             self.add(
                 "spec.executor.lifecycle",
-                "with spark.decommission.enabled Spark puts its own preStop hook in its place",
+                "with spark.decommission.enabled, Spark replaces it with its own preStop hook",
             );
         }
         for (i, variable) in executor.pod.env.iter().enumerate() {
@@ -90,34 +90,32 @@ impl Lost {
             if EXECUTOR_VARIABLES.contains(&name) || name.starts_with("SPARK_JAVA_OPT_") {
                 self.add(
                     format!("spec.executor.env[{i}]"),
-                    &format!(
-                        "Spark sets {name} in executors itself; sparkConf[spark.executorEnv.{name}] comes after it"
-                    ),
+                    &format!("Spark sets {name} in executors itself; use sparkConf[spark.executorEnv.{name}]"),
                 );
             }
         }
     }
 
-    /// Scratch space is made by Spark, from configuration that has no words for some fields.
+    /// Spark creates scratch space from configuration, which has no keys for some fields.
     fn scratch(&mut self, path: &str, pod: &SparkPodSpec, spec: &SparkApplicationSpec, line: Line) {
         let old = line < Line::V4_0;
         for (i, mount) in pod.volume_mounts.iter().enumerate().filter(|(_, m)| m.name.starts_with(LOCAL_DIR_PREFIX)) {
             let at = format!("{path}.volumeMounts[{i}]");
             if mount.sub_path_expr.is_some() && old {
-                self.add(format!("{at}.subPathExpr"), "Spark knows it for scratch space from 4.0 on; use subPath");
+                self.add(format!("{at}.subPathExpr"), "Spark supports it for scratch space from 4.0 on; use subPath");
             }
             if mount.mount_propagation.is_some() {
-                self.add(format!("{at}.mountPropagation"), "Spark's scratch space has none");
+                self.add(format!("{at}.mountPropagation"), "Spark does not support it for scratch space");
             }
             if mount.recursive_read_only.is_some() {
-                self.add(format!("{at}.recursiveReadOnly"), "Spark's scratch space has none");
+                self.add(format!("{at}.recursiveReadOnly"), "Spark does not support it for scratch space");
             }
             let source = spec.volumes.iter().position(|v| v.name == mount.name);
             let kind = |v: usize| spec.volumes[v].host_path.as_ref().and_then(|h| h.type_.as_ref());
             if let Some(v) = source.filter(|v| old && kind(*v).is_some_and(|kind| !kind.is_empty())) {
                 let field = format!("spec.volumes[{v}].hostPath.type");
                 if !self.0.iter().any(|(path, _)| *path == field) {
-                    self.add(field, "Spark knows it for scratch space from 4.0 on");
+                    self.add(field, "Spark supports it for scratch space from 4.0 on");
                 }
             }
         }
@@ -140,7 +138,7 @@ impl Lost {
     /// What Spark writes into its own container, whatever the template says.
     fn container(&mut self, path: &str, container: &Container) {
         if container.image.is_some() {
-            self.add(format!("{path}.image"), "the image is that of the specification; use spec.image");
+            self.add(format!("{path}.image"), "Spark sets it itself; use spec.image");
         }
         if container.image_pull_policy.is_some() {
             self.add(format!("{path}.imagePullPolicy"), "use spec.imagePullPolicy");

@@ -62,8 +62,8 @@ pub fn apply(pod: &mut Pod, main: &str, role: &Role<'_>) {
         .get_or_insert_default()
         .insert(names::ANNOTATION_DEFAULT_CONTAINER.to_owned(), main.to_owned());
     let spec = pod.spec.get_or_insert_default();
-    // Thousands of services in a namespace would otherwise become environment variables of every container, more than
-    // a process can be started with.
+    // Thousands of Services in a namespace would otherwise become environment variables of every container, more than a
+    // process can start with.
     spec.enable_service_links = Some(false);
     placement(spec, role);
     identity(spec, role);
@@ -181,7 +181,7 @@ fn volumes(spec: &mut PodSpec, main: &str, role: &Role<'_>) {
     }
 }
 
-/// The name of the volume that a ConfigMap of `configMaps` becomes.
+/// The name of the volume for an entry of `configMaps`.
 pub(crate) fn volume_name(map: &NamePath) -> String {
     bounded_name(&format!("{}-vol", map.name.replace('.', "-")), 63)
 }
@@ -242,7 +242,7 @@ fn ports(container: &mut Container, role: &Role<'_>) {
     }
 }
 
-/// Sidecars and init containers, after those that are there. One of the same name is replaced.
+/// Appends sidecars and init containers. Existing ones of the same name are replaced.
 fn others(spec: &mut PodSpec, role: &Role<'_>) {
     for sidecar in &role.pod.sidecars {
         spec.containers.retain(|c| c.name != sidecar.name);
@@ -292,6 +292,6 @@ fn read_only(volume: &str, path: &str) -> VolumeMount {
     }
 }
 
-/// The names Spark's container goes by, per role.
+/// The names that Spark's container may have, per role.
 pub const DRIVER_CONTAINERS: &[&str] = &[names::DRIVER_CONTAINER];
 pub const EXECUTOR_CONTAINERS: &[&str] = &[names::EXECUTOR_CONTAINER, "executor"];

@@ -1,11 +1,11 @@
-//! The one reading of driver and executor pods: everything that submits, runs, watches or explains asks here.
+//! The only place that interprets driver and executor pods, for everything that submits, runs, watches or explains.
 //!
-//! - [`SparkContainer`] finds the container that Spark runs in, and says whether it waits, runs or has ended;
-//! - [`Ended`] knows what exit codes mean, [`Words`] Kubernetes' reasons mean: there is one table of each;
-//! - [`failure`] says why a pod failed as a whole, [`waiting`] why it does not run, [`hold_up()`] what to tell who waits for it;
-//! - [`DriverPod`] is what decisions see of a driver. [`crate::allocation::pod::ExecutorPod`] is the same for executors.
+//! - [`SparkContainer`] finds Spark's container, and says whether it waits, runs or has ended;
+//! - [`Ended`] explains exit codes and [`Words`] Kubernetes' reasons, from one table each;
+//! - [`failure`] says why a pod failed as a whole, [`waiting`] why it does not run, [`hold_up()`] what to tell a waiting user;
+//! - [`DriverPod`] is a driver as decisions see it, [`crate::allocation::pod::ExecutorPod`] an executor.
 //!
-//! Pure, and it decides nothing: what follows from a reading is up to whoever asked.
+//! Pure, and without decisions: those are up to the caller.
 
 mod container;
 mod driver;

@@ -1,7 +1,7 @@
 //! Reconstructs status fields that the existing operator's CRD does not keep.
 //!
 //! With that CRD the API server drops `attempt`, `specHash`, `observedGeneration` and others from every status write.
-//! The submission id yields the attempt, and the driver pod's annotations the specification it was made from. The rest
+//! The submission id yields the attempt, and the driver pod's annotations the specification it was created from. The rest
 //! stays unset; retry budgets are then counted from `executionAttempts` and `submissionAttempts`.
 
 use firesteel_api::SparkApplicationStatus;

@@ -1,4 +1,4 @@
-//! One attempt as objects: the driver pod, everything beside it, and what leads to it.
+//! One attempt as objects: the driver pod and everything around it.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ use crate::overlay::{self, DRIVER_CONTAINERS, EXECUTOR_CONTAINERS, Role};
 use crate::ui::{self, Exposure, UiSettings};
 use crate::{grant, identity, lost, monitoring, template};
 
-/// What every run of this operator has in common.
+/// Settings common to all runs of this operator.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunSettings {
     /// The API server as drivers reach it.
@@ -46,7 +46,7 @@ pub struct Run {
     /// In the order they must exist; the pod comes after them.
     pub objects: Vec<Object>,
     pub pod: Pod,
-    /// What the operator may give the driver as executors, if they are outside of it.
+    /// The grant for its executors, if they are outside the driver.
     pub grant: Option<ExecutorGrant>,
     pub exposure: Exposure,
     /// Fields that cannot take effect, and why.
@@ -54,7 +54,7 @@ pub struct Run {
     pub warnings: Vec<String>,
 }
 
-/// When an attempt is made.
+/// The inputs of one attempt.
 #[derive(Debug, Clone, Copy)]
 pub struct Attempt {
     pub number: i64,
@@ -63,7 +63,7 @@ pub struct Attempt {
     /// When the application was created.
     pub created: Timestamp,
     pub now: Timestamp,
-    /// Random; secrets are made from it, and nothing else.
+    /// Random; used only to derive secrets.
     pub nonce: u128,
 }
 
@@ -107,7 +107,7 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
         | Resolved::Version
         | Resolved::Help
         | Resolved::UsageError => {
-            return Err(Problem { path: "spec.mode".to_owned(), message: "only cluster mode can run".to_owned() });
+            return Err(Problem { path: "spec.mode".to_owned(), message: "only cluster mode is supported".to_owned() });
         }
     };
     let templates = Templates { driver: Some(driver_template.pod), executor: Some(executor_template.pod) };
@@ -129,7 +129,7 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
     mark.put(&mut pod.metadata);
     let generation = (names::ANNOTATION_GENERATION.to_owned(), attempt.generation.to_string());
     pod.metadata.annotations.get_or_insert_default().extend([generation]);
-    // What a template says about them is overruled like what sparkConf says.
+    // They override a template's labels, as they override sparkConf's.
     pod.metadata.labels.get_or_insert_default().extend(operator_labels(app.name, &submission_id));
     let mut objects = planned.objects;
     objects.extend(monitoring.and_then(|m| m.config_map).map(Object::ConfigMap));
@@ -160,7 +160,7 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
     })
 }
 
-/// What stands around the driver of one submission.
+/// The exposure of one submission's driver.
 pub fn exposure(app: &Subject<'_>, app_id: &str, submission_id: &str, settings: &RunSettings) -> Exposure {
     let mut exposure = ui::exposure(app, app_id, submission_id, &settings.ui);
     let services = exposure.services.iter_mut().map(|s| &mut s.metadata);
@@ -183,7 +183,7 @@ pub fn owner(app: &Subject<'_>, controller: bool) -> OwnerReference {
     }
 }
 
-/// What tells whose object it is, and of which attempt.
+/// Marks an object with its application and attempt.
 struct Mark<'a> {
     app: &'a Subject<'a>,
     submission_id: &'a str,

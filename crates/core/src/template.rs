@@ -11,8 +11,8 @@ pub struct Template {
     pub container: String,
 }
 
-/// The pod that a role's template describes, with a container for Spark in it. `usual` are the names Spark's container
-/// goes by, the usual one first; a template whose containers have none of them gives its first.
+/// The pod of a role's template, with a container for Spark in it. `usual` lists the names that Spark's container may have,
+/// the usual one first; in a template without any of them, Spark runs in the first container.
 pub fn start(template: Option<&PodTemplateSpec>, usual: &[&str]) -> Template {
     let template = template.cloned().unwrap_or_default();
     let mut pod = Pod { metadata: template.metadata.unwrap_or_default(), spec: template.spec, status: None };

@@ -1,7 +1,7 @@
-//! Whether the admission policy keeps drivers of one account apart: found out by trying, and remembered for a while.
+//! Checks whether the admission policy that isolates drivers of one service account is in force, and caches the result.
 //!
-//! An operator that is a service account is subject to the policy: it tries to write the status of a grant, without effect, and is
-//! refused with the policy's own words if the policy is in force. Any other user is exempt and reads the policy and its binding.
+//! An operator that runs as a service account is subject to the policy: it patches the status of a grant in a dry run, which is
+//! rejected with the policy's message if the policy is in force. Any other user is exempt and reads the policy and its binding.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -17,12 +17,12 @@ use tokio::sync::{Mutex, OnceCell};
 
 use crate::error::{Class, class, words};
 
-/// How soon it is tried again if the policy is not in force.
+/// How soon to check again if the policy is not in force.
 const SOON: Duration = Duration::from_secs(2);
-/// How long an answer may take.
+/// How long a check may take.
 const ANSWER: Duration = Duration::from_secs(5);
 
-/// What was found out, by namespace: rights and bindings may differ between them.
+/// Results by namespace: permissions and bindings may differ between them.
 #[derive(Debug)]
 pub(crate) struct Policy {
     valid: Duration,
@@ -36,10 +36,10 @@ impl Policy {
         Policy { valid, known: Mutex::default(), bound: OnceCell::new() }
     }
 
-    /// Whether drivers are kept apart in the namespace of a grant.
+    /// Whether drivers are isolated from each other in the namespace of a grant.
     pub(crate) async fn apart(&self, client: &Client, grant: &ExecutorGrant) -> Apart {
         let namespace = grant.namespace().unwrap_or_default();
-        // Held while asking: many passes want to know at the same time, and one request tells them all.
+        // Held during the check, so that concurrent passes share one request.
         let mut known = self.known.lock().await;
         let before = known.get(&namespace);
         let fresh = |(at, apart): &&(Instant, Apart)| match apart {
@@ -52,9 +52,9 @@ impl Policy {
         let asked = tokio::time::timeout(ANSWER, self.ask(client, grant)).await;
         let apart = match asked {
             Ok(Ok(apart)) => apart,
-            // Nobody said anything new.
+            // Nothing new was learned: keep the last result.
             Ok(Err(error)) if class(&error) == Class::Transient && before.is_some() => {
-                tracing::debug!(%error, "whether the admission policy is in force could not be asked");
+                tracing::debug!(%error, "cannot check whether the admission policy is in force");
                 return before.map_or(Apart::No, |(_, apart)| apart.clone());
             }
             Ok(Err(error)) => Apart::Unknown(words(&error)),
@@ -68,7 +68,7 @@ impl Policy {
                 Apart::Yes => tracing::info!(namespace, "the admission policy {} is in force", policy::NAME),
                 Apart::No => tracing::warn!(
                     namespace,
-                    "the admission policy {} is not in force: of drivers that share a service account, one at a time gets executors; install it with `{}`",
+                    "the admission policy {} is not in force: only one driver per service account gets executors at a time; install it with `{}`",
                     policy::NAME,
                     policy::COMMAND
                 ),
@@ -76,7 +76,7 @@ impl Policy {
                     tracing::warn!(
                         namespace,
                         why,
-                        "whether the admission policy {} is in force is unknown",
+                        "cannot tell whether the admission policy {} is in force",
                         policy::NAME
                     );
                 }
@@ -102,7 +102,7 @@ async fn is_service_account(client: &Client) -> Result<bool, kube::Error> {
     Ok(name.starts_with(policy::SERVICE_ACCOUNT))
 }
 
-/// Tries what only the driver may do, without effect.
+/// Tries, in a dry run, what only the driver may do.
 async fn by_writing(client: &Client, grant: &ExecutorGrant) -> Result<Apart, kube::Error> {
     let api: Api<ExecutorGrant> = Api::namespaced(client.clone(), &grant.namespace().unwrap_or_default());
     let params = PatchParams { dry_run: true, ..PatchParams::default() };

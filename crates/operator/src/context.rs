@@ -1,4 +1,4 @@
-//! What every pass over an application shares.
+//! State shared by all passes over applications.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,10 +24,10 @@ use crate::options::Options;
 use crate::pods::{AppKey, PodIndex};
 use crate::scope::Scope;
 
-/// The first wait after a failed pass; it doubles from there.
+/// The wait after a first failed pass; it doubles from there.
 const FIRST_WAIT: Duration = Duration::from_millis(250);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// One of so many workers is for applications at whose submission the cluster fails.
+/// At most one in this many workers retries submissions that the cluster failed.
 const SLOW_SHARE: u16 = 4;
 
 pub struct Context {
@@ -35,30 +35,30 @@ pub struct Context {
     pub options: Options,
     /// Where to act.
     pub scope: Arc<Scope>,
-    /// Applications, as they are known now.
+    /// The cache of applications.
     pub apps: Store<DeserializeGuard<SparkApplication>>,
     pub pods: Arc<PodIndex>,
     pub events: Arc<EventRecorder>,
     pub metrics: Arc<Metrics>,
     pub turns: Arc<FairQueue<Kind>>,
-    /// The operator ends: nothing new is begun.
+    /// Cancelled when the operator stops: nothing new is started.
     pub ending: CancellationToken,
-    /// Versions of applications that this operator itself has replaced: a cache that still shows one lags behind.
+    /// Resource versions that this operator has replaced: a cache that still shows one is stale.
     replaced: Mutex<HashMap<AppKey, String>>,
-    /// What the definitions of the cluster keep of a status.
+    /// Which status fields the cluster's CRDs keep.
     pub definitions: Arc<Definitions>,
-    /// Statuses that the API server keeps only in part.
+    /// Statuses that the API server stores only in part.
     whole: Mutex<HashMap<AppKey, Whole>>,
     failures: Mutex<HashMap<AppKey, u32>>,
-    /// What was asked of the cluster since the last submission, so that it is not asked over and over.
+    /// Requests sent since the last submission, so that they are not repeated over and over.
     sent: Mutex<HashMap<AppKey, Vec<Sent>>>,
-    /// What stands around drivers, in the making.
+    /// Exposure objects of drivers (Services, Ingresses, PodDisruptionBudgets) being created or deleted.
     pub exposures: Arc<Exposures>,
-    /// Held by applications at whose submission the cluster fails: they may take long, and others go on beside them.
+    /// Held by applications whose last submission the cluster failed: they may take long and must not hold up the others.
     pub slow: Arc<Semaphore>,
 }
 
-/// A status, and what the API server kept of it.
+/// A status, and what the API server stored of it.
 #[derive(Debug)]
 struct Whole {
     uid: String,
@@ -67,7 +67,7 @@ struct Whole {
 }
 
 impl Context {
-    #[expect(clippy::too_many_arguments, reason = "all that passes share")]
+    #[expect(clippy::too_many_arguments, reason = "everything that passes share")]
     pub fn new(
         client: Client,
         options: Options,
@@ -100,12 +100,12 @@ impl Context {
         }
     }
 
-    /// Remembers that `version` of an application is no longer the current one.
+    /// Remembers that `version` of an application is no longer current.
     pub(crate) fn replaced(&self, key: AppKey, version: String) {
         lock(&self.replaced).insert(key, version);
     }
 
-    /// Whether a version is known to be out of date.
+    /// Whether a version is known to be stale.
     pub(crate) fn is_replaced(&self, key: &AppKey, version: &str) -> bool {
         let mut replaced = lock(&self.replaced);
         match replaced.get(key) {
@@ -118,7 +118,7 @@ impl Context {
         }
     }
 
-    /// Remembers a status of which the API server keeps only `kept`, or forgets it if it keeps all.
+    /// Remembers a status of which the API server stored only `kept`, or forgets it if all was stored.
     pub(crate) fn remember(
         &self,
         key: AppKey,
@@ -134,7 +134,7 @@ impl Context {
         }
     }
 
-    /// The whole of a status that the API server keeps in part, if this operator wrote it.
+    /// The complete status that this operator wrote, if the API server stored only part of it.
     pub(crate) fn whole(
         &self,
         key: &AppKey,
@@ -149,7 +149,7 @@ impl Context {
         lock(&self.failures).remove(key);
     }
 
-    /// How long to wait after one more failure, and how many there were in a row.
+    /// Counts a failure; returns how long to wait, and the number of consecutive failures.
     pub(crate) fn failed(&self, key: AppKey) -> (Duration, u32) {
         let mut failures = lock(&self.failures);
         let count = failures.entry(key).or_default();
@@ -158,17 +158,17 @@ impl Context {
         (wait, *count)
     }
 
-    /// How many passes over an application have failed in a row.
+    /// How many consecutive passes over an application have failed.
     pub(crate) fn failures(&self, key: &AppKey) -> u32 {
         lock(&self.failures).get(key).copied().unwrap_or_default()
     }
 
-    /// What was asked for an application since its last submission.
+    /// Requests sent for an application since its last submission.
     pub(crate) fn sent(&self, key: &AppKey) -> Vec<Sent> {
         lock(&self.sent).get(key).cloned().unwrap_or_default()
     }
 
-    /// Remembers that something was asked for, and gives what is known of it now.
+    /// Remembers that a request was sent; returns its updated record.
     pub(crate) fn note_sent(&self, key: &AppKey, effect: Effect, now: Timestamp) -> Sent {
         let mut sent = lock(&self.sent);
         let list = sent.entry(key.clone()).or_default();
@@ -185,7 +185,7 @@ impl Context {
         known.clone()
     }
 
-    /// A submission was made: what was asked before it counts no more.
+    /// Forgets requests sent before a successful submission.
     pub(crate) fn forget_sent(&self, key: &AppKey) {
         lock(&self.sent).remove(key);
     }
@@ -195,7 +195,7 @@ impl Context {
         lock(&self.sent).get(key).is_some_and(|sent| sent.iter().any(|s| matches!(s.effect, Effect::Submit { .. })))
     }
 
-    /// Forgets an application that is no more.
+    /// Forgets a deleted application.
     pub(crate) fn forget(&self, namespace: &str, name: &str) {
         let key = (namespace.to_owned(), name.to_owned());
         lock(&self.replaced).remove(&key);
@@ -206,7 +206,7 @@ impl Context {
         self.pods.forget(namespace, name);
     }
 
-    /// Forgets every application but these.
+    /// Forgets all applications except these.
     pub(crate) fn keep_only(&self, apps: &HashSet<AppKey>) {
         lock(&self.replaced).retain(|key, _| apps.contains(key));
         lock(&self.whole).retain(|key, _| apps.contains(key));
@@ -226,7 +226,7 @@ impl Census for Context {
             }
             let running = match &app.0 {
                 Ok(app) => app.status.as_ref().is_some_and(|s| s.application_state.state == "RUNNING"),
-                // Its driver may run all the same.
+                // Its driver may still run.
                 Err(_) => self.pods.of(&namespace, &name).drivers.values().any(|pod| is_running(pod)),
             };
             tally.running_applications(&namespace, i64::from(running));

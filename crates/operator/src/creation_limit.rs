@@ -1,8 +1,8 @@
-//! How many executors may be created now, all applications together.
+//! Limits how fast executors are created, across all applications.
 //!
-//! A bucket of permits that fills at a rate; the rate halves when the API server asks for less and grows back slowly when
-//! it does not. What is there is shared between the applications that ask, as [`fair::share`] does. Whoever finds no room
-//! because too many executors are pending waits in a queue until [`CreationLimit::wake`] finds some.
+//! A token bucket whose fill rate halves when the API server throttles and recovers slowly. [`fair::share`] divides the
+//! permits among the applications that ask. An application that gets none because too many executors are pending waits in a
+//! queue until [`CreationLimit::wake`] finds room.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,9 +12,9 @@ use firesteel_core::fair;
 
 use crate::pods::allocated::AppKey;
 
-/// How soon an application that did not get all permits asks again.
+/// How soon an application that did not get all its permits asks again.
 const AGAIN: Duration = Duration::from_millis(25);
-/// An application that has not asked for this long no longer takes part in the sharing.
+/// An application that has not asked for this long no longer gets a share.
 const FORGOTTEN: Duration = Duration::from_millis(250);
 /// The rate never falls below this.
 const SLOWEST: f64 = 2.0;
@@ -32,15 +32,15 @@ struct Inner {
     rate: f64,
     permits: f64,
     filled: Instant,
-    /// No permit before then.
+    /// No permits are given before then.
     closed_until: Option<Instant>,
     asking: BTreeMap<AppKey, Asking>,
-    /// Applications that wait for room, and how many executors they want, the longest waiting first.
+    /// Applications waiting for room and how many executors they want, longest waiting first.
     waiting: VecDeque<(AppKey, u32)>,
     turn: usize,
 }
 
-/// What an application asks for, and what it got in the last moments: who just got something comes after who did not.
+/// What an application asks for, and what it got recently: those that just got permits yield to those that did not.
 #[derive(Debug, Clone, Copy)]
 struct Asking {
     wanted: u32,
@@ -49,12 +49,12 @@ struct Asking {
     since: Instant,
 }
 
-/// What an application does that did not get all.
+/// What an application does if it did not get all its permits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
-    /// It asks again after this long.
+    /// Asks again after this long.
     After(Duration),
-    /// It waits until it is woken.
+    /// Waits until woken.
     Waits,
 }
 
@@ -79,7 +79,7 @@ impl CreationLimit {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes permits: how many, and what becomes of the rest. `room` is how many more may be pending.
+    /// Takes permits; returns how many, and what to do about the rest. `room` is how many more executors may be pending.
     pub(crate) fn take(&self, app: &AppKey, asked: u32, room: usize, now: Instant) -> (u32, Option<Rest>) {
         let mut inner = self.inner();
         inner.fill(now);
@@ -103,8 +103,7 @@ impl CreationLimit {
         !self.inner().waiting.is_empty()
     }
 
-    /// Applications that wait no longer: as many as there is room for, those first that have waited longest. They take part
-    /// in the sharing from now on.
+    /// Wakes as many applications as there is room for, longest waiting first. They get a share from now on.
     pub(crate) fn wake(&self, mut free: usize, room: impl Fn(&AppKey) -> usize, now: Instant) -> Vec<AppKey> {
         let mut inner = self.inner();
         let mut woken = Vec::new();
@@ -121,11 +120,11 @@ impl CreationLimit {
         woken
     }
 
-    /// The API server asked for less.
+    /// Called when the API server throttles.
     pub(crate) fn slow_down(&self, retry_after: Option<Duration>, now: Instant) {
         let mut inner = self.inner();
         inner.fill(now);
-        // One burst of refusals is one refusal.
+        // A burst of refusals counts as one.
         if inner.closed_until.is_none_or(|until| until <= now) {
             inner.rate = (inner.rate / 2.0).max(SLOWEST);
             inner.permits = 0.0;
@@ -171,7 +170,7 @@ impl Inner {
             own.wanted -= given.min(own.wanted);
         }
         self.permits -= f64::from(given);
-        // What others are about to take may be left over, and permits come by themselves; room does not.
+        // Permits refill by themselves, and others may leave some of theirs; room has to be made.
         let full = given == slots && room < permits.max(1);
         let rest = if full { Rest::Waits } else { Rest::After(AGAIN) };
         (given, (given < asked).then_some(rest))
@@ -192,7 +191,7 @@ mod tests {
         let now = Instant::now();
         assert_eq!(limit.take(&app("large"), 80, 1000, now), (80, None));
         assert_eq!(limit.take(&app("large"), 80, 1000, now).0, 20);
-        // Nothing is left; both wait, and then get the same.
+        // Nothing is left; both wait and then get equal shares.
         assert_eq!(limit.take(&app("small"), 10, 1000, now).0, 0);
         let now = now + Duration::from_millis(200);
         assert_eq!(limit.take(&app("large"), 60, 1000, now).0, 10);
@@ -206,14 +205,14 @@ mod tests {
         assert_eq!(limit.take(&app("a"), 10, 3, now), (3, Some(Rest::Waits)));
         assert_eq!(limit.take(&app("b"), 7, 0, now), (0, Some(Rest::Waits)));
         assert_eq!(limit.take(&app("c"), 7, 0, now), (0, Some(Rest::Waits)));
-        assert_eq!(limit.take(&app("a"), 7, 0, now), (0, Some(Rest::Waits)), "its place stays");
+        assert_eq!(limit.take(&app("a"), 7, 0, now), (0, Some(Rest::Waits)), "it keeps its place");
         assert!(limit.wake(0, |_| 0, now).is_empty());
         assert!(limit.wake(2, |other| usize::from(*other != app("a")), now) == [app("b"), app("c")]);
-        // Those that were woken share what is there, and the first does not take all.
+        // The woken ones share the permits; the first does not take all.
         let later = now + Duration::from_millis(10);
         assert_eq!(limit.take(&app("b"), 7, 2, later), (1, Some(Rest::After(AGAIN))));
         assert_eq!(limit.take(&app("c"), 7, 1, later), (1, Some(Rest::Waits)));
-        // Whoever wants nothing any more is not waited for.
+        // An application that wants nothing any more leaves the queue.
         assert_eq!(limit.take(&app("a"), 0, 0, later), (0, None));
         assert_eq!(limit.wake(9, |_| 9, later), [app("c")]);
         assert!(!limit.is_waited_for());

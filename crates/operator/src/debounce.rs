@@ -1,24 +1,24 @@
-//! Pods come and go by the thousand, and one pass sees all of them: the first asks for one at once, those that follow
-//! closely ask together. Pure: the time is an argument.
+//! Debounces pod events: pods come and go by the thousand, and one pass sees them all. The first event triggers a pass at
+//! once; events that follow closely share one. Pure: the time is an argument.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How far apart passes are that pods of one application ask for.
+/// The minimum time between passes triggered by pods of one application.
 const APART: Duration = Duration::from_millis(50);
 
-/// By application, when a pass was last asked for, or is going to be.
+/// By application, when a pass was last triggered, or is going to be.
 #[derive(Debug)]
 pub(crate) struct Debounce<K>(Mutex<HashMap<K, Instant>>);
 
-/// When a pass is to be asked for.
+/// When to trigger a pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fires {
     Now,
     At(Instant),
-    /// Not for this: one is coming that will see it.
+    /// No need: a pass that will see this event is already scheduled.
     Coming,
 }
 

@@ -1,8 +1,8 @@
-//! What can go wrong with a cluster, and what follows from it.
+//! Errors of a pass.
 
 pub(crate) use firesteel_cluster::error::{Class, class, words};
 
-/// A step that failed. Everything here is tried again later.
+/// A step that failed. All of these are retried.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     #[error("{what}: {source}")]
@@ -13,7 +13,7 @@ pub enum Error {
     },
     #[error("the API server took longer than {0} s")]
     Slow(u64),
-    #[error("the application changed meanwhile")]
+    #[error("the application changed concurrently")]
     Changed,
     #[error("{0}")]
     Serialize(#[from] serde_json::Error),

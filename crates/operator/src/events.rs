@@ -1,5 +1,5 @@
-//! Kubernetes events. They are published in the background, when other work leaves room: an event must not delay drivers
-//! or executors. A repeated event becomes one series with a count, and counts are published together, once in a while.
+//! Kubernetes events, published in the background with low priority, so that they never delay drivers or executors. A
+//! repeated event becomes one series, whose count is published at intervals.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -20,22 +20,22 @@ use tokio::time::Instant;
 use crate::error::{Class, class};
 use crate::fair_queue::{FairQueue, Kind};
 
-/// The most a note may hold.
+/// Maximum length of a note.
 const NOTE_BYTES: usize = 1000;
-/// Events published at the same time. Those about one object go one after the other.
+/// Events published concurrently. Those about one object are published in order.
 const LANES: usize = 4;
-/// The length of the queue; more events are dropped.
+/// Queue length per lane; events beyond it are dropped.
 const WAITING: usize = 5000;
-/// An event that is repeated after this time is a new one.
+/// An event repeated after this time is a new one.
 const MEMORY: SignedDuration = SignedDuration::from_mins(6);
-/// How far apart two counts of one event are published.
+/// The interval at which an event's count is published.
 const TOGETHER: Duration = Duration::from_secs(10);
 /// How long a stopping operator takes to publish queued events.
 const PATIENCE: Duration = Duration::from_secs(3);
-/// Old entries are dropped each time this number of events was recorded.
+/// Old entries are dropped each time this many events have been recorded.
 const SWEEP: usize = 512;
 
-/// Which controller events come from.
+/// The controller that reports an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reporter {
     Applications,
@@ -58,7 +58,7 @@ impl Reporter {
     }
 }
 
-/// Something that happened.
+/// An event to publish.
 #[derive(Debug)]
 struct Item {
     at: Timestamp,
@@ -72,13 +72,13 @@ struct Item {
 /// Takes events and publishes them.
 #[derive(Debug)]
 pub struct EventRecorder {
-    /// None once the operator ends.
+    /// Empty once the operator stops.
     lanes: Mutex<Vec<mpsc::Sender<Item>>>,
     publishing: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl EventRecorder {
-    /// Starts publishing; it ends, once nothing is left, when this is dropped.
+    /// Starts publishing. After this is dropped, it ends once the queues are empty.
     pub fn start(client: &Client, turns: &Arc<FairQueue<Kind>>) -> Self {
         let lane = |_| {
             let (send, receive) = mpsc::channel(WAITING);
@@ -88,16 +88,16 @@ impl EventRecorder {
         EventRecorder { lanes: Mutex::new(lanes), publishing: Mutex::new(publishing) }
     }
 
-    /// Publishes everything that waits, but does not take long. What is told from now on is dropped.
+    /// Publishes queued events, for a short time. Events recorded from now on are dropped.
     pub async fn publish_rest(&self) {
         lock(&self.lanes).clear();
         let publishing = std::mem::take(&mut *lock(&self.publishing));
         if tokio::time::timeout(PATIENCE, futures::future::join_all(publishing)).await.is_err() {
-            tracing::warn!("some events are not published: the operator ends");
+            tracing::warn!("the operator stops before all events are published");
         }
     }
 
-    /// Tells people about an object.
+    /// Records an event about an object.
     pub fn record(&self, from: Reporter, about: &ObjectReference, warning: bool, reason: &'static str, note: &str) {
         let mut hasher = DefaultHasher::new();
         (&about.namespace, &about.name).hash(&mut hasher);
@@ -107,12 +107,12 @@ impl EventRecorder {
         if let Some(lane) = lock(&self.lanes).get(lane)
             && lane.try_send(item).is_err()
         {
-            tracing::warn!("too many events wait; this one is dropped");
+            tracing::warn!("the event queue is full; dropping an event");
         }
     }
 }
 
-/// The same event: of whom, about what, and what.
+/// Identifies repetitions of an event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key {
     namespace: String,
@@ -121,17 +121,17 @@ struct Key {
     reason: &'static str,
 }
 
-/// Publishes the events about some objects, one after the other.
+/// Publishes the events about a share of the objects, one at a time.
 struct Lane {
     client: Client,
     turns: Arc<FairQueue<Kind>>,
     told: HashMap<Key, Told>,
-    /// Counts that are to be published, and when.
+    /// Counts to publish, and when.
     due: BTreeSet<(Instant, Key)>,
     count: usize,
 }
 
-/// An event that was published.
+/// A published event.
 #[derive(Debug, Clone)]
 struct Told {
     event: String,
@@ -184,7 +184,7 @@ impl Lane {
             Some(told) => {
                 told.count = told.count.saturating_add(1);
                 told.last = item.at;
-                // If it is there already, it is there with this time.
+                // If it is already due, it is due at this same time.
                 self.due.insert((told.published + TOGETHER, key));
             }
             None => self.publish(key, item).await,
@@ -196,7 +196,7 @@ impl Lane {
         let _turn = self.turns.take(Kind::Events).await;
         match self.events(&key).create(&PostParams::default(), &event(item, &key, &name)).await {
             Ok(_) => {}
-            // It was made, and the answer got lost.
+            // It was created, but the response was lost.
             Err(error) if class(&error) == Class::Exists => {}
             Err(error) => return complain(&key, &error),
         }
@@ -215,7 +215,7 @@ impl Lane {
         told.published = Instant::now();
         match published {
             Ok(_) => {}
-            // Someone removed it: the same event once more is a new event.
+            // Someone deleted it: the next repetition is a new event.
             Err(error) if class(&error) == Class::Missing => {
                 self.told.remove(&key);
             }

@@ -1,10 +1,10 @@
 //! Executors outside the driver: the controller of ExecutorGrants.
 //!
-//! - [`pass`] is one look at one application: it observes, asks `firesteel_core::allocation` what to do, and has [`writes`]
-//!   do it, which alone changes the cluster;
-//! - [`slots`] says how many executors may be created now, and [`namespaces`] what those of one namespace may have;
-//! - [`ledger`] is the ledger of one application between passes, [`sets`] what is known of ReplicaSets and StatefulSets;
-//! - [`admission`] says which grants are accepted.
+//! - [`pass`] reconciles one application: it observes, asks `firesteel_core::allocation` for a decision, and has [`writes`]
+//!   carry it out; only [`writes`] changes the cluster;
+//! - [`slots`] decides how many executors may be created now; [`namespaces`] enforces the limit per namespace;
+//! - [`ledger`] holds an application's ledger between passes; [`sets`] caches ReplicaSets and StatefulSets of executors;
+//! - [`admission`] decides which grants are accepted.
 
 mod admission;
 mod ledger;
@@ -47,10 +47,10 @@ use crate::relist::{Change, Relist};
 use crate::scope::Scope;
 
 type Grant = DeserializeGuard<ExecutorGrant>;
-/// What a pass is asked for with.
+/// The key of a pass.
 type App = ObjectRef<Grant>;
 
-/// What the applications of all namespaces share.
+/// State shared by the applications of all namespaces.
 pub(crate) struct Shared {
     options: ExecutorOptions,
     scope: Arc<Scope>,
@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     metrics: Arc<Metrics>,
     events: Arc<EventRecorder>,
     scopes: Mutex<Vec<Weak<Allocator>>>,
-    /// There may be room for executors of applications that wait for it.
+    /// Notified when there may be room for applications that wait for it.
     freed: Notify,
 }
 
@@ -93,7 +93,7 @@ impl Lane for AppKey {
     }
 }
 
-/// What every pass in one namespace, or all, shares.
+/// State shared by all passes in one namespace, or in all.
 struct Allocator {
     client: Client,
     shared: Arc<Shared>,
@@ -108,7 +108,7 @@ struct Allocator {
 }
 
 impl Allocator {
-    /// What is kept of a grant, by its uid.
+    /// A grant's state between passes, by the grant's uid.
     fn state(&self, grant: &ExecutorGrant) -> Arc<tokio::sync::Mutex<State>> {
         let uid = grant.uid().unwrap_or_default();
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
@@ -124,7 +124,7 @@ impl Allocator {
         self.states.lock().unwrap_or_else(PoisonError::into_inner).remove(uid);
     }
 
-    /// Keeps track of grants.
+    /// Updates the index of grants.
     fn notice(&self, change: Change<'_, Grant>) {
         match change {
             Change::Lists => {}
@@ -147,16 +147,16 @@ impl Allocator {
         }
     }
 
-    /// What the applications of a namespace have as executors, and are going to have.
+    /// What the executors of a namespace use by application, including those yet to be created by sets.
     fn used(&self, namespace: &str) -> HashMap<AppKey, Amount> {
         let mut used = self.index.used(namespace);
         self.sets.add_unmade(&self.index, namespace, &mut used);
         used
     }
 
-    /// Asks for a pass.
+    /// Triggers a pass.
     fn enqueue(&self, app: App) {
-        // The receiver lives as long as the controller; without it there is nobody to ask.
+        // The receiver lives as long as the controller; without it there is nothing to trigger.
         let _ = self.requests.send(app);
     }
 }
@@ -172,7 +172,7 @@ where
     }
 }
 
-/// Looks after the executors of one namespace, or all.
+/// Runs the controller for one namespace, or for all.
 pub(crate) async fn look_after(
     client: Client,
     shared: Arc<Shared>,
@@ -206,7 +206,7 @@ pub(crate) async fn look_after(
         .modify(|grant| grant.meta_mut().managed_fields = None)
         .inspect(move |event| match event {
             Ok(event) => noticing.notice(relist.fold(event)),
-            Err(error) => tracing::debug!(%error, "the watch of executor grants is interrupted"),
+            Err(error) => tracing::debug!(%error, "the executor grant watch was interrupted"),
         })
         .reflect(writer)
         .touched_objects();
@@ -233,7 +233,7 @@ pub(crate) async fn look_after(
         while let Some(touched) = touched.recv().await {
             enqueue_all(touched);
         }
-        // Whoever watches has ended; passes go on to their end.
+        // The pod watch has ended; running passes finish.
         std::future::pending::<()>().await;
     };
     let within = |namespace: &str| -> Vec<Arc<Grant>> {
@@ -243,7 +243,7 @@ pub(crate) async fn look_after(
     };
     let follow_scope = shared.scope.each_change(
         |namespace| within(namespace).iter().for_each(|grant| allocator.enqueue(ObjectRef::from_obj(grant.as_ref()))),
-        // Whoever works there meanwhile writes the ledgers: they are read again.
+        // Another operator may write the ledgers from now on, so cached ones are dropped.
         |namespace| within(namespace).iter().for_each(|grant| allocator.forget(&grant.uid().unwrap_or_default())),
     );
     let control = async {

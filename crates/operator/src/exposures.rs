@@ -1,8 +1,8 @@
-//! What stands around drivers, made and removed beside the passes: an Ingress that the cluster fails at, or does not answer
-//! for, keeps no driver waiting.
+//! Creates and deletes each driver's exposure objects (UI Service, Ingresses, PodDisruptionBudget) outside of passes, so that
+//! an Ingress that fails or hangs delays no driver.
 //!
-//! For each application one piece of work is under way at a time, and the next begins when it has ended: nothing is removed
-//! while it may still be made. A pass waits a moment for the outcome; if it comes later, it brings the next pass.
+//! Each application has one job at a time, and the next one starts when it has ended: nothing is deleted while it may still
+//! be created. A pass waits briefly for the outcome; an outcome that comes later triggers another pass.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -21,24 +21,24 @@ use tokio_util::sync::CancellationToken;
 use crate::pods::AppKey;
 use crate::writes;
 
-/// How long a pass waits for work to end.
+/// How long a pass waits for a job.
 const MOMENT: Duration = Duration::from_millis(500);
 
-/// What is known of the work on what stands around each driver.
+/// The exposure jobs of all applications.
 pub struct Exposures {
     client: Client,
     ending: CancellationToken,
     known: Mutex<HashMap<AppKey, Known>>,
-    /// Who is told about applications whose work has ended.
+    /// Receives applications whose job has ended.
     ended: OnceLock<mpsc::UnboundedSender<AppKey>>,
 }
 
 struct Known {
     around: Around,
-    /// Which piece of work of this operator it is.
+    /// The job's number, to recognise outdated outcomes.
     number: u64,
     task: Option<JoinHandle<()>>,
-    /// Resolves when it has ended.
+    /// Resolves when the job has ended.
     done: Option<oneshot::Receiver<()>>,
 }
 
@@ -47,17 +47,17 @@ impl Exposures {
         Exposures { client, ending, known: Mutex::default(), ended: OnceLock::new() }
     }
 
-    /// Names who is told about applications whose work has ended.
+    /// Sets the receiver of applications whose job has ended.
     pub(crate) fn tell(&self, ended: mpsc::UnboundedSender<AppKey>) {
         let _ = self.ended.set(ended);
     }
 
-    /// How far the work for an application is.
+    /// The state of an application's job.
     pub(crate) fn of(&self, key: &AppKey) -> Option<Around> {
         self.known().get(key).map(|known| known.around.clone())
     }
 
-    /// Begins to make what stands around the driver of a submission, unless that was tried already and not `again`.
+    /// Starts creating the exposure objects of a submission, unless that was already tried and `again` is false.
     pub(crate) fn make(self: &Arc<Self>, app: &Subject<'_>, submission_id: &str, exposure: Exposure, again: bool) {
         let work = Work::Make { submission_id: submission_id.to_owned() };
         let objects = exposure.services.len() + exposure.ingresses.len() + usize::from(exposure.budget.is_some());
@@ -67,7 +67,7 @@ impl Exposures {
         self.begin(app, work, objects, again, Box::pin(job));
     }
 
-    /// Removes what stands around the driver; waits for it a moment.
+    /// Deletes the driver's exposure objects; waits briefly for the outcome.
     pub(crate) async fn remove(self: &Arc<Self>, app: &Subject<'_>, exposed: Exposed) -> Option<Around> {
         let (client, namespace) = (self.client.clone(), app.namespace.to_owned());
         let (name, uid) = (app.name.to_owned(), app.uid.to_owned());
@@ -76,7 +76,7 @@ impl Exposures {
         self.wait(app).await
     }
 
-    /// Waits a moment until the work for an application has ended.
+    /// Waits briefly for an application's job to end.
     pub(crate) async fn wait(&self, app: &Subject<'_>) -> Option<Around> {
         let key = (app.namespace.to_owned(), app.name.to_owned());
         let done = self.known().get_mut(&key).and_then(|known| known.done.take());
@@ -86,7 +86,7 @@ impl Exposures {
         self.of(&key)
     }
 
-    /// Begins work that follows what is under way.
+    /// Starts a job that runs after the current one.
     fn begin(
         self: &Arc<Self>,
         app: &Subject<'_>,
@@ -134,7 +134,7 @@ impl Exposures {
                 outcome = job => exposures.note(&known_as, number, outcome),
                 () = ending.cancelled() => return,
             }
-            // Whoever waited has given up: the next pass sees it.
+            // Nobody waits any more: trigger a pass.
             if end.send(()).is_err()
                 && let Some(ended) = exposures.ended.get()
             {
@@ -161,16 +161,16 @@ impl Exposures {
         }
         around.outcome = Some(outcome);
         known.task = None;
-        // Nobody waits for it, or has begun to.
+        // Either nobody waits, or the waiting pass has already taken it.
         known.done = None;
     }
 
-    /// Forgets an application that is no more.
+    /// Forgets a deleted application.
     pub(crate) fn forget(&self, key: &AppKey) {
         self.known().remove(key);
     }
 
-    /// Forgets every application but these.
+    /// Forgets all applications except these.
     pub(crate) fn keep_only(&self, apps: &HashSet<AppKey>) {
         self.known().retain(|key, _| apps.contains(key));
     }

@@ -1,31 +1,31 @@
-//! Whose turn it is when more is to be done than may be done at the same time.
+//! A weighted fair queue for a limited number of permits.
 //!
-//! Those that wait stand in lanes, and each lane gets its share of the permits: nobody waits for ever, and whoever brings a
-//! thousand things is not a thousand times as important.
+//! Waiters queue in lanes, and each lane gets its share of the permits: nobody starves, and a lane with a thousand waiters
+//! gets no more than its share.
 //!
-//! - [`Kind`] is what the application controller works at: applications that have no driver yet come before those that only
-//!   have to be followed, and both before events, since an API server that is busy is busy with drivers.
-//! - Executors are created in lanes of their applications, which all count the same.
+//! - [`Kind`] has the lanes of the application controller: applications that get a driver next come before all others, and
+//!   both before events; under contention they share workers 4:2:1.
+//! - Executor creation has one lane per application, all with the same share.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// What a lane is known by.
+/// The key of a lane.
 pub trait Lane: Ord + Clone {
-    /// Turns that it gets in a round while all lanes wait.
+    /// The lane's weight under contention.
     fn share(&self) -> i64;
 }
 
-/// What a permit is wanted for.
+/// What a permit is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
-    /// An application that is to get a driver.
+    /// An application that gets a driver next.
     Start,
     /// An application in any other state.
     Follow,
-    /// An event to be published.
+    /// An event to publish.
     Events,
 }
 
@@ -39,14 +39,14 @@ impl Lane for Kind {
     }
 }
 
-/// Hands out a number of permits.
+/// Hands out a fixed number of permits.
 #[derive(Debug)]
 pub struct FairQueue<L: Lane>(Mutex<State<L>>);
 
 #[derive(Debug)]
 struct State<L: Lane> {
     free: usize,
-    /// Only lanes in which somebody waits; none while a permit is free.
+    /// Only lanes with waiters; empty while a permit is free.
     lanes: BTreeMap<L, Waiting<L>>,
 }
 
@@ -58,7 +58,7 @@ struct Waiting<L: Lane> {
 }
 
 impl<L: Lane> State<L> {
-    /// Who comes next: of the lanes, the one that is owed most, and of equals the first.
+    /// The next waiter: from the lane that is owed most; ties go to the first lane.
     fn next(&mut self) -> Option<oneshot::Sender<Permit<L>>> {
         let mut total = 0;
         let mut best: Option<(&L, i64)> = None;
@@ -81,7 +81,7 @@ impl<L: Lane> State<L> {
 }
 
 impl<L: Lane> FairQueue<L> {
-    /// So many at the same time.
+    /// A queue with this many permits.
     pub fn new(count: usize) -> Arc<Self> {
         Arc::new(FairQueue(Mutex::new(State { free: count.max(1), lanes: BTreeMap::new() })))
     }
@@ -110,7 +110,7 @@ impl<L: Lane> FairQueue<L> {
         }
     }
 
-    /// A permit is over: the next one has it.
+    /// Passes a returned permit on to the next waiter.
     fn pass_on(self: &Arc<Self>) {
         loop {
             let next = {
@@ -123,14 +123,14 @@ impl<L: Lane> FairQueue<L> {
             };
             match next.send(Permit(Some(self.clone()))) {
                 Ok(()) => return,
-                // Whoever waited has given up.
+                // The waiter has given up.
                 Err(mut permit) => drop(permit.0.take()),
             }
         }
     }
 }
 
-/// The right to work, until it is dropped.
+/// Permission to work, until dropped.
 #[derive(Debug)]
 pub struct Permit<L: Lane>(Option<Arc<FairQueue<L>>>);
 
@@ -153,7 +153,7 @@ mod tests {
 
     type Asking<L> = Vec<(L, Pin<Box<dyn Future<Output = Permit<L>>>>)>;
 
-    /// Lets all that wait ask, in their order; gives those that have a permit.
+    /// Polls all waiters in order; returns those that got a permit.
     fn granted<L: Lane>(asking: &mut Asking<L>) -> Vec<(L, Permit<L>)> {
         let mut granted = Vec::new();
         asking.retain_mut(|(lane, take)| match take.now_or_never() {
@@ -175,7 +175,7 @@ mod tests {
         lanes.iter().map(take).collect()
     }
 
-    /// In which order those that wait get the permit that `first` holds.
+    /// The order in which waiters get the permit that `first` holds.
     fn order<L: Lane>(first: Permit<L>, asking: &mut Asking<L>) -> Vec<L> {
         assert!(granted(asking).is_empty(), "there is one permit");
         drop(first);
@@ -223,7 +223,7 @@ mod tests {
         let held = (queue.take(Kind::Start).now_or_never(), queue.take(Kind::Start).now_or_never());
         let mut waiting = ask(&queue, &[Kind::Start, Kind::Follow, Kind::Follow]);
         assert!(granted(&mut waiting).is_empty());
-        // One gives up before it is asked, one after it was given a permit.
+        // One gives up before it is offered a permit, one after.
         drop(waiting.remove(0));
         drop(held);
         drop(waiting.remove(0));

@@ -48,7 +48,7 @@ metrics! {
     counter EXECUTORS_CREATED = "firesteel_executor_created_count": "Executor pods created by the operator.";
     histogram CREATION_TIME = "firesteel_executor_creation_seconds_histogram": "Time from the decision to create an executor to the API server's response.";
     counter EXECUTORS_REFUSED = "firesteel_executor_refused_count": "Executors rejected by the cluster.";
-    counter EXECUTORS_LOST_BY_APPLICATION = "firesteel_executor_lost_by_application_count": "Executors lost through the application's fault.";
+    counter EXECUTORS_LOST_BY_APPLICATION = "firesteel_executor_lost_by_application_count": "Executors lost because of the application.";
     counter EXECUTORS_LOST_BY_PLATFORM = "firesteel_executor_lost_by_platform_count": "Executors lost through no fault of the application: evicted, preempted, deleted, or lost with their node.";
     counter EXECUTORS_WITHDRAWN = "firesteel_executor_withdrawn_count": "Pending executors that were no longer wanted.";
 }

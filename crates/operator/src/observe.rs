@@ -1,4 +1,4 @@
-//! What the cluster looks like around one application.
+//! Gathers the cluster state that concerns one application.
 
 use std::sync::Arc;
 
@@ -21,12 +21,12 @@ use crate::context::Context;
 use crate::error::{During, Error, words};
 use crate::pods::FALLBACK_TO_LOGS;
 
-/// Events asked for of one pod.
+/// Maximum number of a pod's events to list.
 const MOST_EVENTS: u32 = 50;
 
-/// Looks at what is cached; asks the API server only for the log of a driver that failed, for the verdict on its executors
-/// if that is why, for the events of one that has been pending for a while without a word, and for the node of one that
-/// its node may not end.
+/// Reads the caches. Asks the API server only for a failed driver's log, for the verdict on its executors if that is why it
+/// failed, for the events of a driver that stays pending without a reason, and for the node of a driver that may be
+/// unreachable.
 pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_>, now: Timestamp) -> Observation {
     let pods = ctx.pods.of(subject.namespace, subject.name);
     let current = app.status.as_ref().and_then(|s| s.submission_id.as_deref());
@@ -78,7 +78,7 @@ pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_
     }
 }
 
-/// The node of a driver that may be on a dead one. Without the right to read it, that is what is known of it.
+/// The node of a driver that may be unreachable, or why it cannot be read.
 async fn node(ctx: &Context, driver: &DriverPod) -> Option<DriverNode> {
     let name = driver.node.as_deref().filter(|_| driver.may_be_unreachable())?;
     let api: Api<Node> = Api::all(ctx.client.clone());
@@ -89,7 +89,7 @@ async fn node(ctx: &Context, driver: &DriverPod) -> Option<DriverNode> {
     })
 }
 
-/// Asks the API server itself for driver pods: by their labels, and by name, since labels can be removed.
+/// Asks the API server, not the cache, for driver pods: by label, and by name, since labels can be removed.
 pub async fn confirm(
     ctx: &Context,
     app: &SparkApplication,
@@ -118,7 +118,7 @@ pub async fn confirm(
     Ok(Observation { driver, other_drivers, confirmed: true, ..seen.clone() })
 }
 
-/// Why a driver stays pending, when its own status does not tell: a volume that cannot be mounted shows only in events.
+/// Adds why a driver stays pending if its status does not say: a volume that cannot be mounted shows up only in events.
 async fn reasoned(ctx: &Context, subject: &Subject<'_>, mut driver: DriverPod, now: Timestamp) -> DriverPod {
     let quiet = driver.created.is_some_and(|created| now.duration_since(created) >= QUIET);
     if driver.phase != PodPhase::Pending || driver.waiting.is_some() || driver.deleting || !quiet {
@@ -128,7 +128,7 @@ async fn reasoned(ctx: &Context, subject: &Subject<'_>, mut driver: DriverPod, n
     let selector = format!("involvedObject.uid={},type=Warning", driver.uid);
     match api.list(&ListParams::default().fields(&selector).limit(MOST_EVENTS)).await {
         Ok(events) => driver.waiting = latest(events.items),
-        Err(error) => tracing::debug!(pod = driver.name, %error, "no events of the pending driver"),
+        Err(error) => tracing::debug!(pod = driver.name, %error, "cannot list the pending driver's events"),
     }
     driver
 }
@@ -142,18 +142,18 @@ fn latest(events: Vec<Event>) -> Option<Words> {
             .or_else(|| e.event_time.as_ref().map(|t| t.0))
             .or_else(|| Some(e.metadata.creation_timestamp.as_ref()?.0))
     };
-    // What the scheduler says stands in the pod's status while it is true.
+    // While it applies, the scheduler's reason is also in the pod's status.
     let event = events.into_iter().filter(|e| e.reason.as_deref() != Some("FailedScheduling")).max_by_key(when)?;
     Some(Words { reason: event.reason?, message: event.message.unwrap_or_default() })
 }
 
-/// Whether a driver has failed and nobody was told yet.
+/// Whether a driver has failed and that has not been reported yet.
 fn just_failed(app: &SparkApplication, seen: &DriverPod, now: Timestamp) -> bool {
     let waited_for = app.status.as_ref().is_some_and(|status| Phase::read(status, now).has_driver());
     waited_for && seen.outcome() == Some(Outcome::Failed) && seen.ended.is_some()
 }
 
-/// What a driver that was ended for its executors' sake died of: the driver says so in its log, but others follow it there.
+/// Adds the verdict from the ledger if too many failed executors ended the driver: its log says so too, but other lines follow.
 async fn sentenced(ctx: &Context, subject: &Subject<'_>, driver: &mut DriverPod) {
     let Some(ended) = &mut driver.ended else { return };
     if ended.exit_code != EXECUTORS_FAILED || !ended.message.trim().is_empty() {
@@ -166,12 +166,12 @@ async fn sentenced(ctx: &Context, subject: &Subject<'_>, driver: &mut DriverPod)
             let ours = status.filter(|status| status.driver_uid.as_ref().is_none_or(|uid| *uid == driver.uid));
             ended.message = ours.and_then(|status| status.verdict).map(|verdict| verdict.message).unwrap_or_default();
         }
-        Err(error) => tracing::debug!(pod = driver.name, %error, "no ledger of the failed driver"),
+        Err(error) => tracing::debug!(pod = driver.name, %error, "cannot read the failed driver's ledger"),
     }
 }
 
-/// Why a driver failed, by the end of its log. Without it the failure is told all the same. What the status of its pod holds
-/// of its log counts as log.
+/// Why a driver failed, from the end of its log, or from the part of the log in the pod's status. Without a log, the failure
+/// is still reported.
 async fn cause(ctx: &Context, subject: &Subject<'_>, pod: &Pod, driver: &mut DriverPod) -> Option<Cause> {
     let ended = driver.ended.as_mut()?;
     let redaction = Redaction::new(subject.spec.spark_conf.get(key::REDACTION_REGEX).map(String::as_str));
@@ -191,11 +191,11 @@ async fn cause(ctx: &Context, subject: &Subject<'_>, pod: &Pod, driver: &mut Dri
     let log = match log::tail(&ctx.client, subject.namespace, &driver.name, container).await {
         Ok(log) => log,
         Err(error) => {
-            tracing::debug!(pod = driver.name, %error, "no log of the failed driver");
+            tracing::debug!(pod = driver.name, %error, "cannot read the failed driver's log");
             Vec::new()
         }
     };
-    // A log that is gone with its node, or that nobody may read, may still stand in the pod's status.
+    // If the log went with its node or is not readable, the pod's status may still have its end.
     let log = if log.is_empty() && last_words { message.into_bytes() } else { log };
     diagnosis::cause(ended, &Log::new(&log, &redaction), Facts::of(pod))
 }

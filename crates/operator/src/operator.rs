@@ -141,7 +141,7 @@ async fn work(
     Ok(())
 }
 
-/// Looks after one namespace, or all.
+/// Runs the application controller for one namespace, or for all.
 async fn look_after(
     ctx: Arc<Context>,
     writer: Writer<App>,
@@ -190,7 +190,7 @@ async fn look_after(
         for (namespace, name) in index.apply(event) {
             let _ = send.send(ObjectRef::<App>::new(&name).within(&namespace));
         }
-        // Whoever allocates executors may have ended before.
+        // The executor controller may already have ended.
         let _ = touched.send(allocated.apply(event));
     });
     let forgetting = ctx.clone();
@@ -204,7 +204,7 @@ async fn look_after(
                 Change::Listed(there) => forgetting.keep_only(&there.into_keys().collect()),
                 Change::Lists | Change::InList(_) | Change::Seen(_) => {}
             },
-            Err(error) => tracing::warn!(%error, "the watch of applications is interrupted"),
+            Err(error) => tracing::warn!(%error, "the application watch was interrupted"),
         })
         .reflect(writer)
         .touched_objects();

@@ -64,24 +64,24 @@ pub struct LeaderOptions {
     pub retry: Duration,
 }
 
-/// What can be chosen about executors.
+/// Settings for executors outside the driver.
 #[derive(Debug, Clone)]
 pub struct ExecutorOptions {
-    /// Executors created per second, all applications together.
+    /// Executors created per second, across all applications.
     pub per_second: u32,
-    /// Executors that do not run yet, all applications together.
+    /// Maximum number of pending executors, across all applications.
     pub most_pending: usize,
-    /// Creations that go on at the same time.
+    /// Concurrent creations.
     pub parallel: usize,
-    /// Applications worked on at the same time.
+    /// How many applications are reconciled at a time.
     pub workers: u16,
-    /// The most that one application may have, whatever was granted.
+    /// The limit per application, whatever was granted.
     pub per_application: Amount,
-    /// The most that all applications of one namespace may have together.
+    /// The limit per namespace, across its applications.
     pub per_namespace: Amount,
-    /// Drivers of one service account need not be kept apart.
+    /// Drivers of one service account need not be isolated from each other.
     pub drivers_trust_each_other: bool,
-    /// For how long it is believed that they are, once that was found out.
+    /// How long to rely on a check that found the admission policy in force.
     pub policy_valid: Duration,
 }
 

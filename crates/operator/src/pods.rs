@@ -1,9 +1,8 @@
-//! What the operator remembers of pods: of drivers their metadata and status, of executors a line each. [`allocated`] is
-//! what it remembers of those whose executors it allocates; one watch brings both.
+//! The pod cache: metadata and status of drivers, and a short record of each executor. [`allocated`] caches the pods of
+//! applications whose executors the operator allocates; one watch feeds both.
 //!
-//! A driver that was deleted stays as a tombstone until its application goes or a newer driver is deleted: its last
-//! state may be the only evidence of how it ended. An executor that was deleted is kept, with its last phase, until a pass has
-//! written it down.
+//! A deleted driver stays as a tombstone until its application goes or a newer driver is deleted: its last state may be the
+//! only evidence of how it ended. A deleted executor is kept, with its last phase, until a pass has recorded it.
 
 pub(crate) mod allocated;
 
@@ -23,7 +22,7 @@ use tokio::sync::watch;
 
 use crate::relist::{Change, Relist};
 
-/// Containers of this policy have the end of their log as their message.
+/// Containers with this policy have the end of their log as termination message.
 pub(crate) const FALLBACK_TO_LOGS: &str = "FallbackToLogsOnError";
 
 /// Namespace and name of an application.
@@ -32,17 +31,17 @@ pub type AppKey = (String, String);
 /// Pods of one application.
 #[derive(Debug, Clone, Default)]
 pub struct AppPods {
-    /// By name; of their specification only the node, the account and where their last words come from.
+    /// By name; of the spec, only the node, the service account and the termination message policy are kept.
     pub drivers: BTreeMap<String, Arc<Pod>>,
     pub executors: BTreeMap<String, Executor>,
-    /// Executors whose pods went since the last pass, as they were last seen.
+    /// Executors whose pods were deleted since the last pass, as last seen.
     pub departed: BTreeMap<String, Executor>,
-    /// The driver that was deleted last.
+    /// The most recently deleted driver.
     pub tombstone: Option<Arc<Pod>>,
 }
 
 impl AppPods {
-    /// Forgets pods that are not there, but for what they tell: a driver becomes a tombstone.
+    /// Removes pods that no longer exist: a driver becomes a tombstone, an executor departs.
     fn keep_only(&mut self, there: impl Fn(&str) -> bool) {
         let missing = self.drivers.extract_if(.., |name, _| !there(name)).last();
         self.tombstone = missing.map(|(_, pod)| pod).or(self.tombstone.take());
@@ -50,7 +49,7 @@ impl AppPods {
         vanished.into_iter().for_each(|(name, executor)| self.depart(name, executor));
     }
 
-    /// Remembers an executor whose pod is gone, if there is a run that it counts for.
+    /// Remembers an executor whose pod is gone, if there is a run to count it for.
     fn depart(&mut self, name: String, last: Executor) {
         if !self.drivers.is_empty() || self.tombstone.is_some() {
             self.departed.insert(name, last);
@@ -62,7 +61,7 @@ impl AppPods {
 #[derive(Debug, Clone)]
 pub struct Executor {
     pub submission_id: String,
-    /// Someone asked for its deletion.
+    /// Its deletion was requested.
     pub deleting: bool,
     pub seen: ExecutorSeen,
 }
@@ -82,13 +81,13 @@ impl Default for PodIndex {
 }
 
 impl PodIndex {
-    /// Waits until all pods were listed once.
+    /// Waits until all pods have been listed once.
     pub async fn synced(&self) {
         // The sender lives as long as `self`, so this cannot fail before it is true.
         let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
-    /// Takes one event of the watch in and gives the applications that should be looked at.
+    /// Applies a watch event; returns the applications to reconcile.
     pub fn apply(&self, event: &Event<Pod>) -> Vec<AppKey> {
         let change = write(&self.relist).fold(event);
         let mut apps = write(&self.apps);
@@ -124,13 +123,13 @@ impl PodIndex {
         }
     }
 
-    /// Everything known of one application's pods.
+    /// All cached pods of one application.
     pub fn of(&self, namespace: &str, app: &str) -> AppPods {
         let key = (namespace.to_owned(), app.to_owned());
         self.apps.read().unwrap_or_else(std::sync::PoisonError::into_inner).get(&key).cloned().unwrap_or_default()
     }
 
-    /// Forgets departed executors of an application: they are written down, or nobody asks for them.
+    /// Forgets departed executors of an application: they have been recorded, or are not needed.
     pub fn settle(&self, namespace: &str, app: &str, departed: &[ExecutorSeen]) {
         let key = (namespace.to_owned(), app.to_owned());
         if departed.is_empty() {
@@ -142,7 +141,7 @@ impl PodIndex {
         }
     }
 
-    /// Executors that run, by namespace.
+    /// The number of running executors by namespace.
     pub(crate) fn running_executors(&self) -> BTreeMap<String, i64> {
         let apps = self.apps.read().unwrap_or_else(std::sync::PoisonError::into_inner);
         let mut counts = BTreeMap::new();
@@ -153,7 +152,7 @@ impl PodIndex {
         counts
     }
 
-    /// Forgets the tombstones of every application but these.
+    /// Forgets the tombstones of all applications except these.
     pub fn keep_only(&self, names: &HashSet<AppKey>) {
         write(&self.apps).retain(|key, pods| {
             if !names.contains(key) {
@@ -164,7 +163,7 @@ impl PodIndex {
         });
     }
 
-    /// Forgets the tombstone of an application that is no more.
+    /// Forgets the tombstone of a deleted application.
     pub fn forget(&self, namespace: &str, app: &str) {
         let key = (namespace.to_owned(), app.to_owned());
         let mut apps = write(&self.apps);
@@ -195,7 +194,7 @@ fn is_driver(pod: &Pod) -> bool {
     label(pod, names::LABEL_ROLE) == Some("driver")
 }
 
-/// Takes a pod in, if it is one of these.
+/// Caches a pod, if it belongs to an application.
 fn put(apps: &mut HashMap<AppKey, AppPods>, pod: &Pod) -> Option<AppKey> {
     let (key, name) = (key(pod)?, pod.metadata.name.clone()?);
     let entry = apps.entry(key.clone()).or_default();
@@ -209,7 +208,7 @@ fn put(apps: &mut HashMap<AppKey, AppPods>, pod: &Pod) -> Option<AppKey> {
     Some(key)
 }
 
-/// What is kept of an executor pod.
+/// The record of an executor pod.
 fn executor(pod: &Pod, name: &str) -> Executor {
     let phase = pod::phase(pod);
     let id = label(pod, names::LABEL_EXECUTOR_ID).and_then(|id| id.parse().ok()).unwrap_or(0);
@@ -218,12 +217,12 @@ fn executor(pod: &Pod, name: &str) -> Executor {
     Executor { submission_id, deleting, seen: ExecutorSeen { name: name.to_owned(), id, phase } }
 }
 
-/// What decisions need of a driver pod.
+/// The parts of a driver pod that decisions need.
 fn trim(pod: &Pod) -> Pod {
     let spec = pod.spec.as_ref().map(|spec| PodSpec {
         node_name: spec.node_name.clone(),
         service_account_name: spec.service_account_name.clone(),
-        // Those whose last words in the status are the end of their log.
+        // Those whose termination message is the end of their log.
         containers: spec
             .containers
             .iter()
@@ -240,16 +239,16 @@ fn trim(pod: &Pod) -> Pod {
     Pod { metadata, spec, status: pod.status.clone() }
 }
 
-/// Watches the pods of one namespace, or all, for both views of them. The pods of applications that the operator submitted have
-/// one label, those whose executors it allocates another, and most pods have both: a selector cannot say "one or the other",
-/// and two watches would bring most pods twice. So this one brings every pod of Spark, and what has neither label is dropped.
+/// Watches the pods of one namespace, or all, for both caches. Pods of applications that the operator submitted have one
+/// label, those whose executors it allocates another, and most pods have both. A selector cannot express "one or the other",
+/// and two watches would deliver most pods twice, so this one delivers all Spark pods; those with neither label are ignored.
 pub(crate) async fn follow(api: Api<Pod>, take_in: impl Fn(&Event<Pod>)) {
     let config = watcher::Config::default().labels(&format!("{} in (driver,executor)", names::LABEL_ROLE));
     let mut events = watcher(api, config).default_backoff().boxed();
     while let Some(event) = events.next().await {
         match event {
             Ok(event) => take_in(&event),
-            Err(error) => tracing::warn!(%error, "the watch of pods is interrupted"),
+            Err(error) => tracing::warn!(%error, "the pod watch was interrupted"),
         }
     }
 }
@@ -290,7 +289,7 @@ mod tests {
         let pods = index.of("n", "pi");
         assert!(pods.executors.is_empty());
         assert_eq!(pods.departed["pi-exec-3"].seen.phase, PodPhase::Succeeded);
-        // Nor does a new list lose it, and what the list misses keeps the phase that was seen last.
+        // A new list does not lose it, and a pod missing from the list keeps its last phase.
         index.apply(&Event::Apply(pod("pi-exec-4", "executor", "Failed")));
         index.apply(&Event::Init);
         index.apply(&Event::InitApply(pod("pi-driver", "driver", "Running")));
@@ -316,7 +315,7 @@ mod tests {
         assert!(pods.drivers.is_empty() && pods.tombstone.is_some());
         assert_eq!(pods.executors["pi-exec-3"].seen.id, 3);
         index.keep_only(&HashSet::new());
-        assert!(index.of("n", "pi").tombstone.is_none(), "nothing is remembered of an application that is gone");
+        assert!(index.of("n", "pi").tombstone.is_none(), "a deleted application is forgotten");
         assert_eq!(index.of("n", "pi").executors.len(), 1);
     }
 }

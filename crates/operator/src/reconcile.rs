@@ -1,4 +1,4 @@
-//! One pass over one application: observe, decide, act, write the status, tell.
+//! One pass over one application: observe, decide, act, write the status, record events.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,19 +25,19 @@ use crate::fair_queue::Kind;
 use crate::malformed::Unreadable;
 use crate::{malformed, observe, writes};
 
-/// A pass that takes longer is given up and tried again.
+/// A pass that takes longer is aborted and retried.
 const LONGEST_PASS: Duration = Duration::from_secs(60);
-/// How soon to look again at an application that someone else changed.
+/// How soon to retry an application that someone else changed.
 const LAG: Duration = Duration::from_millis(100);
 /// The same when a cache shows what this operator has already replaced. The watch event usually comes first.
 const REPLACED: Duration = Duration::from_secs(1);
 
-/// How long a pass waits until objects of earlier attempts are deleted.
+/// How long a pass spends on deleting objects of earlier attempts.
 const LONGEST_CLEANING: Duration = Duration::from_secs(5);
-/// Passes that fail in a row before people are told.
+/// Consecutive failed passes before an event is recorded.
 const TOLD_FAILURES: u32 = 3;
 
-/// Looks at one application, when it is its turn.
+/// Reconciles one application when it is its turn.
 pub async fn reconcile(app: Arc<DeserializeGuard<SparkApplication>>, ctx: Arc<Context>) -> Result<Action, Error> {
     let object = ObjectRef::from_obj(app.as_ref());
     let kind = if starts(&app) { Kind::Start } else { Kind::Follow };
@@ -58,12 +58,12 @@ pub async fn reconcile(app: Arc<DeserializeGuard<SparkApplication>>, ctx: Arc<Co
         turn = ctx.turns.take(kind) => turn,
         () = ctx.ending.cancelled() => return Ok(Action::await_change()),
     };
-    // It may have waited for long: what counts is what is known now.
+    // It may have waited for long, so check again with current data.
     if !covered(&object, &ctx) {
         return Ok(leave(&object, &ctx));
     }
     let Some(app) = ctx.apps.get(&object) else { return Ok(Action::await_change()) };
-    // Many may wait; only those whose turn it is take the room of a pass.
+    // Many may wait; boxed, so that only running passes take the memory of one.
     Box::pin(look(app, ctx)).await
 }
 
@@ -72,7 +72,7 @@ fn covered(app: &ObjectRef<DeserializeGuard<SparkApplication>>, ctx: &Context) -
     ctx.scope.covers(app.namespace.as_deref().unwrap_or_default())
 }
 
-/// Leaves an application alone until its namespace is covered again; nobody will write down what its executors became.
+/// Ignores an application until its namespace is covered again; its departed executors will not be recorded.
 fn leave(app: &ObjectRef<DeserializeGuard<SparkApplication>>, ctx: &Context) -> Action {
     let namespace = app.namespace.as_deref().unwrap_or_default();
     let departed: Vec<_> = ctx.pods.of(namespace, &app.name).departed.into_values().map(|e| e.seen).collect();
@@ -80,7 +80,7 @@ fn leave(app: &ObjectRef<DeserializeGuard<SparkApplication>>, ctx: &Context) -> 
     Action::await_change()
 }
 
-/// Whether an application is to get a driver next.
+/// Whether an application gets a driver next.
 fn starts(app: &DeserializeGuard<SparkApplication>) -> bool {
     let Ok(app) = &app.0 else { return false };
     let unset = SparkApplicationStatus::default();
@@ -109,7 +109,7 @@ async fn look(app: Arc<DeserializeGuard<SparkApplication>>, ctx: Arc<Context>) -
                 Ok(app) => pass(app, &ctx, None).await,
                 Err(invalid) => match malformed::read(&ctx, &invalid.metadata, &invalid.error).await? {
                     Some((app, problem)) => pass(&app, &ctx, Some(problem)).await,
-                    // It is gone or readable by now: a watch event follows.
+                    // It is gone or parses by now: a watch event follows.
                     None => Ok(Action::requeue(REPLACED)),
                 },
             }
@@ -118,7 +118,7 @@ async fn look(app: Arc<DeserializeGuard<SparkApplication>>, ctx: Arc<Context>) -
         let outcome = limit.unwrap_or(Err(Error::Slow(LONGEST_PASS.as_secs())));
         match &outcome {
             Ok(_) => ctx.succeeded(&(namespace.clone(), name.clone())),
-            Err(Error::Changed) => tracing::debug!("the application changed meanwhile"),
+            Err(Error::Changed) => tracing::debug!("the application changed concurrently"),
             Err(error) => tracing::warn!(%error, "will try again"),
         }
         outcome
@@ -127,14 +127,14 @@ async fn look(app: Arc<DeserializeGuard<SparkApplication>>, ctx: Arc<Context>) -
     .await
 }
 
-/// When to look again after a failed pass.
+/// When to retry after a failed pass.
 pub fn again(app: &DeserializeGuard<SparkApplication>, error: &Error, ctx: &Context) -> Action {
     match error {
         Error::Changed => Action::requeue(LAG),
         Error::Cluster { .. } | Error::Slow(_) | Error::Serialize(_) => {
             let (wait, failures) = ctx.failed(key(app));
             if failures >= TOLD_FAILURES {
-                let note = format!("the operator does not get on with it, and tries again: {error}");
+                let note = format!("reconciliation keeps failing and is retried: {error}");
                 ctx.events.record(Reporter::Applications, &app.object_ref(&()), true, reason::RETRIED, &note);
             }
             Action::requeue(wait)
@@ -146,7 +146,7 @@ fn key(app: &DeserializeGuard<SparkApplication>) -> (String, String) {
     (app.namespace().unwrap_or_default(), app.name_any())
 }
 
-/// Looks at one application. If its specification cannot be read, `unreadable` says why, and the application holds what can.
+/// One pass. If the specification does not parse, `unreadable` says why, and `app` has the parts that do.
 async fn pass(app: &SparkApplication, ctx: &Context, unreadable: Option<Unreadable>) -> Result<Action, Error> {
     let (namespace, name) = (app.namespace().unwrap_or_default(), app.name_any());
     let version = app.resource_version().unwrap_or_default();
@@ -172,7 +172,7 @@ async fn pass(app: &SparkApplication, ctx: &Context, unreadable: Option<Unreadab
     let old = ctx.whole(&key, &uid, stored).unwrap_or_else(|| recall::recall(stored, &uid, &seen.driver));
     let is_other = old.spec_hash.as_ref().is_some_and(|hash| *hash != spec_hash);
     if problem.is_none() && is_other && Phase::read(&old, now).has_run() {
-        // What cannot be planned shall not end a run.
+        // A specification that cannot be planned must not end a run.
         problem =
             plan(app, ctx, &subject, old.attempt.unwrap_or_default() + 1).err().map(|problem| problem.to_string());
     }
@@ -220,7 +220,7 @@ async fn pass(app: &SparkApplication, ctx: &Context, unreadable: Option<Unreadab
     })
 }
 
-/// Writes a status, as far as the cluster keeps it. `false` if there was nothing to write.
+/// Writes the parts of a status that the cluster keeps. `false` if there was nothing to write.
 async fn write(app: &SparkApplication, ctx: &Context, new: &SparkApplicationStatus) -> Result<bool, Error> {
     let (namespace, name) = (app.namespace().unwrap_or_default(), app.name_any());
     let (uid, version) = (app.uid().unwrap_or_default(), app.resource_version().unwrap_or_default());
@@ -231,18 +231,18 @@ async fn write(app: &SparkApplication, ctx: &Context, new: &SparkApplicationStat
         ctx.remember(key, &uid, &stored, new);
         return Ok(false);
     }
-    // Definitions of the existing operator require it, and the stored status may be without.
+    // The existing operator's CRDs require it, and the stored status may lack it.
     patch.entry("driverInfo").or_insert(serde_json::to_value(&new.driver_info)?);
     let Some(written) = writes::patch_status(&ctx.client, &namespace, &name, Some(&version), &patch).await? else {
         return Ok(false);
     };
     ctx.definitions.learn(&patch, &written.status);
-    // A write that changed nothing of what is kept keeps the version, so no watch event follows.
+    // A write that changes nothing stored keeps the version, so no watch event follows.
     if written.version != version {
         ctx.replaced(key.clone(), version);
     }
     let kept: SparkApplicationStatus = serde_json::from_value(written.status.into())?;
-    // As it reads once it was written: with whole seconds.
+    // As it will be read back: with whole seconds.
     let new: SparkApplicationStatus = serde_json::from_value(serde_json::to_value(new)?)?;
     ctx.remember(key, &uid, &kept, &new);
     Ok(true)
@@ -252,7 +252,7 @@ fn first_line(status: &SparkApplicationStatus) -> &str {
     status.application_state.error_message.lines().next().unwrap_or_default()
 }
 
-/// Does what was decided. A submission brings a decision of its own.
+/// Carries out a decision. A submission leads to a new decision.
 async fn act(
     app: &SparkApplication,
     ctx: &Context,
@@ -279,8 +279,8 @@ async fn act(
                         ctx.note_sent(&key, effect, Timestamp::now());
                     }
                     Err(error) if ctx.failures(&key) < TOLD_FAILURES => return Err(error),
-                    // They are in nobody's way, and go with the application at the latest.
-                    Err(error) => tracing::warn!(%error, "objects of an earlier attempt are left"),
+                    // They are harmless, and are deleted with the application at the latest.
+                    Err(error) => tracing::warn!(%error, "cannot delete objects of an earlier attempt; leaving them"),
                 }
             }
             Effect::Expose => expose(ctx, wanted),
@@ -302,7 +302,7 @@ async fn act(
     Ok(decision)
 }
 
-/// Makes what stands around the driver of the current submission, beside everything else.
+/// Starts creating the exposure objects of the current submission in the background.
 fn expose(ctx: &Context, wanted: &App<'_>) {
     let (subject, status) = (&wanted.subject, wanted.status);
     let Some(submission_id) = status.submission_id.as_deref() else { return };

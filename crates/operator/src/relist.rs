@@ -1,4 +1,4 @@
-//! Folds the events of a watch, and the lists that come again after it was interrupted, into what is there and what is gone.
+//! Turns watch events, including the lists that follow an interruption, into changes: what exists and what is gone.
 
 use std::collections::HashMap;
 
@@ -8,20 +8,20 @@ use kube::{Resource, ResourceExt};
 /// Uids by namespace and name.
 pub(crate) type Listed = HashMap<(String, String), String>;
 
-/// What an event says.
+/// What an event means.
 pub(crate) enum Change<'a, K> {
-    /// A list begins.
+    /// A list starts.
     Lists,
     /// An object is part of the list.
     InList(&'a K),
-    /// An object is new, or changed.
+    /// An object was created or changed.
     Seen(&'a K),
     Gone(&'a K),
-    /// The list is complete: whatever else was known was deleted while nobody watched.
+    /// The list is complete: objects not in it were deleted while the watch was interrupted.
     Listed(Listed),
 }
 
-/// A list under way.
+/// A list in progress.
 #[derive(Debug, Default)]
 pub(crate) struct Relist(Listed);
 

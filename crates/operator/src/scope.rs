@@ -122,7 +122,7 @@ impl Scope {
     /// Calls back for each namespace that joins or leaves the scope; never returns.
     pub(crate) async fn each_change(&self, mut joined: impl FnMut(&str), mut left: impl FnMut(&str)) {
         let mut changes = self.selected.subscribe();
-        // Objects cached before the first list are looked at once it is complete.
+        // Objects cached before the first list are reconciled once it is complete.
         let mut known = BTreeSet::new();
         loop {
             let now = changes.borrow_and_update().clone().unwrap_or_default();

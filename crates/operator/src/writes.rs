@@ -1,9 +1,9 @@
 //! Every change the operator makes to a cluster, except its lease and events.
 //!
-//! Objects are created or found again, never overwritten: the names of those of a run derive from (uid, attempt), and
-//! annotations and labels tell which specification and attempt they were made for. What does not belong to the application
-//! is never touched, whatever its name. The status is patched against the version it was decided on, so a decision on old
-//! facts changes nothing.
+//! Objects are created or found again, never overwritten: the names of a run's objects derive from (uid, attempt), and
+//! annotations and labels record the specification and attempt. Objects that do not belong to the application are never
+//! touched, whatever their name. Status patches carry the resource version they were decided on, so a decision based on
+//! stale data changes nothing.
 
 use std::time::Duration;
 
@@ -34,16 +34,16 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{Class, During, Error, class, words};
 
-/// How long the API server may take for one object beside the driver, and for the driver itself. A pass waits for both.
+/// How long the API server may take to create one object besides the driver, and the driver itself. A pass waits for both.
 const OBJECT_PATIENCE: Duration = Duration::from_secs(22);
 const DRIVER_PATIENCE: Duration = Duration::from_secs(30);
-/// The same for what stands around the driver, which nobody waits for: longer than any webhook may take.
+/// The same for exposure objects, which no pass waits for: longer than any webhook may take.
 const EXPOSURE_PATIENCE: Duration = Duration::from_secs(35);
 
-/// Creates everything of one attempt, the pod last, or finds it there.
+/// Creates all objects of one attempt, the pod last, or finds them.
 pub async fn create_run(client: &Client, app_name: &str, app_uid: &str, run: &Run) -> Result<Submission, Error> {
     let namespace = run.pod.metadata.namespace.clone().unwrap_or_default();
-    // None of these needs another; the pod needs all of them.
+    // These are independent of each other; the pod needs all of them.
     let objects = join_all(run.objects.iter().map(|object| create_object(client, &namespace, app_uid, object)));
     let grant = async {
         match &run.grant {
@@ -82,19 +82,19 @@ pub async fn create_run(client: &Client, app_name: &str, app_uid: &str, run: &Ru
     })
 }
 
-/// What became of an object that was to be created.
+/// The outcome of creating an object.
 enum Made<T> {
     Done(T),
-    /// Another one of the same name is, and was asked to go.
+    /// An outdated object of the same name exists; its deletion was requested.
     InTheWay,
-    /// The cluster said no.
+    /// The cluster rejected it.
     Refused(String),
-    /// The cluster failed at it, or did not answer.
+    /// The cluster failed or did not respond.
     Hindered(String),
 }
 
 impl<T> Made<T> {
-    /// What an error means for an object that was to be created.
+    /// What an error means for the creation of an object.
     fn not(error: kube::Error, kind: &str, name: &str) -> Result<Self, Error> {
         let why = format!("{kind} {name}: {}", words(&error));
         match class(&error) {
@@ -114,7 +114,7 @@ impl<T> Made<T> {
     }
 }
 
-/// Gives up on an answer that does not come.
+/// Gives up on a response that does not arrive in time.
 async fn in_time<T>(
     patience: Duration,
     what: impl FnOnce() -> String,
@@ -127,7 +127,7 @@ async fn in_time<T>(
 async fn create_object(client: &Client, namespace: &str, app_uid: &str, object: &Object) -> Result<Made<()>, Error> {
     let PlannedObject { resource, body: wanted, .. } = PlannedObject::new(object)?;
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
-    // One of a fixed name may be of an earlier attempt; it says the same.
+    // An object with a fixed name may stem from an earlier attempt; its content is the same.
     let same = |found: &DynamicObject| has_same(found, &wanted, &[names::ANNOTATION_SPEC]);
     let params = PostParams::default();
     let making = create_or_find(&api, app_uid, object.kind(), &wanted, &params, same);
@@ -153,7 +153,7 @@ fn has_same(found: &DynamicObject, wanted: &DynamicObject, marks: &[&str]) -> bo
     marks.iter().all(|mark| found.annotations().get(*mark) == wanted.annotations().get(*mark))
 }
 
-/// Creates an object, or finds it there: the application's own, and the `same`. One that is not its own is left alone.
+/// Creates an object, or finds it if it belongs to the application and is the `same`. Others' objects are left alone.
 async fn create_or_find(
     api: &Api<DynamicObject>,
     app_uid: &str,
@@ -177,7 +177,7 @@ async fn create_or_find(
         Err(error) => return Err(error).during(what),
     };
     if !is_owned_by(&found, app_uid) {
-        let why = format!("a {kind} named {name} exists already and does not belong to this application");
+        let why = format!("a {kind} named {name} already exists and does not belong to this application");
         return Ok(Made::Refused(why));
     }
     if same(&found) && found.metadata.deletion_timestamp.is_none() {
@@ -220,7 +220,7 @@ async fn create_driver(
     Ok(Made::InTheWay)
 }
 
-/// Creates what stands around a driver, or finds it there. What is not the application's own is left alone.
+/// Creates a driver's exposure objects, or finds them. Objects that do not belong to the application are left alone.
 pub(crate) async fn make_around(
     client: &Client,
     namespace: &str,
@@ -244,7 +244,7 @@ pub(crate) async fn make_around(
                 continue;
             }
             (what, Made::InTheWay) => {
-                outcome.failed.push(format!("{what}: the one of an earlier attempt is still going away"));
+                outcome.failed.push(format!("{what}: the one from an earlier attempt is still being deleted"));
                 continue;
             }
         };
@@ -264,7 +264,7 @@ pub(crate) async fn make_around(
     outcome
 }
 
-/// One object around the driver, and what it is.
+/// Creates one exposure object; returns its kind and name, and the outcome.
 async fn make_one<K>(client: &Client, namespace: &str, app_uid: &str, object: &K) -> (String, Made<DynamicObject>)
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Serialize,
@@ -284,13 +284,13 @@ where
     (what, made)
 }
 
-/// Deletes a driver pod by name and uid; with `force` without waiting for its node.
+/// Deletes a driver pod by name and uid; with `force`, without waiting for its node.
 pub async fn delete_driver(client: &Client, namespace: &str, name: &str, uid: &str, force: bool) -> Result<(), Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     delete(&api, name, Some(uid.to_owned()), force).await.during(|| format!("delete pod {name}"))
 }
 
-/// The labels of what every submission of an application but one has.
+/// The label selector for all submissions of an application except one.
 fn others(app: &str, keep: Option<&str>) -> String {
     let selector = format!("{}={app}", names::LABEL_APP_NAME);
     match keep {
@@ -299,14 +299,14 @@ fn others(app: &str, keep: Option<&str>) -> String {
     }
 }
 
-/// Deletes executors of every submission of an application but one.
+/// Deletes the executors of all submissions of an application except one.
 pub async fn delete_executors(client: &Client, namespace: &str, app: &str, keep: Option<&str>) -> Result<(), Error> {
     let selector = others(app, keep);
     let pods = format!("{selector},{}=true,{}=executor", names::LABEL_LAUNCHED_BY, names::LABEL_ROLE);
     delete_all::<Pod>(client, namespace, &pods).await
 }
 
-/// Deletes objects of every submission of an application but one, except what stands around the driver.
+/// Deletes the objects of all submissions of an application except one, but not exposure objects.
 pub async fn delete_objects(client: &Client, namespace: &str, app: &str, keep: Option<&str>) -> Result<(), Error> {
     let objects = format!("{},{}=true,!{}", others(app, keep), names::LABEL_CREATED_BY, names::LABEL_EXPOSES);
     let (configs, services, secrets, claims, policies) = futures::join!(
@@ -319,7 +319,7 @@ pub async fn delete_objects(client: &Client, namespace: &str, app: &str, keep: O
     configs.and(services).and(secrets).and(claims).and(policies)
 }
 
-/// Deletes what stands around an application's driver while it runs. What is not the application's own is left alone.
+/// Deletes the exposure objects of an application's driver. Objects that do not belong to the application are left alone.
 pub(crate) async fn delete_around(
     client: &Client,
     namespace: &str,
@@ -343,13 +343,13 @@ pub(crate) async fn delete_around(
     ExposureOutcome { failed, ..ExposureOutcome::default() }
 }
 
-/// Which objects of a kind.
+/// Which objects of a kind to delete.
 enum Which<'a> {
     Named(&'a str),
     Labelled(&'a str),
 }
 
-/// Deletes objects that belong to an application. A sentence if that failed.
+/// Deletes objects that belong to an application; returns a message if that failed.
 async fn delete_own<K>(api: &Api<K>, app_uid: &str, which: Option<Which<'_>>) -> Option<String>
 where
     K: Resource<Scope = NamespaceResourceScope, DynamicType = ()> + Clone + DeserializeOwned + std::fmt::Debug,
@@ -370,7 +370,7 @@ where
     let kind = K::kind(&());
     match tokio::time::timeout(EXPOSURE_PATIENCE, work).await {
         Ok(Ok(())) => None,
-        // Without the right to delete a kind there is none of it that the operator made.
+        // Without permission for a kind, the operator cannot have created any.
         Ok(Err(error)) if matches!(class(&error), Class::Missing | Class::Refused) && is_forbidden(&error) => {
             tracing::debug!(%kind, %error, "nothing deleted");
             None
@@ -380,7 +380,7 @@ where
     }
 }
 
-/// Whether the operator lacks a right, or the cluster the kind.
+/// Whether the operator lacks a permission, or the cluster lacks the kind.
 fn is_forbidden(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404 || (status.code == 403 && !status.message.contains("webhook")))
 }
@@ -393,7 +393,7 @@ where
     let list = ListParams::default().labels(selector);
     match api.delete_collection(&DeleteParams::background(), &list).await {
         Ok(_) => Ok(()),
-        // Without the right to delete a kind there is none of it that the operator made.
+        // Without permission for a kind, the operator cannot have created any.
         Err(error) if matches!(class(&error), Class::Missing | Class::Refused) => {
             tracing::debug!(kind = %K::kind(&()), %error, "nothing deleted");
             Ok(())
@@ -402,7 +402,7 @@ where
     }
 }
 
-/// Deletes an application whose time to live is over, if it is unchanged: an edit may have given it a new life.
+/// Deletes an application whose time to live has passed, if it is unchanged: an edit starts a new run.
 pub async fn delete_application(client: &Client, app: &SparkApplication) -> Result<(), Error> {
     let api: Api<SparkApplication> = Api::namespaced(client.clone(), &app.namespace().unwrap_or_default());
     let unchanged = Preconditions { uid: app.uid(), resource_version: app.resource_version() };
@@ -417,7 +417,7 @@ pub async fn delete_application(client: &Client, app: &SparkApplication) -> Resu
     }
 }
 
-/// What turns a stored status into a new one, as a merge patch; `None` if they are equal.
+/// The merge patch that turns a stored status into a new one; `None` if they are equal.
 pub fn status_patch(
     stored: Option<&SparkApplicationStatus>,
     new: &SparkApplicationStatus,
@@ -432,11 +432,11 @@ pub fn status_patch(
 #[derive(Debug, Clone)]
 pub struct Written {
     pub version: String,
-    /// What the API server kept of its status.
+    /// The status as the API server stored it.
     pub status: Map<String, Value>,
 }
 
-/// Patches the status of an application, if it still has this version. `None` if the application is gone.
+/// Patches an application's status, if the application still has this version. `None` if it is gone.
 pub async fn patch_status(
     client: &Client,
     namespace: &str,

@@ -1,7 +1,7 @@
 // Prints every setting that a Spark distribution defines in its core and Kubernetes modules, one per line:
-// key, default, since, public, kind. Kinds are found by trying what each setting's own converter takes.
+// key, default, since, public, kind. Kinds are found by trying which values each setting's converter accepts.
 //
-// Compile and run with the distribution's jars/* on the class path; collect.py does it for several versions.
+// Compile and run with the distribution's jars/* on the class path; collect.py does this for several versions.
 
 import java.lang.reflect.Field;
 import java.lang.reflect.Method;

@@ -13,7 +13,7 @@ import tempfile
 
 HERE = pathlib.Path(__file__).resolve().parent
 
-# Keys that Spark reads by name only, so that no jar can be asked for them: key, kind, first line.
+# Keys that Spark reads only by name, so that they are not defined in any jar: key, kind, first line.
 BY_NAME = [
     ("spark.app.id", "string", "3.5"),
     ("spark.app.name", "string", "3.5"),
@@ -40,7 +40,7 @@ def settings(jars, work):
         ["java", "-cp", f"{work}:{jars}/*", "Settings"], check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
     rows = [line.split("\t") for line in out.stdout.decode().splitlines() if line.startswith("spark.")]
-    # Spark puts the address of the machine it runs on here.
+    # The default is the address of the machine that Spark runs on.
     machine = {"spark.driver.host"}
     return {
         key: ("<undefined>" if key in machine else default, public == "true", kind)

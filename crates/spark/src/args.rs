@@ -1,12 +1,12 @@
-//! Reads a `spark-submit` command line into what was written, nothing more.
+//! Parses a `spark-submit` command line, without interpreting it.
 //!
 //! Real `spark-submit` parses twice: the launcher reads every option, rewrites some of them as `--conf`, and hands a
-//! reordered line to `SparkSubmit`. [`parse`] has the effect of both. Two consequences are worth knowing: the four
-//! `--driver-*` options that set JVM properties compete with `--conf` by position (the last one wins), and an unknown
-//! option is an error wherever it stands before the primary resource.
+//! reordered line to `SparkSubmit`. [`parse`] does both in one pass. Two consequences: the four `--driver-*` options
+//! that set JVM properties compete with `--conf` by position (the last one wins), and an unknown option is an error
+//! anywhere before the primary resource.
 //!
-//! Firesteel's own options may stand anywhere before the primary resource. Nothing here looks at files, the
-//! environment or Spark versions; [`crate::submission`] does.
+//! Firesteel's own options may appear anywhere before the primary resource. Files, the environment and Spark versions
+//! are handled in [`crate::submission`].
 
 mod options;
 
@@ -18,7 +18,7 @@ pub use self::options::{OPTIONS, OptionSpec};
 use crate::submission::Origin;
 use crate::version::{SparkVersion, VersionError};
 
-/// An option of `spark-submit` that takes a value and stays an option (it is not rewritten as `--conf`).
+/// A `spark-submit` option that takes a value and is not rewritten as `--conf`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Opt {
     Archives,
@@ -46,7 +46,7 @@ pub enum Opt {
 }
 
 impl Opt {
-    /// The option as it is written.
+    /// The option as written on the command line.
     pub const fn flag(self) -> &'static str {
         match self {
             Opt::Archives => "--archives",
@@ -81,7 +81,7 @@ impl fmt::Display for Opt {
     }
 }
 
-/// Main classes whose own options may be mixed with `spark-submit`'s, and the resource they stand for.
+/// Main classes whose options may be mixed with `spark-submit`'s, and the primary resource they imply.
 const SPECIAL_CLASSES: [(&str, &str); 4] = [
     ("org.apache.spark.repl.Main", "spark-shell"),
     ("org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver", "spark-internal"),
@@ -108,7 +108,7 @@ pub enum Action {
     UsageError,
 }
 
-/// How `--dry-run` and the reading forms print.
+/// Output format of `--dry-run` and the read-only commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Output {
     #[default]
@@ -125,11 +125,11 @@ pub struct OwnOptions {
     pub output: Option<Output>,
     /// `--spark-version`.
     pub spark_version: Option<SparkVersion>,
-    /// The image where no setting names one; no option of a command line.
+    /// The image to use if no setting names one; not a command-line option.
     pub image: Option<String>,
-    /// `--explain`: say where each setting came from.
+    /// `--explain`: print where each setting came from.
     pub explain: bool,
-    /// `--exit-zero`: exit 0 whatever becomes of the driver, as `spark-submit` does.
+    /// `--exit-zero`: exit 0 even if the driver fails, as `spark-submit` does.
     pub exit_zero: bool,
 }
 
@@ -147,14 +147,14 @@ pub struct Setting {
 pub struct RawArgs {
     pub action: Action,
     pub own: OwnOptions,
-    /// Options with a value; the last of each counts.
+    /// Options with a value; the last occurrence wins.
     pub options: BTreeMap<Opt, String>,
-    /// `--conf` and the options that are nothing else, in order; the last of each key counts.
+    /// `--conf` and its shorthand options, in order; the last value of each key wins.
     pub settings: Vec<Setting>,
     pub supervise: bool,
     pub verbose: bool,
     pub load_spark_defaults: bool,
-    /// `run-example`: the primary resource is the examples jar, the class stands under `--class`.
+    /// `run-example`: the primary resource is the examples jar, the class is in [`Opt::Class`].
     pub example: bool,
     /// The primary resource, as written.
     pub resource: Option<String>,
@@ -168,10 +168,10 @@ impl RawArgs {
     }
 }
 
-/// Why a command line cannot be read. Each message names the option and says what to write.
+/// Why a command line cannot be parsed. Each message names the option and says what to write.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ArgsError {
-    #[error("option {0} needs a value after it")]
+    #[error("option {0} needs a value")]
     MissingValue(String),
     #[error("unknown option {option}{}; `--help` lists them all", did_you_mean(.suggestion.as_ref()))]
     UnknownOption { option: String, suggestion: Option<&'static str> },
@@ -240,11 +240,11 @@ pub fn parse(argv: &[String]) -> Result<RawArgs, ArgsError> {
     Ok(parser.finish())
 }
 
-/// `--opt=value` is split as the launcher does: both sides non-empty, at the first `=`. `-o=json` is our own.
+/// Splits `--opt=value` as the launcher does: at the first `=`, both sides non-empty. `-o=json` is Firesteel's addition.
 fn split(word: &str) -> (&str, Option<&str>) {
     match word.split_once('=') {
-        // The launcher's pattern wants at least one character between the dashes and the `=`, and does not match a
-        // value with a line break in it.
+        // The launcher's pattern requires at least one character between the dashes and the `=`, and does not match a
+        // value that contains a line break.
         Some((name, value))
             if (name.starts_with("--")
                 && name.len() > 2
@@ -261,7 +261,7 @@ fn split(word: &str) -> (&str, Option<&str>) {
 #[derive(Debug, Default)]
 struct Parser {
     args: RawArgs,
-    /// A special class was named: unknown words are its arguments and parsing goes on.
+    /// A special class was named: unknown words are its arguments and parsing continues.
     mixed: bool,
     /// `--help`, `--usage-error` or `--version`, whichever came first.
     terminal: Option<Action>,
@@ -327,7 +327,7 @@ impl Parser {
         Ok(())
     }
 
-    /// Spark drops the value of a switch written with `=`; ours refuse it, because `--dry-run=false` means something.
+    /// Spark ignores the value of a switch written with `=`. Firesteel's switches refuse it: `--dry-run=false` must not mean true.
     fn switch(&mut self, option: &OptionSpec, value: Option<&str>) -> Result<(), ArgsError> {
         if option.own && value.is_some() {
             return Err(ArgsError::SwitchWithValue(option.flag));
@@ -359,7 +359,7 @@ impl Parser {
         Ok(())
     }
 
-    /// A word that is no option. True if parsing ends here and the rest are application arguments.
+    /// Handles a word that is not an option. Returns true if parsing ends here and the rest are application arguments.
     fn unknown(&mut self, word: &str) -> Result<bool, ArgsError> {
         if self.mixed {
             self.args.arguments.push(word.to_owned());
@@ -419,7 +419,7 @@ mod tests {
         assert_eq!(args.option(Opt::Master), Some("k8s://h"));
         assert_eq!(args.option(Opt::Name), Some("a=b"));
         assert_eq!(args.settings, [Setting { key: "spark.x".into(), value: "y=z".into(), origin: Origin::Conf }]);
-        // Nothing after the sign is no value: the word as a whole is then an unknown option.
+        // An empty value is not split off: the whole word is then an unknown option.
         assert!(refusal("--name= app.jar").starts_with("unknown option --name="));
     }
 
@@ -438,7 +438,7 @@ mod tests {
             let args = parse(&argv).unwrap();
             assert_eq!(args.option(opt), Some(value("2").as_str()));
             let message = parse(&argv[..1]).unwrap_err().to_string();
-            assert_eq!(message, format!("option {opt} needs a value after it"));
+            assert_eq!(message, format!("option {opt} needs a value"));
         }
     }
 
@@ -520,7 +520,7 @@ mod tests {
             ("--bogus app.jar", "unknown option --bogus; `--help` lists them all"),
             ("--maser k8s://h app.jar", "unknown option --maser (did you mean --master?); `--help` lists them all"),
             ("--bogus=1 app.jar", "unknown option --bogus; `--help` lists them all"),
-            ("--name", "option --name needs a value after it"),
+            ("--name", "option --name needs a value"),
             ("--conf spark.x app.jar", "--conf spark.x has no `=`; write --conf KEY=VALUE"),
             (
                 "--deploy-mode clusters app.jar",

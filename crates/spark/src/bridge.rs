@@ -1,7 +1,7 @@
-//! The class that Spark's driver loads to have its executors allocated outside of it, and how a driver is set up for it.
+//! The class that Spark's driver loads so that the operator allocates its executors, and the driver's setup for it.
 //!
-//! The jar is built from `bridge/` (`bridge/build`), checked in, and carried to the driver in a ConfigMap. Every switch here
-//! turns off a call that the driver would otherwise make to the API server, for which it has no right.
+//! The jar is built from `bridge/` (`bridge/build`), checked in, and mounted into the driver from a ConfigMap. Most settings
+//! here disable API calls that the driver has no permission for.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{ConfigMap, ConfigMapVolumeSource, Volume, VolumeMount};
@@ -15,12 +15,12 @@ use crate::submission::SparkConf;
 static JAR: &[u8] = include_bytes!("../bridge/firesteel-bridge.jar");
 const CLASS: &str = "dev.firesteel.bridge.FiresteelAllocator";
 const FILE: &str = "firesteel-bridge.jar";
-/// A directory of its own: below a read-only mount nothing else can be mounted, and `/opt/firesteel` has other inhabitants.
+/// A separate directory: nothing can be mounted below a read-only mount, and `/opt/firesteel` has other contents.
 const DIRECTORY: &str = "/opt/firesteel/bridge";
 const VOLUME: &str = "firesteel-bridge";
 const CLASS_PATH: &str = "spark.driver.extraClassPath";
 
-/// What a driver without rights on pods must not try.
+/// Settings for a driver without pod permissions.
 const SWITCHES: &[(&str, &str)] = &[
     (key::ALLOCATOR, CLASS),
     (key::EXECUTOR_DISABLE_CONFIG_MAP, "true"),
@@ -28,11 +28,11 @@ const SWITCHES: &[(&str, &str)] = &[
     ("spark.kubernetes.executor.enableApiPolling", "false"),
     ("spark.kubernetes.driver.service.deleteOnTermination", "false"),
     (key::DRIVER_OWNS_CLAIMS, "false"),
-    // Spark calls the allocator's stop only then. Whether pods are kept is in the grant.
+    // Spark only then calls the allocator's stop method. The grant decides whether pods are kept.
     (key::EXECUTOR_DELETE, "true"),
 ];
 
-/// Sets a driver's configuration up for executors outside of it.
+/// Configures a driver for executors that it does not allocate itself.
 pub fn configure(conf: &mut SparkConf) {
     for (key, value) in SWITCHES {
         conf.insert((*key).to_owned(), (*value).to_owned());
@@ -45,7 +45,7 @@ pub fn configure(conf: &mut SparkConf) {
     conf.insert(CLASS_PATH.to_owned(), path);
 }
 
-/// Puts the jar into a planned driver.
+/// Mounts the jar into a planned driver.
 pub fn mount(plan: &mut DriverPlan, name: &str) {
     let spec = plan.pod.spec.get_or_insert_default();
     spec.volumes.get_or_insert_default().push(Volume {

@@ -1,11 +1,11 @@
 //! The driver plan: from a [`Submission`] to the driver pod and the objects beside it.
 //!
 //! A plan starts as the pod template (or an empty pod) and goes through the same ordered feature steps as in Spark's
-//! own client; each step is a small function in a module of its own, and [`STEPS`] is the list. What Spark's client
-//! does after its steps (configuration volume, `spark.properties`) comes last, then the whole is checked against the
-//! rules by which an API server would refuse it.
+//! client. Each step is a small function in its own module; [`STEPS`] lists them. What Spark's client does after its
+//! steps (configuration volume, `spark.properties`) comes last. The result is then checked against the API server's
+//! validation rules.
 //!
-//! Nothing here talks to a cluster, and nothing is created: a plan is a value.
+//! Nothing here talks to a cluster or creates anything: a plan is a value.
 
 mod basic;
 mod command;
@@ -38,13 +38,13 @@ pub struct DriverPlan {
     pub namespace: String,
     /// The driver pod, without namespace and owner.
     pub pod: Pod,
-    /// Everything beside the pod; to be owned by it (`submit`) or by the SparkApplication (operator).
+    /// The objects besides the pod, to be owned by it (`submit`) or by the SparkApplication (operator).
     pub objects: Vec<Object>,
-    /// Local files that must be shipped before the driver starts.
+    /// Local files to upload before the driver starts.
     pub uploads: Vec<Upload>,
     /// What the driver will read as `spark.properties`.
     pub properties: SparkConf,
-    /// Remarks for the submitter; nothing that stops the plan.
+    /// Warnings for the submitter; none of them prevents the plan.
     pub warnings: Vec<String>,
 }
 
@@ -71,7 +71,7 @@ const STEPS: &[Step] = &[
     ("LocalDirsFeatureStep", Line::V3_5, local_dirs::apply),
 ];
 
-/// Plans a driver. Pure: the same arguments give the same plan.
+/// Plans a driver. Pure.
 pub fn plan(submission: &Submission, around: &Surroundings<'_>) -> Result<DriverPlan, PlanError> {
     let line = submission.version.line();
     let expanded = settings::expand(&submission.conf, &around.env);

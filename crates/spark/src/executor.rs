@@ -1,10 +1,10 @@
-//! The executor plan: the pod that Spark's own builder in the driver would make for each executor, planned at
-//! submission and without a JVM, for when something else than the driver creates executors.
+//! The executor plan: the pod that Spark's driver would build for each executor, planned at submission and without a
+//! JVM. It is used when the driver does not create its executors.
 //!
-//! [`plan`] gives a template in which the text `EXECID` stands for the executor's id. What only a running driver
-//! knows (its address, the words of the JVM's command line, settings changed by the application, resource profiles)
-//! comes later, as a [`Profile`]; [`executor`] lays it over the template and gives one pod. The template alone decides
-//! image, account, volumes, security and placement.
+//! [`plan`] returns a template with `EXECID` as a placeholder for the executor's id. What only a running driver knows
+//! (its address, JVM options, settings changed by the application, resource profiles) comes later, as a [`Profile`];
+//! [`executor`] applies it to the template and returns one pod. The template alone decides image, service account,
+//! volumes, security and placement.
 //!
 //! As with the driver, the plan goes through Spark's ordered feature steps; [`STEPS`] is the list.
 
@@ -36,32 +36,32 @@ pub use allocation::Allocation;
 pub use authentication::authenticate;
 pub use instance::{Profile, claim_templates, claims, executor, is_device, member};
 
-/// Everything that is decided about an application's executors before there is a driver.
+/// Everything that is decided about an application's executors before the driver exists.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ExecutorPlan {
     /// Executor pods are called `<name_prefix>-exec-<id>`.
     pub name_prefix: String,
     /// The container Spark runs in.
     pub container: String,
-    /// The pod of the default profile, with `EXECID` for the id; without namespace, owner, JVM words and driver's address.
+    /// The pod of the default profile, with `EXECID` for the id; without namespace, owner, JVM options and driver address.
     pub template: Pod,
-    /// Claims to be made for each executor, with `EXECID` for the id in their names; the template's volumes name them.
+    /// Claims to create for each executor, with `EXECID` for the id in their names; the template's volumes refer to them.
     pub claims: Vec<PersistentVolumeClaim>,
-    /// Whether claims outlive their executor and go to its replacement.
+    /// Whether claims outlive their executor and are reused by its replacement.
     pub reuse_claims: bool,
-    /// The executors' configuration files, which Spark's driver would put into a ConfigMap; none if that is switched off.
+    /// The executors' configuration files, which Spark's driver would put into a ConfigMap; `None` if that is disabled.
     pub config_map: Option<ConfigMap>,
-    /// What an executor of the default profile asks for. Its environment is in the template.
+    /// What an executor of the default profile requests. Its environment is in the template.
     pub profile: Profile,
     pub allocation: Allocation,
-    /// Remarks for the submitter; nothing that stops the plan.
+    /// Warnings for the submitter; none of them prevents the plan.
     pub warnings: Vec<String>,
 }
 
-/// What executors are made as.
+/// How executors are created.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
-    /// Single pods with ids of ours.
+    /// Single pods, with ids from the operator.
     Pods,
     /// Members of a ReplicaSet, which get their ids from the driver.
     ReplicaSet,
@@ -70,7 +70,7 @@ pub enum Strategy {
 }
 
 impl Strategy {
-    /// The strategy that `spark.kubernetes.allocation.pods.allocator` names; none if Spark's own allocators are meant.
+    /// The strategy that `spark.kubernetes.allocation.pods.allocator` names; `None` for Spark's own allocators.
     pub fn of(conf: &SparkConf) -> Option<Self> {
         match conf.get(key::ALLOCATOR).map(|name| name.trim())? {
             "firesteel" => Some(Strategy::Pods),
@@ -92,14 +92,14 @@ const STEPS: &[Step] = &[
     ("LocalDirsFeatureStep", Line::V3_5, local_dirs::apply),
 ];
 
-/// What the driver's plan adds to the configuration that executors depend on.
+/// Keys that the driver's plan sets and executors depend on.
 const FROM_DRIVER: [&str; 4] =
     [key::APP_ID, key::MEMORY_OVERHEAD_FACTOR, key::RESOURCE_TYPE, key::EXECUTOR_HADOOP_CONFIG_MAP];
 
-/// Plans the executors of a driver. Pure: the same arguments give the same plan.
+/// Plans the executors of a driver. Pure.
 ///
-/// `submission` is what the user asked for, before the settings by which the driver is told to leave executors alone
-/// (`disableConfigMap` and the like) are added to it; `driver` is the driver's plan.
+/// `submission` is what the user asked for, without the settings of [`crate::bridge::configure`]; `driver` is the
+/// driver's plan.
 pub fn plan(
     submission: &Submission,
     around: &Surroundings<'_>,
@@ -111,14 +111,14 @@ pub fn plan(
     for key in FROM_DRIVER {
         conf.extend(driver.properties.get(key).map(|value| (key.to_owned(), value.clone())));
     }
-    // Spark's builder runs in the driver, and sees the driver's environment.
+    // Spark's builder runs in the driver and sees its environment.
     let driver_env = literal_environment(&driver.pod);
     let expanded = settings::expand(&conf, &driver_env);
     let conf = Settings::new(&conf, &expanded, line);
     crate::pod::refuse_custom_steps(&conf, &role::EXECUTOR)?;
     let mut warnings = unsupported::check(&conf)?;
     let allocation = Allocation::read(&conf, strategy)?;
-    // The template is the submitter's file.
+    // The template is a file on the submitting side.
     let submitted = settings::expand(&submission.conf, &around.env);
     let submitted = Settings::new(&submission.conf, &submitted, line);
     let (pod, container) = template::load(&role::EXECUTOR, &submitted, around, &mut warnings)?;
@@ -171,7 +171,7 @@ pub fn plan(
     })
 }
 
-/// A container that ended is started again only in sets; a pod of its own is replaced.
+/// Containers are restarted only in ReplicaSets and StatefulSets; a single pod is replaced.
 fn restart_policy(strategy: Strategy) -> &'static str {
     match strategy {
         Strategy::Pods => "Never",
@@ -186,7 +186,7 @@ fn into_claim(object: Object) -> Option<PersistentVolumeClaim> {
     }
 }
 
-/// The variables of the driver's Spark container whose values are known.
+/// The driver's Spark container's variables with literal values.
 fn literal_environment(driver: &Pod) -> BTreeMap<String, String> {
     let containers = driver.spec.iter().flat_map(|spec| &spec.containers);
     let spark = containers

@@ -1,22 +1,22 @@
 //! The part of a submission that an error is about.
 //!
-//! Errors carry it as a value, so that whoever built the submission from something else (a SparkApplication, say) can
-//! name the place in its own input without reading the message.
+//! Errors carry it as a value, so that code that built the submission from something else (such as a SparkApplication)
+//! can name the field in its own input without parsing the message.
 
 use std::fmt;
 
-/// What has to change for the error to go away.
+/// What must change to resolve the error.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Input {
     /// A configuration key, such as `spark.driver.memory`.
     Key(String),
-    /// An option of `spark-submit` that stands for no key, such as `--class`.
+    /// A `spark-submit` option without a configuration key, such as `--class`.
     Option(&'static str),
     /// The application itself: its jar, Python or R file.
     Application,
     /// An environment variable of the submitter.
     Variable(&'static str),
-    /// A file of settings, by path.
+    /// A settings file, by path.
     File(String),
     /// A part of a pod template; `key` is the setting that names the template's file.
     Template { key: &'static str, part: TemplatePart },

@@ -1,14 +1,14 @@
 //! What Apache Spark knows about Kubernetes, without Spark and without a cluster.
 //!
-//! The way through this crate, from a command line to objects:
+//! The modules, in the order from a command line to objects:
 //!
-//! 1. [`args`] reads `spark-submit` arguments into what was written, nothing more;
+//! 1. [`args`] parses `spark-submit` arguments without interpreting them;
 //! 2. [`submission`] merges them with properties files, defaults and the environment into one [`Submission`];
-//! 3. [`driver`] turns a submission into a [`driver::DriverPlan`]: the driver pod and every object beside it.
-//! 4. [`executor`] plans the pods of its executors, for when something else than the driver creates them.
+//! 3. [`driver`] turns a submission into a [`driver::DriverPlan`]: the driver pod and the objects that go with it;
+//! 4. [`executor`] plans the executor pods, for when the driver does not create them.
 //!
-//! Everything here is a pure function of its arguments: files, clocks and randomness come in from outside
-//! ([`surroundings`]). There is no client and no async code.
+//! Everything here is pure: files, clocks and randomness are passed in ([`surroundings`]). There is no client and no
+//! async code.
 
 pub mod args;
 pub mod bridge;

@@ -1,7 +1,7 @@
-//! Names that Spark and Kubernetes give meaning to: labels, environment variables, volumes, paths and configuration
-//! keys that the plan reads or writes. Nothing else in this crate spells them out.
+//! Names that have a meaning in Spark or Kubernetes: labels, environment variables, volumes, paths and configuration
+//! keys that the plan reads or writes.
 
-/// Labels that Spark keeps its books by; users may not set them.
+/// Labels that Spark identifies its pods by; users may not set them.
 pub mod label {
     pub const APP_ID: &str = "spark-app-selector";
     pub const APP_NAME: &str = "spark-app-name";
@@ -14,10 +14,10 @@ pub mod label {
     pub const ROLE_EXECUTOR: &str = "executor";
 }
 
-/// Environment variables of driver and executor containers, and of the submitter where it says so.
+/// Environment variables of driver and executor containers, and of the submitter.
 pub mod env {
     pub const APPLICATION_ID: &str = "SPARK_APPLICATION_ID";
-    /// The shared secret in clear text: Spark's way of handing it to executors, and never ours.
+    /// The shared secret. Spark sets it in clear text on executors; Firesteel never does.
     pub const AUTH_SECRET: &str = "_SPARK_AUTH_SECRET";
     pub const CLASSPATH: &str = "SPARK_CLASSPATH";
     pub const CONF_DIR: &str = "SPARK_CONF_DIR";
@@ -80,16 +80,16 @@ pub mod port {
 pub const DRIVER_CONTAINER: &str = "spark-kubernetes-driver";
 pub const EXECUTOR_CONTAINER: &str = "spark-kubernetes-executor";
 
-/// What stands for the executor's id where it is not known yet: in Spark's own sets, and in our templates.
+/// Placeholder for an executor id that is not known yet, in Spark's StatefulSets and in our templates.
 pub const EXECUTOR_ID_PLACEHOLDER: &str = "EXECID";
 
-/// What stands for the version of Spark in the name of an image [4.1].
+/// Placeholder for the Spark version in an image name [4.1].
 pub const VERSION_REFERENCE: &str = "{{SPARK_VERSION}}";
 
-/// What stands for "no primary resource".
+/// Spark's placeholder for "no primary resource".
 pub const NO_RESOURCE: &str = "spark-internal";
 
-/// Configuration keys; a name that ends in `_PREFIX` stands for a family.
+/// Configuration keys; a name that ends in `_PREFIX` is the prefix of a family of keys.
 pub mod key {
     pub const APP_ID: &str = "spark.app.id";
     pub const APP_NAME: &str = "spark.app.name";

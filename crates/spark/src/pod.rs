@@ -1,8 +1,8 @@
 //! What driver and executor pods have in common: the draft that feature steps work on, and the steps that differ
 //! between the two only in the names of settings ([`Role`]).
 //!
-//! A draft starts as the pod template (or an empty pod); the container Spark runs in stands beside it until all steps
-//! are done. Nothing here talks to a cluster.
+//! A draft starts as the pod template (or an empty pod); Spark's container is kept separately until all steps are
+//! done. Nothing here talks to a cluster.
 
 pub(crate) mod basic;
 pub(crate) mod check;
@@ -33,27 +33,27 @@ pub use object::{Object, Upload};
 use role::Role;
 use settings::Settings;
 
-/// Why no plan could be made. Each message names the key or file at fault, and what to do about it.
+/// Why planning failed. Each message names the key or file at fault and says what to do about it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlanError {
-    /// A setting does not hold the kind of value it takes; the problem says what it holds and what to write.
+    /// A setting's value cannot be parsed; the problem names the value and says what to write.
     #[error("{key}: {problem}")]
     Invalid { key: String, problem: String },
     /// A setting has a value that cannot work.
     #[error("{key}={value}: {problem}; {remedy}")]
     Value { key: String, value: String, problem: String, remedy: String },
-    /// A setting is needed and absent.
+    /// A required setting is missing.
     #[error("{key} is not set; {remedy}")]
     Missing { key: String, remedy: String },
-    /// A setting and something else that exclude each other.
-    #[error("{key} and {other} exclude each other; {remedy}")]
+    /// A setting cannot be combined with something else.
+    #[error("{key} and {other} are mutually exclusive; {remedy}")]
     Exclusive { key: String, other: String, remedy: String },
     /// A file that a setting or a variable names cannot be used.
     #[error("{input}: cannot use file {path}: {problem}; {remedy}")]
     File { input: Box<Input>, path: String, problem: String, remedy: String },
-    /// A local file has to be uploaded, and there is no place for it.
+    /// A local file has to be uploaded, but no upload path is set.
     #[error(
-        "{} is not set; {input} names the local file {uri}: give a place to upload it to (s3a://, gs://, abfss:// or a \
+        "{} is not set; {input} names the local file {uri}: set it to an upload location (s3a://, gs://, abfss:// or a \
          shared file:// path), or use a local:// path inside the image",
         key::UPLOAD_PATH
     )]
@@ -61,7 +61,7 @@ pub enum PlanError {
     /// The API server would refuse the object.
     #[error("the API server would refuse {object}: {problem}; {remedy}")]
     Object { input: Box<Input>, object: String, problem: String, remedy: String },
-    /// Java classes cannot run here.
+    /// Custom feature steps are Java classes, which cannot run here.
     #[error(
         "{key}={value}: custom feature steps are Java classes, which Firesteel does not run; use a pod template \
          ({template}) instead, or {instead}"
@@ -84,16 +84,16 @@ impl PlanError {
     }
 }
 
-/// Names of what a plan makes.
+/// Names of the objects in a plan.
 pub(crate) struct Names {
-    /// What the names of most objects begin with.
+    /// Prefix of most object names.
     pub(crate) prefix: String,
     pub(crate) pod: String,
     pub(crate) config_map: String,
 }
 
 impl Names {
-    /// What names of things that are the pod's own begin with. A driver's may differ from the pod's name, which is a setting.
+    /// Prefix of names that belong to one pod. For a driver it may differ from the pod's name, which can be set.
     fn pod_part(&self, role: &Role) -> String {
         match role.executor_id {
             "" => format!("{}-driver", self.prefix),
@@ -114,7 +114,7 @@ pub(crate) struct Draft<'a> {
     pub(crate) names: Names,
     pub(crate) namespace: String,
     pub(crate) pod: Pod,
-    /// The container Spark runs in; joins the pod, as its last, when all steps are done.
+    /// Spark's container; added to the pod as its last container when all steps are done.
     pub(crate) container: Container,
     /// What the driver will read as `spark.properties`.
     pub(crate) properties: SparkConf,
@@ -140,7 +140,7 @@ impl Draft<'_> {
         });
     }
 
-    /// A variable that holds a field of the pod.
+    /// Adds a variable whose value is a field of the pod.
     pub(crate) fn add_field_env(&mut self, name: &str, field: &str) {
         self.container.env.get_or_insert_default().push(EnvVar {
             name: name.to_owned(),
@@ -167,7 +167,7 @@ impl Draft<'_> {
         });
     }
 
-    /// Metadata of an object beside the pod.
+    /// Metadata of an object that goes with the pod.
     pub(crate) fn metadata(&self, name: &str) -> ObjectMeta {
         ObjectMeta { name: Some(name.to_owned()), namespace: Some(self.namespace.clone()), ..ObjectMeta::default() }
     }
@@ -176,7 +176,7 @@ impl Draft<'_> {
         self.properties.insert(key.to_owned(), value.into());
     }
 
-    /// Labels of the pod: Spark's own, and those of the settings.
+    /// Labels of the pod: Spark's, and those from settings.
     pub(crate) fn labels(&self) -> Result<BTreeMap<String, String>, PlanError> {
         let version = &self.submission.version;
         let mut reserved = vec![
@@ -200,19 +200,19 @@ impl Draft<'_> {
         if self.line >= Line::V4_0 {
             labels.values_mut().for_each(|value| *value = self.substitute_ids(value));
         }
-        // A guess is no label: the executors' own would contradict it.
+        // An assumed version is not a label: the executors' own label would contradict it.
         reserved.retain(|(name, _)| !(version.is_assumed() && *name == label::VERSION));
         labels.extend(reserved.into_iter().map(|(name, value)| (name.to_owned(), value)));
         Ok(labels)
     }
 
-    /// Replaces `{{APP_ID}}` and `{{EXECUTOR_ID}}`; a driver has no executor's id, and there it becomes nothing.
+    /// Replaces `{{APP_ID}}` and `{{EXECUTOR_ID}}`; on a driver, the latter becomes empty.
     pub(crate) fn substitute_ids(&self, text: &str) -> String {
         text.replace("{{APP_ID}}", self.app_id()).replace("{{EXECUTOR_ID}}", self.role.executor_id)
     }
 }
 
-/// A feature step: its class in Spark (by which it can be excluded), the line that has it, and what it does.
+/// A feature step: its class in Spark (by which it can be excluded), the first line that has it, and its function.
 pub(crate) type Step = (&'static str, Line, fn(&mut Draft<'_>) -> Result<(), PlanError>);
 
 /// Refuses custom steps, which are Java classes.
@@ -228,7 +228,7 @@ pub(crate) fn refuse_custom_steps(conf: &Settings<'_>, role: &Role) -> Result<()
     }
 }
 
-/// Applies the steps that the line has and that are not excluded, in order.
+/// Applies the line's steps in order, except excluded ones.
 pub(crate) fn apply(draft: &mut Draft<'_>, steps: &[Step]) -> Result<(), PlanError> {
     let excluded = if draft.line >= Line::V4_1 { draft.conf.list(draft.role.excluded_steps) } else { Vec::new() };
     for (class, since, apply) in steps {

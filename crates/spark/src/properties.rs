@@ -1,4 +1,4 @@
-//! Java properties files, read and written as `java.util.Properties` does, with Spark's trimming of values.
+//! Java properties files, read and written like `java.util.Properties`, with Spark's trimming of values.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ pub enum PropertiesError {
     BadEscape(String),
 }
 
-/// Reads a file as Spark does: UTF-8 (what is not is replaced), the last of equal keys counts, values trimmed of
-/// everything up to a blank except line breaks.
+/// Reads a file as Spark does: UTF-8 (invalid bytes are replaced), the last of equal keys wins, values trimmed of
+/// characters up to U+0020 except line breaks.
 pub fn read(bytes: &[u8]) -> Result<BTreeMap<String, String>, PropertiesError> {
     let text = String::from_utf8_lossy(bytes);
     Ok(parse(&text)?.into_iter().map(|(key, value)| (key, trim_except_line_breaks(&value).to_owned())).collect())
@@ -25,7 +25,7 @@ fn blank(c: char) -> bool {
     matches!(c, ' ' | '\t' | '\u{c}')
 }
 
-/// Lines with continuations joined and comments, blank lines and leading white space gone; escapes untouched.
+/// Lines with continuations joined, and without comments, blank lines and leading white space; escapes untouched.
 fn logical_lines(text: &str) -> Vec<Vec<char>> {
     let mut lines = Vec::new();
     let mut line: Vec<char> = Vec::new();
@@ -39,7 +39,7 @@ fn logical_lines(text: &str) -> Vec<Vec<char>> {
             }
             (at_start, continued) = (false, false);
         }
-        // Also after a continuation that left nothing so far: Java looks at what it has collected.
+        // Also after a continuation of an empty line: Java checks what it has collected so far.
         if line.is_empty() && matches!(c, '#' | '!') {
             while chars.next().is_some_and(|c| !matches!(c, '\r' | '\n')) {}
             at_start = true;
@@ -98,7 +98,7 @@ fn entry(line: &[char]) -> Result<(String, String), PropertiesError> {
 }
 
 fn unescape(chars: &[char]) -> Result<String, PropertiesError> {
-    // UTF-16, because two escapes may make up one character.
+    // UTF-16, because two escapes may form one character.
     let mut units: Vec<u16> = Vec::with_capacity(chars.len());
     let mut rest = chars.iter().copied();
     while let Some(c) = rest.next() {
@@ -132,8 +132,8 @@ fn trim_except_line_breaks(value: &str) -> &str {
     value.trim_matches(|c| c <= ' ' && c != '\r' && c != '\n')
 }
 
-/// Writes properties as `Properties.store` to a character stream, sorted by key: what is not ASCII stays as it is.
-/// Each line of `comment` becomes a comment line on top.
+/// Writes properties like `Properties.store` to a character stream, sorted by key; non-ASCII characters are not escaped.
+/// Each line of `comment` becomes a comment line at the top.
 pub fn write(properties: &BTreeMap<String, String>, comment: Option<&str>) -> String {
     let mut out = String::new();
     for line in comment.into_iter().flat_map(str::lines) {

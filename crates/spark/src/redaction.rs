@@ -1,10 +1,10 @@
-//! What of settings and log lines may be shown: `spark.redaction.regex`, as Spark applies it.
+//! Redaction of settings and log lines by `spark.redaction.regex`, as Spark applies it.
 //!
-//! Settings are masked by Spark's own rule ([`Redaction::value`]). Lines of text have no rule in Spark; here every value
-//! behind a key that matches is masked (`key=value`, `key: value`, JSON, Python and Scala literals, `--key value`), and
-//! so is what is a credential by its form alone: user and password of a URL, bearer tokens, AWS key ids, private keys.
+//! Settings are masked by Spark's rule ([`Redaction::value`]). Spark has no rule for lines of text; here every value
+//! after a matching key is masked (`key=value`, `key: value`, JSON, Python and Scala literals, `--key value`), and so
+//! is anything that looks like a credential: user and password in a URL, bearer tokens, AWS key ids, private keys.
 //!
-//! In doubt more is hidden than necessary: a pattern that cannot be read hides everything.
+//! When in doubt, more is hidden than necessary: an invalid pattern hides everything.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
@@ -14,25 +14,25 @@ use regex::bytes;
 use crate::names::key;
 use crate::submission::SparkConf;
 
-/// What Spark writes in place of what it hides.
+/// What Spark writes in place of hidden text.
 pub const REDACTED: &str = "*********(redacted)";
 
-/// Spark's default, from 4.0 on; that of 3.5 lacks the last word.
+/// Spark's default since 4.0; in 3.5 it lacks the last word.
 const DEFAULT: &str = "(?i)secret|password|token|access[.]?key|credential";
 
 /// The largest automaton a pattern may need.
 const LARGEST_PATTERN: usize = 1 << 20;
 
-/// Keys in lines of text whose values are credentials whatever the pattern says.
+/// Keys in lines of text whose values are always credentials, whatever the pattern.
 const ALWAYS: [&str; 6] = ["authorization", "passwd", "pwd", "sig", "x-amz-credential", "x-amz-signature"];
 
-/// Ends of source file names.
+/// Suffixes of source file names.
 const SOURCES: [&[u8]; 4] = [b".java", b".kt", b".py", b".scala"];
 
 /// One application's rule.
 #[derive(Debug, Clone)]
 pub struct Redaction {
-    /// `None`: it cannot be read, so everything matches.
+    /// `None`: the pattern is invalid, so everything matches.
     pattern: Option<bytes::Regex>,
 }
 
@@ -48,19 +48,19 @@ impl Redaction {
         Redaction::new(conf.get(key::REDACTION_REGEX).map(String::as_str))
     }
 
-    /// The rule by its pattern; without one, Spark's default.
+    /// The rule for a pattern; without one, Spark's default.
     pub fn new(pattern: Option<&str>) -> Self {
-        // As Java reads patterns by default: classes and case are those of ASCII.
+        // Like Java's default: character classes and case folding are ASCII-only.
         let mut built = bytes::RegexBuilder::new(pattern.unwrap_or(DEFAULT));
         Redaction { pattern: built.unicode(false).size_limit(LARGEST_PATTERN).build().ok() }
     }
 
-    /// Whether the pattern could be read. If not, everything is hidden.
+    /// Whether the pattern is valid. If not, everything is hidden.
     pub fn is_readable(&self) -> bool {
         self.pattern.is_some()
     }
 
-    /// A setting's value as it may be shown: hidden if the pattern is found in the key or in the value itself.
+    /// A setting's value as it may be shown: hidden if the pattern matches the key or the value.
     pub fn value<'v>(&self, key: &str, value: &'v str) -> &'v str {
         if self.matches(key) || self.matches(value) { REDACTED } else { value }
     }
@@ -99,7 +99,7 @@ impl Redaction {
         self.pattern.as_ref().is_none_or(|pattern| pattern.is_match(text.as_bytes()))
     }
 
-    /// The line with the values behind matching keys masked.
+    /// The line with the values after matching keys masked.
     fn without_values<'l>(&self, line: &'l str) -> Cow<'l, str> {
         let bytes = line.as_bytes();
         let mut shown = String::new();
@@ -142,15 +142,15 @@ fn is_key(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'-' | b'$')
 }
 
-/// What stands between a key and its value, and where the value begins.
+/// The separator between a key and its value, and where the value begins.
 struct Separator {
-    /// `:`, behind which a value without quotes goes on to the end of the line.
+    /// `:`, after which an unquoted value extends to the end of the line.
     colon: bool,
     at: usize,
 }
 
 impl Separator {
-    /// The separator behind the key at `begin..end`, if there is one.
+    /// The separator after the key at `begin..end`, if there is one.
     fn behind(bytes: &[u8], begin: usize, end: usize) -> Option<Separator> {
         let byte = |at: usize| bytes.get(at).copied();
         let before = begin.checked_sub(1).and_then(byte);
@@ -176,9 +176,9 @@ impl Separator {
             (Some(b'='), _) => found(false, 1),
             (Some(b':'), Some(b':')) => None,
             (Some(b':'), Some(b'/')) if byte(behind + 2) == Some(b'/') => None,
-            // The last part of a path is no key: `/run/secrets/token: Permission denied`.
+            // The last part of a path is not a key: `/run/secrets/token: Permission denied`.
             (Some(b':'), _) if before == Some(b'/') => None,
-            // `Token.java:3` is a place in a program.
+            // `Token.java:3` is a source location.
             (Some(b':'), Some(b'0'..=b'9')) if SOURCES.iter().any(|source| bytes[begin..end].ends_with(source)) => None,
             (Some(b':'), _) => found(true, 1),
             (Some(b','), _) if quoted || before == Some(b'(') => found(false, 1),
@@ -221,18 +221,18 @@ impl Separator {
     }
 }
 
-/// What is a credential by its form. The groups are kept around what is hidden.
+/// Text that looks like a credential. The named groups are kept around what is hidden.
 #[allow(clippy::expect_used, reason = "a constant, and tested")]
 static FORMS: LazyLock<regex::Regex> = LazyLock::new(|| {
     let forms = [
-        // Keys of S3 may hold slashes.
+        // S3 keys may contain slashes.
         r#"(?<s3>\b[sS]3[an]?://)[^\s"'@:]*:[^\s"'@]+(?<s3_at>@)"#,
         r#"(?<http>\b[hH][tT][tT][pP][sS]?://)[^\s"'/?#@]+(?<http_at>@)"#,
         r#"(?<url>://)[^\s"'/?#@:]*:[^\s"'/?#@]+(?<url_at>@)"#,
         r"(?<scheme>\b(?:[bB][eE][aA][rR][eE][rR]|[bB][aA][sS][iI][cC]) )[A-Za-z0-9+/_.~=-]{16,}",
         r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
         r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}(?:\.[A-Za-z0-9_-]*)?",
-        // A line of a key or certificate whose first line is not there.
+        // A line of a key or certificate whose first line is missing.
         r"^[A-Za-z0-9+/]{60,76}={0,2}$",
     ];
     regex::Regex::new(&forms.join("|")).expect("the patterns are right")

@@ -1,9 +1,8 @@
 //! Known Spark settings: type, default and the versions they exist in. Used to warn, never to refuse.
 //!
 //! The table holds every setting of Spark's core and Kubernetes modules, taken from the jars of one release of each
-//! line (`crates/spark/registry/collect.py`). Only `spark.kubernetes.` is Spark's alone, so only there an unknown key
-//! is worth a word; elsewhere a warning needs a known key a slip of the finger away, because users make up keys of
-//! their own under `spark.`.
+//! line (`crates/spark/registry/collect.py`). Users invent keys under `spark.`, but not under `spark.kubernetes.`, so
+//! only there is every unknown key reported; elsewhere only a likely misspelling of a known key is.
 
 mod spelling;
 mod table;
@@ -21,20 +20,20 @@ use table::{FAMILIES, FOREIGN, VOLUME_FAMILIES, VOLUME_OPTIONS, VOLUMES};
 
 const KUBERNETES: &str = "spark.kubernetes.";
 
-/// Something about a setting that is probably not meant.
+/// A setting that is probably a mistake.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Warning {
-    /// No Spark knows the key.
+    /// No version of Spark has the key.
     Unknown { key: String, suggestion: Option<String> },
-    /// A key of the user's own, or a known one misspelt.
+    /// The user's own key, or a known one misspelt.
     Misspelt { key: String, suggestion: String },
-    /// This version does not know the key yet.
+    /// This version does not have the key yet.
     NotYet { key: String, version: String, since: Line },
-    /// This version does not know the key any more.
+    /// This version no longer has the key.
     NoLonger { key: String, version: String, last: Line },
     /// The driver will refuse the value.
     Value { key: String, problem: String },
-    /// Claims are to be made on demand, and what Spark needs to make them is not all there.
+    /// An on-demand claim lacks settings that Spark needs to create it.
     NoClaim { key: String, missing: Vec<String> },
 }
 
@@ -47,18 +46,18 @@ impl fmt::Display for Warning {
             Warning::Unknown { key, suggestion: None } => write!(f, "Spark has no setting {key}: it will be ignored"),
             Warning::Misspelt { key, suggestion } => write!(f, "{key}: did you mean {suggestion}?"),
             Warning::NotYet { key, version, since } => {
-                write!(f, "Spark {version} does not know {key}, which came with {since}: it will be ignored")
+                write!(f, "Spark {version} does not have {key}, which was added in {since}: it will be ignored")
             }
             Warning::NoLonger { key, version, last } => {
-                write!(f, "Spark {version} does not know {key} any more ({last} was the last to): it will be ignored")
+                write!(f, "Spark {version} no longer has {key} (removed after {last}): it will be ignored")
             }
             Warning::Value { key, problem } => write!(f, "{key}: {problem}"),
             Warning::NoClaim { key, missing } => {
                 let are = if missing.len() == 1 { "is" } else { "are" };
                 write!(
                     f,
-                    "{key} asks for claims on demand, which Spark makes only where {} {are} set too: pods will wait for a \
-                     claim that nobody makes",
+                    "{key} asks for an on-demand claim, which Spark creates only if {} {are} also set: pods will wait for a \
+                     claim that is never created",
                     missing.join(" and ")
                 )
             }
@@ -66,13 +65,13 @@ impl fmt::Display for Warning {
     }
 }
 
-/// Warnings about settings that this version of Spark does not know or will not understand.
+/// Warnings about settings that this version of Spark does not have, or whose values it will not accept.
 pub fn check(conf: &SparkConf, version: &SparkVersion) -> Vec<Warning> {
     let each = conf.iter().filter_map(|(key, value)| check_one(key, value, version));
     each.chain(claims(conf)).collect()
 }
 
-/// The oldest line that knows all settings of a configuration and takes their values.
+/// The oldest line that has all settings of a configuration and accepts their values.
 pub fn oldest(conf: &SparkConf) -> Line {
     conf.iter().map(|(key, value)| oldest_for(key, value)).max().unwrap_or(Line::V3_5)
 }
@@ -86,7 +85,7 @@ fn oldest_for(key: &str, text: &str) -> Line {
     volume.and_then(volume_option).map_or(Line::V3_5, |(_, since)| since)
 }
 
-/// Claims on demand that Spark will not make.
+/// On-demand claims that Spark will not create.
 fn claims(conf: &SparkConf) -> impl Iterator<Item = Warning> {
     conf.iter().filter(|(_, name)| name.contains(ON_DEMAND)).filter_map(|(key, _)| {
         let stem = key.strip_suffix("claimName").filter(|stem| stem.ends_with(".options."))?;
@@ -127,7 +126,7 @@ fn check_one(key: &str, value: &str, version: &SparkVersion) -> Option<Warning> 
 }
 
 fn check_value(setting: &Setting, text: &str, line: Line) -> Option<Warning> {
-    // Spark expands references when it reads; what they come to is not known here.
+    // Spark expands references when it reads a setting; their values are not known here.
     if text.contains("${") {
         return None;
     }
@@ -146,12 +145,12 @@ fn check_value(setting: &Setting, text: &str, line: Line) -> Option<Warning> {
     problem.map(|problem| Warning::Value { key: setting.key.to_owned(), problem })
 }
 
-/// The option in `<type>.<name>.<option>`, possibly behind the end of a name with dots.
+/// The option in `<type>.<name>.<option>`; if the name contains dots, with the rest of the name before it.
 fn option_of(rest: &str) -> Option<&str> {
     rest.splitn(3, '.').nth(2)
 }
 
-/// The known option in `<type>.<name>.<option>`; names may hold dots themselves, so it is looked for at the end.
+/// The known option in `<type>.<name>.<option>`; names may contain dots, so it is matched at the end.
 fn volume_option(rest: &str) -> Option<(&'static str, Line)> {
     let option = option_of(rest)?;
     let known = VOLUME_OPTIONS.iter().find(|(o, _)| option == *o || option.ends_with(&format!(".{o}")));
@@ -176,7 +175,7 @@ fn check_volume(key: &str, rest: &str, version: &SparkVersion) -> Option<Warning
     }
 }
 
-/// The known key, or family with the user's own ending, that an unknown Kubernetes key is nearest to.
+/// The known key, or known prefix with the user's suffix, nearest to an unknown Kubernetes key.
 fn suggest(key: &str) -> Option<String> {
     let known = || all().map(|s| s.key).filter(|k| k.starts_with(KUBERNETES));
     let limit = if key.len() > 35 { 4 } else { 3 };
@@ -197,7 +196,7 @@ fn suggest(key: &str) -> Option<String> {
     same_end.min_by_key(|k| spelling::distance(key, k)).map(str::to_owned)
 }
 
-/// The well-known key a made-up one is a slip away from.
+/// The public key that this one is probably a misspelling of.
 fn misspelt(key: &str) -> Option<&'static str> {
     if FOREIGN.iter().any(|family| key.starts_with(family)) {
         return None;
@@ -270,12 +269,12 @@ mod tests {
         assert_eq!(
             said("executor", &[("mount.path", "/data"), on_demand]),
             [format!(
-                "{options}.claimName asks for claims on demand, which Spark makes only where {options}.storageClass and \
-                 {options}.sizeLimit are set too: pods will wait for a claim that nobody makes"
+                "{options}.claimName asks for an on-demand claim, which Spark creates only if {options}.storageClass and \
+                 {options}.sizeLimit are also set: pods will wait for a claim that is never created"
             )]
         );
-        assert!(said("driver", &[on_demand, class])[0].contains("data.options.sizeLimit is set too"));
-        assert!(said("driver", &[("options.claimName", "my-OnDemand"), size])[0].contains("storageClass is set too"));
+        assert!(said("driver", &[on_demand, class])[0].contains("data.options.sizeLimit is also set"));
+        assert!(said("driver", &[("options.claimName", "my-OnDemand"), size])[0].contains("storageClass is also set"));
         assert!(said("executor", &[on_demand, class, size]).is_empty());
         assert!(said("executor", &[("options.claimName", "there-already")]).is_empty());
     }
@@ -306,14 +305,14 @@ mod tests {
         let key = "spark.kubernetes.executor.useDriverPodIP";
         assert_eq!(
             warnings("3.5.9", key, "true"),
-            [format!("Spark 3.5.9 does not know {key}, which came with 4.1: it will be ignored")]
+            [format!("Spark 3.5.9 does not have {key}, which was added in 4.1: it will be ignored")]
         );
         assert!(warnings("4.1.4", key, "true").is_empty());
         let old = "spark.kubernetes.pyspark.pythonVersion";
         assert!(warnings("4.0.1", old, "3").is_empty());
-        assert!(warnings("4.1.4", old, "3")[0].contains("any more (4.0 was the last to)"));
+        assert!(warnings("4.1.4", old, "3")[0].contains("(removed after 4.0)"));
         let option = "spark.kubernetes.driver.volumes.hostPath.x.options.type";
-        assert!(warnings("3.5.9", option, "Directory")[0].contains("came with 4.0"));
+        assert!(warnings("3.5.9", option, "Directory")[0].contains("added in 4.0"));
         assert!(warnings("4.0.0", option, "Directory").is_empty());
     }
 
@@ -372,7 +371,7 @@ mod tests {
             ["spark.kubernetes.executor.deleteOnTermination: `yes` is neither `true` nor `false`"]
         );
         assert!(warnings("4.1.4", "spark.executor.memoryOverhead", "1.5g")[0].contains("fraction"));
-        assert!(warnings("4.1.4", "spark.executor.memoryOverhead", "1Gi")[0].contains("from 4.2 on"));
+        assert!(warnings("4.1.4", "spark.executor.memoryOverhead", "1Gi")[0].contains("since 4.2"));
         assert!(warnings("4.2.1", "spark.executor.memoryOverhead", "1Gi").is_empty());
         assert!(warnings("4.1.4", "spark.kubernetes.report.interval", "${env:X}").is_empty());
     }

@@ -1,6 +1,6 @@
 //! How an application's name becomes part of Kubernetes names and labels.
 
-/// The prefix of object names: the application's name and a unique part, made fit for DNS.
+/// The prefix of object names: the application's name and a unique part, as a valid DNS name.
 pub fn prefix(app_name: &str, unique: &str) -> String {
     let dashed = dash_lower(&format!("{app_name}-{unique}"));
     let name = dashed.strip_prefix('-').unwrap_or(&dashed);
@@ -21,7 +21,7 @@ pub fn label_value(app_name: &str) -> String {
     value.strip_suffix('-').unwrap_or(value).to_owned()
 }
 
-/// Lower case, with every run of characters that DNS labels cannot hold made one dash. The result is ASCII.
+/// Lower case, with each run of characters not allowed in DNS labels replaced by one dash. The result is ASCII.
 fn dash_lower(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.trim().to_lowercase().chars() {

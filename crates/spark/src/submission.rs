@@ -1,9 +1,9 @@
 //! A submission: one application with its effective configuration, the same whether it came from a command line,
 //! a SparkApplication or a test.
 //!
-//! [`resolve`] makes one from a command line: it merges flags, `--conf`, properties files and the environment in
+//! [`resolve`] creates one from a command line: it merges flags, `--conf`, properties files and the environment in
 //! Spark's order, checks what `SparkSubmit` checks, and writes the keys `SparkSubmit` writes for Kubernetes in cluster
-//! mode. What the plan adds to the configuration (names, ports, uploads) is not here.
+//! mode. The plan adds names, ports and uploads to the configuration later.
 
 mod application;
 mod error;
@@ -66,7 +66,7 @@ pub enum Origin {
     Defaults(String),
     /// An environment variable, by name.
     Environment(&'static str),
-    /// Worked out from something else; says from what.
+    /// Derived from something else; says from what.
     Derived(&'static str),
 }
 
@@ -96,21 +96,21 @@ impl fmt::Display for VersionFrom {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             VersionFrom::Flag => "--spark-version",
-            VersionFrom::ImageTag => "the tag of the driver image",
+            VersionFrom::ImageTag => "the driver image's tag",
             VersionFrom::SparkHome => "the Spark in SPARK_HOME",
-            VersionFrom::Assumed => "assumed: the oldest that knows these settings",
+            VersionFrom::Assumed => "assumed: the oldest that supports these settings",
         })
     }
 }
 
-/// A submission with the story of how it came about.
+/// A submission and where its parts came from.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Effective {
     pub submission: Submission,
     /// Where each key of the submission's configuration came from.
     pub provenance: BTreeMap<String, Origin>,
     pub version_from: VersionFrom,
-    /// Sentences for the user; none of them stops the submission.
+    /// Warnings for the user; none of them prevents the submission.
     pub warnings: Vec<String>,
 }
 
@@ -123,7 +123,7 @@ pub struct Control {
     pub warnings: Vec<String>,
 }
 
-/// What a command line comes to.
+/// What a command line resolves to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolved {
     /// Cluster mode: the driver runs in a pod.
@@ -137,7 +137,7 @@ pub enum Resolved {
     UsageError,
 }
 
-/// The world around a command line: everything [`resolve`] knows besides what was written.
+/// The inputs of [`resolve`] besides the command line.
 #[derive(Clone, Copy)]
 pub struct Around<'a> {
     pub env: &'a BTreeMap<String, String>,
@@ -169,7 +169,7 @@ pub fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, Submissio
 }
 
 impl RawArgs {
-    /// The class given with `--class`, unless it is empty.
+    /// The class given with `--class`.
     fn class(&self) -> Option<&str> {
         self.option(Opt::Class)
     }

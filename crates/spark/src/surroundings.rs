@@ -1,22 +1,22 @@
-//! What a plan takes from outside itself: names that must be unique, the submitter's environment and files.
+//! The inputs of a plan besides the submission: unique names, the submitter's environment and files.
 
 use std::collections::BTreeMap;
 use std::io;
 
 use k8s_openapi::api::core::v1::Pod;
 
-/// Files on the submitting side, by path or `file:` URI. The plan never touches a disk on its own.
+/// Files on the submitting side, by path or `file:` URI. The plan never accesses the disk itself.
 pub trait Files {
     /// The whole content of one file.
     fn read(&self, path: &str) -> io::Result<Vec<u8>>;
-    /// Names and sizes of the plain files directly inside a directory.
+    /// Names and sizes of the regular files directly in a directory.
     fn list(&self, dir: &str) -> io::Result<Vec<(String, u64)>>;
-    /// Names of the directories directly inside a directory, for globs such as `/jars/*/a.jar`.
+    /// Names of the directories directly in a directory, for globs such as `/jars/*/a.jar`.
     fn directories(&self, dir: &str) -> io::Result<Vec<String>> {
         let _ = dir;
         Ok(Vec::new())
     }
-    /// A path that exists, with links followed: Spark names files by where they really are.
+    /// The canonical form of an existing path, with symlinks resolved, as in Spark.
     fn canonical(&self, path: &str) -> io::Result<String> {
         Err(io::Error::new(io::ErrorKind::Unsupported, format!("{path}: links are not followed here")))
     }
@@ -54,7 +54,7 @@ pub struct Ids {
 }
 
 impl Ids {
-    /// Ids made from 64 random (or hashed) bytes and the time in milliseconds since the epoch.
+    /// Ids from 64 random (or hashed) bytes and the time in milliseconds since the epoch.
     pub fn from_bytes(bytes: &[u8; 64], epoch_ms: u64) -> Self {
         let uuid = |at: usize| {
             let mut b = [0u8; 16];
@@ -81,7 +81,7 @@ impl Ids {
     }
 }
 
-/// Pod templates given as values. One that is set stands in place of the file that a `podTemplateFile` setting names.
+/// Pod templates given as values. They take precedence over the files that `podTemplateFile` settings name.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Templates {
     pub driver: Option<Pod>,
@@ -99,7 +99,7 @@ pub struct Surroundings<'a> {
     pub templates: Templates,
 }
 
-/// The submitting user as Spark names it: `SPARK_USER`, even if empty, else what Hadoop believes: `HADOOP_USER_NAME` or the login.
+/// The submitting user as Spark names it: `SPARK_USER`, even if empty, else Hadoop's: `HADOOP_USER_NAME` or the login.
 pub fn submitting_user(env: &BTreeMap<String, String>, login: impl FnOnce() -> String) -> String {
     let hadoop = || env.get("HADOOP_USER_NAME").filter(|user| !user.is_empty());
     env.get("SPARK_USER").or_else(hadoop).cloned().unwrap_or_else(login)
@@ -108,7 +108,7 @@ pub fn submitting_user(env: &BTreeMap<String, String>, login: impl FnOnce() -> S
 /// The path that a plain path or a `file:` URI names.
 pub fn local_path(uri: &str) -> String {
     let Some(rest) = uri.strip_prefix("file:") else { return uri.to_owned() };
-    // file:///path and file:/path; a host in between means nothing for files.
+    // file:///path and file:/path; a host is ignored.
     let path = match rest.strip_prefix("//") {
         Some(with_host) => with_host.find('/').map_or("", |at| &with_host[at..]),
         None => rest,

@@ -1,7 +1,7 @@
-//! Typed values: one parser for each kind of value a Spark setting can hold.
+//! Typed values: one parser for each kind of value a Spark setting can have.
 //!
-//! The rules are Spark's own (`JavaUtils`, `ConfigBuilder`) or Kubernetes' (`resource.Quantity`), so that a text means
-//! here what it means there. Errors are clauses that can follow a key: "`1x` is not a size; write 512m or 2g".
+//! The rules are Spark's (`JavaUtils`, `ConfigBuilder`) or Kubernetes' (`resource.Quantity`), so that a value means the
+//! same here as there. Errors are clauses that can follow a key: "`1x` is not a size; write 512m or 2g".
 
 mod size;
 mod substitution;

@@ -1,7 +1,7 @@
-//! Which Spark a plan is made for.
+//! The Spark version that a plan is for.
 //!
-//! Behaviour depends on the feature line (3.5, 4.0, …); labels and `{{SPARK_VERSION}}` carry the full version. Where
-//! nothing tells the version, a plan is made for an assumed line, and says nothing about a version.
+//! Behaviour depends on the feature line (3.5, 4.0, …); labels and `{{SPARK_VERSION}}` use the full version. If the
+//! version is unknown, the plan is for an assumed line and has no version label.
 
 use std::fmt;
 use std::str::FromStr;
@@ -17,10 +17,10 @@ pub enum Line {
 }
 
 impl Line {
-    /// Every line Firesteel knows, oldest first.
+    /// Every line Firesteel supports, oldest first.
     pub const ALL: [Line; 5] = [Line::V3_5, Line::V4_0, Line::V4_1, Line::V4_2, Line::V4_3];
 
-    /// The newest line: what later releases of Spark are taken for.
+    /// The newest line; later releases of Spark are treated as this line.
     pub const NEWEST: Line = Line::V4_3;
 
     /// `"4.1"` and so on.
@@ -49,31 +49,31 @@ pub struct SparkVersion {
     assumed: bool,
 }
 
-/// The first number of the newest line.
+/// The major version of the newest line.
 const LAST_MAJOR: u32 = 4;
 
-/// Why a text is not a Spark version Firesteel can plan for.
+/// Why Firesteel cannot plan for a Spark version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum VersionError {
     #[error("`{0}` is not a Spark version; write it as 4.1.4 or 4.1")]
     Malformed(String),
-    #[error("Spark {0} is older than 3.5, the oldest Firesteel knows")]
+    #[error("Spark {0} is older than 3.5, the oldest version Firesteel supports")]
     TooOld(String),
 }
 
 impl SparkVersion {
-    /// The newest version Firesteel knows.
+    /// The newest version Firesteel supports.
     pub fn newest() -> Self {
         SparkVersion { line: Line::NEWEST, text: "4.3.0".to_owned(), assumed: false }
     }
 
-    /// Some version of a line, where nothing tells which it is, or even that it is this line.
+    /// An unknown version that is assumed to be of this line.
     pub fn assumed(line: Line) -> Self {
         SparkVersion { line, text: line.name().to_owned(), assumed: true }
     }
 
-    /// The version an image reference tells in its tag: `apache/spark:4.1.4-scala2.13-java17` is 4.1.4. Numbers of an image that is
-    /// not called Spark, and dates such as 2026.01, are somebody's own.
+    /// The version in an image's tag: `apache/spark:4.1.4-scala2.13-java17` is 4.1.4. Tags too new to be a Spark version, such
+    /// as dates (2026.01) or 5.0 on an image not named Spark, are not versions of Spark.
     pub fn from_image(image: &str) -> Option<Self> {
         let (name, number) = name_and_number(image)?;
         let major = number.split('.').next()?.parse::<u32>().ok()?;
@@ -81,27 +81,27 @@ impl SparkVersion {
         number.parse().ok().filter(|_| major <= last)
     }
 
-    /// The version in the tag of an image of Spark that is older than what Firesteel knows.
+    /// The version in a Spark image's tag, if it is older than Firesteel supports.
     pub fn too_old_in(image: &str) -> Option<&str> {
         let (name, number) = name_and_number(image)?;
         let old = matches!(number.parse::<SparkVersion>(), Err(VersionError::TooOld(_)));
         Some(number).filter(|number| old && name.contains("spark") && number.starts_with(['2', '3']))
     }
 
-    /// The version that the RELEASE file of a Spark distribution tells in its first line: `Spark 4.1.4 (git revision …`.
+    /// The version in the first line of a Spark distribution's RELEASE file: `Spark 4.1.4 (git revision …`.
     pub fn from_release(text: &str) -> Option<Self> {
         let mut words = text.split_whitespace();
         words.next().filter(|word| *word == "Spark")?;
         words.next()?.parse().ok()
     }
 
-    /// The version that the name of Spark's core jar tells: `spark-core_2.13-4.1.4.jar`.
+    /// The version in the name of Spark's core jar: `spark-core_2.13-4.1.4.jar`.
     pub fn from_core_jar(name: &str) -> Option<Self> {
         let (_, version) = name.strip_prefix("spark-core_")?.strip_suffix(".jar")?.split_once('-')?;
         version.parse().ok()
     }
 
-    /// Whether this is a guess.
+    /// Whether the version is assumed.
     pub fn is_assumed(&self) -> bool {
         self.assumed
     }
@@ -110,7 +110,7 @@ impl SparkVersion {
         self.line
     }
 
-    /// The full text, as labels carry it.
+    /// The full version, as used in labels.
     pub fn as_str(&self) -> &str {
         &self.text
     }
@@ -147,7 +147,7 @@ impl FromStr for SparkVersion {
             (4, 0) => Line::V4_0,
             (4, 1) => Line::V4_1,
             (4, 2) => Line::V4_2,
-            // Newer than what we know behaves like the newest we know.
+            // Newer versions are treated as the newest known line.
             (4.., _) => Line::NEWEST,
         };
         Ok(SparkVersion { line, text: s.to_owned(), assumed: false })

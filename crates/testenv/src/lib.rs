@@ -5,7 +5,7 @@
 //! 2. the control plane that `testenv/testenv start` started in `FIRESTEEL_TESTENV_DIR` (`./test` does this, so that all test
 //!    binaries share one),
 //! 3. the cluster of `KUBECONFIG`,
-//! 4. a new one that ends with this process, however that ends.
+//! 4. a new one that ends with this process, even if the process is killed.
 //!
 //! If this machine cannot run one, `get` returns `None` and the test ends early; `./test` reports that in its last lines.
 //! Any other failure panics: this crate is for tests only.
@@ -36,7 +36,7 @@ const UNAVAILABLE: i32 = 77;
 /// Fake nodes of a control plane started here: they run pods, and drivers finish after a second.
 const KWOK_NODES: &str = "2";
 
-/// A running control plane with cluster-admin rights.
+/// A running control plane with cluster-admin permissions.
 #[derive(Debug)]
 pub struct TestEnv {
     kubeconfig: PathBuf,
@@ -85,7 +85,7 @@ impl TestEnv {
                 eprintln!("SKIPPED, no definitions of the existing operator: see above");
                 None
             }
-            _ => panic!("{} failed; its words stand above", script.display()),
+            _ => panic!("{} failed; see its output above", script.display()),
         }
     }
 
@@ -179,7 +179,7 @@ fn start() -> Result<PathBuf, String> {
     };
     match output.status.code() {
         Some(0) => Ok(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())),
-        Some(UNAVAILABLE) => Err("testenv cannot be built or started on this machine, see its words above".into()),
-        _ => panic!("testenv start failed ({}); its words stand above", output.status),
+        Some(UNAVAILABLE) => Err("testenv cannot be built or started on this machine, see its output above".into()),
+        _ => panic!("testenv start failed ({}); see its output above", output.status),
     }
 }

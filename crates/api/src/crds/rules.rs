@@ -1,8 +1,8 @@
-//! What the API server itself can refuse, as CEL rules in the definition.
+//! Validation by the API server, as CEL rules in the definition.
 //!
-//! The sentences are those of [`validate`](crate::validate), which refuses the same for objects that got in otherwise.
-//! Rules that would have to look into embedded objects (volumes, mounts, containers), or compare lists of any length, are
-//! not possible here and left to it.
+//! The messages are those of [`validate`](crate::validate), which makes the same checks for objects stored without these
+//! rules. Checks of embedded objects (volumes, mounts, containers) and of lists of any length are not possible here and
+//! are left to it.
 
 use serde_json::{Value, json};
 
@@ -66,7 +66,7 @@ pub(super) fn put(spec: &mut Value) {
     for role in ["driver", "executor"] {
         let role = &mut fields[role]["properties"];
         for size in ["memory", "memoryOverhead"] {
-            // What a rule may cost is reckoned from the longest text there can be.
+            // The API server estimates a rule's cost from the maximum length.
             role[size]["maxLength"] = json!(LONGEST_SIZE);
             role[size][RULES] = json!([{
                 "rule": format!("self.matches('{SIZE}')"),
@@ -84,7 +84,7 @@ pub(super) fn put(spec: &mut Value) {
     }
 }
 
-/// The numbers of executors fit together.
+/// Initial and minimum number of executors do not exceed the maximum.
 fn bounds() -> Value {
     let fits = |field: &str| {
         json!({

@@ -1,8 +1,7 @@
-//! A way for tests to end the program between two writes to the cluster. Not in release builds.
+//! Lets tests end the program between two cluster writes. Not in release builds.
 
-/// Called after each write. With `FIRESTEEL_FAULT=exit-after-write:N` the N-th one is the last thing the program does:
-/// it kills itself, so that nothing can be tidied up. `interrupt-after-write:N` sends itself Ctrl-C instead, and
-/// `panic-after-write:N` panics.
+/// Called after each write. With `FIRESTEEL_FAULT=exit-after-write:N` the program kills itself after the N-th one, without
+/// any cleanup. `interrupt-after-write:N` sends itself SIGINT instead, and `panic-after-write:N` panics.
 #[cfg(debug_assertions)]
 pub(crate) fn after_write() {
     use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,5 +1,5 @@
-//! Executors outside the driver: the grant is made after the pod, which owns it, and before the pod may start; and no driver
-//! starts before an operator has answered that it will look after it.
+//! Executors outside the driver: the grant is created after the pod, which owns it, and before the pod may start. No driver
+//! starts before an operator has accepted the grant.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ use kube::api::{Api, PostParams};
 const ANSWER: Duration = Duration::from_secs(15);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Makes the grant of a pod, and waits for the operator's answer to it.
+/// Creates the grant of a pod and waits for the operator's answer.
 pub(super) async fn settle(
     cluster: &Cluster,
     grant: &ExecutorGrant,
@@ -32,14 +32,14 @@ pub(super) async fn settle(
     grant.metadata.owner_references = Some(vec![owner]);
     grant.spec.driver.pod_uid = pod.uid();
     let grants: Api<ExecutorGrant> = Api::namespaced(cluster.client.clone(), &namespace);
-    // The grant of an earlier pod of that name goes with its pod, a moment later.
+    // The grant of an earlier pod of that name is garbage-collected shortly after its pod.
     let deadline = tokio::time::Instant::now() + ANSWER;
     let made = loop {
         let made = cluster.ask(writes::create(&grants, params, &grant)).await;
         if !matches!(made, Ok(None)) || tokio::time::Instant::now() >= deadline {
             break made;
         }
-        // Made by an attempt whose answer was lost.
+        // Created by an attempt whose response was lost.
         let ours = |found: &ExecutorGrant| found.spec.driver.pod_uid == grant.spec.driver.pod_uid;
         if let Ok(Some(found)) = cluster.ask(grants.get_opt(&name)).await
             && ours(&found)
@@ -52,7 +52,7 @@ pub(super) async fn settle(
         Ok(Some(made)) => made.uid(),
         Ok(None) => return Err(about("create").exists().into()),
         Err(error) if class(&error) == Class::Missing && !words(&error).contains("namespaces") => anyhow::bail!(
-            "this cluster does not know ExecutorGrants, which spark.kubernetes.allocation.pods.allocator=firesteel needs: run `firesteel crds | kubectl apply --server-side -f -` and start `firesteel operator`, or use the allocator direct"
+            "this cluster has no ExecutorGrants, which spark.kubernetes.allocation.pods.allocator=firesteel needs: run `firesteel crds | kubectl apply --server-side -f -` and start `firesteel operator`, or use the allocator direct"
         ),
         Err(error) => return Err(about("create").refused(&error).into()),
     };
@@ -64,7 +64,7 @@ pub(super) async fn settle(
             Ok(found) => found,
             Err(error) => return Err(about("get the ledger of").refused(&error).into()),
         };
-        // That of an earlier grant of this name says nothing about this one.
+        // Ignore the ledger of an earlier grant of this name.
         let ours = |ledger: &ExecutorLedger| uid.as_ref().is_some_and(|uid| writes::is_owned_by(ledger, uid));
         if let Some(status) = found.filter(ours).and_then(|ledger| ledger.status) {
             if status.accepted {
@@ -75,7 +75,7 @@ pub(super) async fn settle(
         tokio::time::sleep(LOOK).await;
     }
     anyhow::bail!(
-        "no Firesteel operator answered for namespace {namespace} within {} s, and without one nobody would create executors: start `firesteel operator`, or use spark.kubernetes.allocation.pods.allocator=direct",
+        "no Firesteel operator answered for namespace {namespace} within {} s, so no executors would be created: start `firesteel operator`, or use spark.kubernetes.allocation.pods.allocator=direct",
         ANSWER.as_secs()
     )
 }

@@ -1,4 +1,4 @@
-//! What a local cluster is made of, beside the API server and its controllers.
+//! The processes of a local cluster besides the daemon: node and operator.
 
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -43,15 +43,15 @@ pub(crate) fn plan(home: &Home, port: Option<u16>) -> anyhow::Result<Plan> {
     Ok(Plan { port, objects, parts: vec![node, operator] })
 }
 
-/// Manifests ask for the CPUs of a cluster. Here pods are processes that share what there is: they shall start on a laptop
-/// too, only slower.
+/// Manifests request CPUs sized for a real cluster. Here pods are processes that share this machine, so CPUs are overcommitted:
+/// applications start on a laptop too, only slower.
 fn offered_cpus() -> usize {
     const FEW: usize = 8;
     const SHARED_BY: usize = 4;
     std::thread::available_parallelism().map_or(FEW, |cpus| FEW.max(cpus.get() * SHARED_BY))
 }
 
-/// An address of this machine that nobody listens on right now.
+/// A local address that nothing listens on right now.
 fn free_address() -> std::io::Result<SocketAddr> {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()
 }

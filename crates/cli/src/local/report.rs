@@ -26,7 +26,7 @@ pub(crate) fn status(home: &Home, output: Option<Format>, printer: Printer) -> a
         return Ok(exit);
     }
     let Some(status) = status else {
-        printer.data(format_args!("No local cluster runs in {}", home.root().display()))?;
+        printer.data(format_args!("No local cluster is running in {}", home.root().display()))?;
         return Ok(exit);
     };
     let cell = |text: &str| text.to_owned();

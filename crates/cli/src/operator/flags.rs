@@ -1,10 +1,10 @@
-//! Values as the existing operator writes them, and the flags that have no meaning here.
+//! Flag values in the existing operator's formats, and its flags that have no effect here.
 
 use std::str::FromStr;
 
 use firesteel_operator::Listen;
 
-/// A duration as Go writes it: `15s`, `1m30s`, `250ms`.
+/// A duration in Go's format: `15s`, `1m30s`, `250ms`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Duration(pub(crate) std::time::Duration);
 
@@ -74,7 +74,7 @@ impl FromStr for Toggle {
 
 macro_rules! retired {
     ($($field:ident = $flag:literal: $instead:literal;)+) => {
-        /// Flags of the existing operator that have nothing to act on here.
+        /// Flags of the existing operator that have no effect here.
         #[derive(Debug, Default, clap::Args)]
         pub(crate) struct Retired {
             $(
@@ -83,12 +83,12 @@ macro_rules! retired {
             )+
         }
 
-        /// Each with what takes its place.
+        /// Each flag with its replacement.
         #[cfg(test)]
         pub(crate) const RETIRED: &[(&str, &str)] = &[$(($flag, $instead)),+];
 
         impl Retired {
-            /// One line for each that was given.
+            /// One line for each flag given.
             pub(crate) fn lines(&self) -> Vec<String> {
                 let mut lines = Vec::new();
                 $(
@@ -103,10 +103,10 @@ macro_rules! retired {
 }
 
 retired! {
-    cache_sync_timeout = "cache-sync-timeout": "caches take as long as they take; /readyz says when they are filled";
+    cache_sync_timeout = "cache-sync-timeout": "there is no timeout; /readyz reports when caches are filled";
     qps = "workqueue-ratelimiter-bucket-qps": "there is no queue limit; --controller-threads bounds the work";
     size = "workqueue-ratelimiter-bucket-size": "there is no queue limit; --controller-threads bounds the work";
-    delay = "workqueue-ratelimiter-max-delay": "failed passes are retried after at most half a minute";
+    delay = "workqueue-ratelimiter-max-delay": "failed reconciles are retried after at most 30 s";
     api_qps = "kube-api-qps": "the request rate follows the API server (429 and Retry-After)";
     api_burst = "kube-api-burst": "the request rate follows the API server (429 and Retry-After)";
     batch = "enable-batch-scheduler": "spec.batchScheduler is always honoured";
@@ -130,7 +130,7 @@ retired! {
     submitter_ca = "submitter-tls-ca-file": "submission happens in this process";
     metric_tls = "metric-tls-min-version": "metrics are served without TLS; put a proxy in front of them";
     metric_ciphers = "metric-tls-cipher-suites": "metrics are served without TLS; put a proxy in front of them";
-    gates = "feature-gates": "what they guard is always on or not available";
+    gates = "feature-gates": "each gated feature is always on or not available";
     zap_level = "zap-log-level": "set RUST_LOG";
     zap_encoder = "zap-encoder": "use --log-json";
     zap_devel = "zap-devel": "set RUST_LOG";

@@ -1,11 +1,11 @@
-//! Configuration keys: Firesteel's own, and Spark's for Kubernetes as the registry has them.
+//! Configuration keys: Firesteel's own, and Spark's Kubernetes keys from the registry.
 
 use firesteel_spark::registry::{self, Default, Kind, Setting};
 use firesteel_spark::version::Line;
 
 use super::{cell, code, table};
 
-/// What each public key under `spark.kubernetes.` is for, in a sentence of ours.
+/// One sentence for each public key under `spark.kubernetes.`.
 const MEANINGS: &str = include_str!("kubernetes-keys.tsv");
 
 pub(super) fn page() -> String {
@@ -25,7 +25,7 @@ pub(super) fn page() -> String {
          ## Spark's keys for Kubernetes\n\n\
          Defaults are Spark's, collected from Spark 3.5, 4.0, 4.1, 4.2 and 4.3. Where a default changed, each line's value is \
          given. Firesteel warns about a key under `spark.kubernetes.` that the planned Spark does not know, and about a value \
-         its driver will refuse. Keys that end in a name of yours (`spark.kubernetes.driver.label.NAME`) are described in \
+         its driver will refuse. Keys that end in a name you choose (`spark.kubernetes.driver.label.NAME`) are described in \
          [Spark's documentation](https://spark.apache.org/docs/latest/running-on-kubernetes.html#spark-properties).\n\n{}",
         table(&["key", "default", "meaning"], own),
         table(&["key", "type", "default", "Spark", "meaning"], spark)
@@ -57,7 +57,7 @@ fn kind(kind: Kind) -> &'static str {
     }
 }
 
-/// The default, with the line from which on it holds wherever it changed.
+/// The default; where it changed, each value with the first line that has it.
 fn default(setting: &Setting) -> String {
     let shown = |line: Line| match setting.default_in(line) {
         Default::None | Default::Value("") => String::new(),

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::{cell, code, table};
 
-/// What is said of one field besides its description: its default, its effect, the setting it becomes.
+/// Remarks on a field besides its description: its default, its effect, the setting it becomes.
 type Remarks = BTreeMap<String, Vec<String>>;
 
 pub(super) fn page() -> String {
@@ -51,14 +51,14 @@ fn intro(kind: &str) -> &'static str {
         "SparkApplication" => "One run of a program, with retries. See [operator.md](../operator.md).",
         "ScheduledSparkApplication" => {
             "**Stored, but not acted on yet:** no controller starts runs from it. It can be created so that manifests of the \
-             existing operator apply as they are."
+             existing operator apply unchanged."
         }
         "SparkConnect" => "**Stored, but not acted on yet:** no controller starts a server from it.",
         "ExecutorGrant" => {
-            "What a driver may have as executors (`spec`, immutable) and what it asks for (`status`, written by the driver). \
+            "The executors that a driver may have (`spec`, immutable) and those it requests (`status`, written by the driver). \
              Firesteel writes these; you only read them. See [executors.md](../executors.md)."
         }
-        "ExecutorLedger" => "What became of the executors of a driver. Written by the operator alone.",
+        "ExecutorLedger" => "What happened to a driver's executors. Written only by the operator.",
         _ => "",
     }
 }
@@ -135,7 +135,7 @@ fn add(remarks: &mut Remarks, path: &str, text: String) {
     remarks.entry(path.to_owned()).or_default().push(text);
 }
 
-/// What the operator fills in, found by having it fill in as little as possible.
+/// The operator's defaults, found by applying them to minimal specs.
 fn application_defaults(remarks: &mut Remarks) {
     let probe = json!({"restartPolicy": {"type": "OnFailure"}, "dynamicAllocation": {"enabled": true}});
     for probe in [probe, json!({})] {
@@ -171,7 +171,7 @@ fn schema_defaults(schema: &Value, path: &str, remarks: &mut Remarks) {
     }
 }
 
-/// The Spark settings that fields of driver and executor become, from the table that tests hold against the plan.
+/// The Spark settings that driver and executor fields become, from the table that tests compare with the plan.
 fn settings(remarks: &mut Remarks) {
     let text = std::fs::read_to_string(super::root().join("crates/core/tests/pure/pods/fields.json")).unwrap();
     let rows: Vec<Value> = serde_json::from_str(&text).unwrap();
@@ -184,7 +184,7 @@ fn settings(remarks: &mut Remarks) {
             };
             let keys: Vec<String> =
                 row["conf"].as_object().into_iter().flatten().filter_map(|(key, _)| mine(key)).collect();
-            // Keys that end in a name of the user's are examples, not settings.
+            // Keys that end in a user-chosen name are examples, not settings.
             if let [key] = keys.as_slice()
                 && firesteel_spark::registry::find(key).is_some()
             {
@@ -194,7 +194,7 @@ fn settings(remarks: &mut Remarks) {
     }
 }
 
-/// Fields that never have an effect, with the reason the operator gives.
+/// Fields that never have an effect, with the operator's reason.
 fn without_effect(remarks: &mut Remarks) {
     let probe = json!({
         "failureRetries": 1, "retryInterval": 1, "batchSchedulerOptions": {"queue": "q"}, "executor": {"memoryLimit": "1g"},

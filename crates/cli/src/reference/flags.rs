@@ -1,4 +1,4 @@
-//! Flags of every verb, as clap knows them.
+//! Flags of every verb, from clap.
 
 use clap::{Arg, Command, CommandFactory};
 
@@ -7,12 +7,12 @@ use super::{cell, code, table};
 pub(super) fn page() -> String {
     let mut body = String::new();
     for verb in crate::Cli::command().get_subcommands().filter(|verb| !verb.is_hide_set()) {
-        // What spark-submit takes is parsed by its own rules; the description of it comes from the same table.
+        // spark-submit's options are not parsed by clap; their description comes from the parser's table.
         let verb = if verb.get_name() == "submit" { crate::submit::usage::command() } else { verb.clone() };
         section(&verb, "firesteel", &mut body);
     }
     body.push_str("## Flags of the existing operator that have no effect\n\n");
-    body.push_str("`firesteel operator` accepts them and says in one line what takes their place.\n\n");
+    body.push_str("`firesteel operator` accepts them and prints one line that names the replacement.\n\n");
     let retired = crate::operator::flags::RETIRED.iter();
     body.push_str(&table(&["flag", "instead"], retired.map(|(flag, why)| vec![code(&format!("--{flag}")), cell(why)])));
     super::page("Flags", "For people who call `firesteel`: every verb and its flags.", &body)

@@ -1,4 +1,4 @@
-//! What holds for all documents: links lead somewhere, every page says whom it is for, and flags and keys exist.
+//! Checks on all documents: links resolve, every page names its audience, and flags, settings and events exist.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use firesteel_spark::{args, registry};
 
 use super::root;
 
-/// Flags in our documents that belong to other programs, and to the scripts of this project.
+/// Flags in our documents that belong to other programs or to this project's scripts.
 const OTHER_FLAGS: &[&str] = &[
     // kubectl, ctr, cargo, git
     "--server-side",
@@ -75,7 +75,7 @@ fn documents() -> Vec<PathBuf> {
     found
 }
 
-/// The targets of a document's links, code left out.
+/// The link targets of a document, outside code blocks.
 fn links(text: &str) -> Vec<String> {
     let mut links = Vec::new();
     for line in without_code(text).lines() {
@@ -85,7 +85,7 @@ fn links(text: &str) -> Vec<String> {
             let Some(end) = rest.find(')') else { break };
             links.push(rest[..end].to_owned());
         }
-        // <img src="…">, which is how a picture comes in two colours.
+        // <img src="…">: pictures for light and dark themes.
         links.extend(line.split("src=\"").chain(line.split("srcset=\"")).skip(1).filter_map(|part| {
             let (target, _) = part.split_once('"')?;
             (target.contains('.') && !target.contains(' ')).then(|| target.to_owned())
@@ -104,7 +104,7 @@ fn without_code(text: &str) -> String {
     keep.collect::<Vec<_>>().join("\n")
 }
 
-/// The anchor that GitHub gives a heading.
+/// GitHub's anchor for a heading.
 fn anchor(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
     text.chars()
@@ -190,7 +190,7 @@ fn strange_settings(text: &str) -> impl Iterator<Item = String> {
         ["label.", "annotation.", "volumes.", "secretKeyRef.", "secrets.", "selector.", "driverEnv."];
     let named = words(text, "spark.kubernetes.", |c| c.is_ascii_alphanumeric() || ".-_".contains(c));
     let is_family = |key: &String| FAMILIES.iter().any(|family| key.contains(family));
-    // The beginning of a key stands for all that begin with it.
+    // A key prefix stands for all keys that begin with it.
     let is_known = |key: &String| registry::all().any(|setting| setting.key.starts_with(key.as_str()));
     named.into_iter().filter(move |key| !is_family(key) && !is_known(key))
 }
@@ -209,7 +209,7 @@ fn reasons() -> impl Iterator<Item = &'static str> {
     application::ALL.iter().chain(executors::ALL).map(|(reason, _)| *reason)
 }
 
-/// Words that begin with `start` and go on as `part` says.
+/// Words that begin with `start` and continue with characters accepted by `part`.
 fn words(text: &str, start: &str, part: impl Fn(char) -> bool) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     for (at, _) in text.match_indices(start) {
@@ -229,7 +229,7 @@ fn pictures_are_what_their_texts_give() {
     assert!(drawn.status.success(), "{}", String::from_utf8_lossy(&drawn.stderr));
 }
 
-/// Lines such as `crates/core/src/lifecycle.rs  step, submitted  what it does`, in the order of a walk through the code.
+/// Lines such as `crates/core/src/lifecycle.rs  step, submitted  what it does`, in the order of execution.
 #[test]
 fn the_walks_of_the_architecture_name_functions_that_exist() {
     let text = std::fs::read_to_string(root().join("docs/architecture.md")).unwrap();

@@ -1,7 +1,7 @@
-//! Arguments of spark-submit, read for the local cluster: what is missing is filled in, local files are made visible.
+//! spark-submit's arguments for the local cluster: fills in defaults and makes local files visible.
 //!
-//! The application sees the current directory and runs with the Python of the active environment. Pod templates carry that into the
-//! pods, because they reach executors whoever allocates them.
+//! The application sees the current directory and runs with the Python of the active environment. Pod templates carry that into
+//! the pods, because they reach executors with every allocator.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -20,18 +20,18 @@ use crate::run::mounts::{Mounts, User, Which};
 use crate::run::{Place, call, python};
 use crate::surroundings;
 
-/// The release of Spark that is run when no image is named.
+/// The Spark release to run if no image is given.
 const DEFAULT_SPARK: &str = "4.1.4";
 const IMAGE: &str = "spark.kubernetes.container.image";
 const LISTS: [&str; 4] = ["spark.jars", "spark.files", "spark.submit.pyFiles", "spark.archives"];
 
-/// A submission that is right as far as that needs no cluster.
+/// A submission that passed all checks that need no cluster.
 pub(crate) struct Wanted {
     effective: Effective,
     mounts: Mounts,
 }
 
-/// What is to be created, and what is to be said about it.
+/// What to create, and messages about it.
 pub(crate) struct Planned {
     pub(crate) driver: DriverPlan,
     pub(crate) grant: Option<ExecutorGrant>,
@@ -43,23 +43,24 @@ pub(crate) fn read(arguments: &[String], wishes: &[String], place: &Place) -> an
     let wrong = |error: &dyn std::fmt::Display| BadInput(error.to_string());
     let mut raw = args::parse(arguments).map_err(|error| match error {
         ArgsError::UnknownOption { option, .. } if call::is_own(&option) => {
-            BadInput(format!("{option} is an option of `firesteel run`: write it before those of spark-submit"))
+            BadInput(format!("{option} is an option of `firesteel run`: put it before spark-submit's options"))
         }
         other => wrong(&other),
     })?;
     if let Some(manifest) = raw.resource.as_deref().filter(|word| call::is_manifest(word)) {
         let message = format!(
-            "options of spark-submit do not go with a manifest: write what they say into {manifest} (spec.sparkConf and the \
-             fields beside it)"
+            "spark-submit options cannot be used with a manifest: set them in {manifest} (spec.sparkConf and the fields \
+             beside it)"
         );
         return Err(BadInput(message).into());
     }
     let own = &raw.own;
     if own.dry_run || own.explain || own.output.is_some() {
-        let message = "--dry-run, --explain and --output belong to `firesteel submit`: `run` runs what it is given";
+        let message =
+            "--dry-run, --explain and --output belong to `firesteel submit`: `run` always runs the application";
         return Err(BadInput(message.to_owned()).into());
     }
-    // There is one cluster to run on, and its drivers are pods.
+    // There is only the local cluster, and its drivers are pods.
     raw.options.insert(Opt::Master, "k8s://https://127.0.0.1".to_owned());
     raw.options.insert(Opt::DeployMode, "cluster".to_owned());
     raw.own.image = Some(default_image());
@@ -89,7 +90,7 @@ pub(crate) fn read(arguments: &[String], wishes: &[String], place: &Place) -> an
     }
 }
 
-/// All local files must be there before anything is started.
+/// Checks that all local files exist before anything is started.
 fn check_files(effective: &Effective) -> Result<(), BadInput> {
     let submission = &effective.submission;
     let main = match &submission.main {
@@ -103,8 +104,8 @@ fn check_files(effective: &Effective) -> Result<(), BadInput> {
     Ok(())
 }
 
-/// A script runs where it lies, where it finds the modules and files beside it; a jar is copied, because it may be built anew
-/// while it runs.
+/// Runs a script in place, so that it finds the modules and files next to it. A jar is copied, because it may be rebuilt while
+/// it runs.
 fn show_script(effective: &mut Effective, mounts: &mut Mounts) {
     let submission = &mut effective.submission;
     let (MainResource::Python(uri) | MainResource::R(uri)) = &mut submission.main else { return };
@@ -113,7 +114,7 @@ fn show_script(effective: &mut Effective, mounts: &mut Mounts) {
     }
     let Ok(Some(path)) = files::find(uri, Path::new("/")) else { return };
     let directory = path.parent().unwrap_or(Path::new("/"));
-    // Where its directory cannot be mounted, a copy of the script alone has to do.
+    // If its directory cannot be mounted, the script alone is copied.
     if mounts.show(directory).is_ok()
         && let Some(path) = path.to_str()
     {
@@ -121,7 +122,7 @@ fn show_script(effective: &mut Effective, mounts: &mut Mounts) {
     }
 }
 
-/// Lets a Python application run with the Python of the active environment, unless its settings name one.
+/// Runs a Python application with the Python of the active environment, unless its settings name one.
 fn choose_python(
     effective: &mut Effective,
     env: &BTreeMap<String, String>,
@@ -154,8 +155,8 @@ fn choose_python(
     Ok(())
 }
 
-/// The templates of both roles, those of the user if there are any, with what pods see written into them. A template that cannot
-/// be read is left to the plan, which says so.
+/// The pod templates of both roles, the user's if given, with the mounts added. A template that cannot be read is left to the
+/// plan, which reports it.
 fn templates(conf: &SparkConf, mounts: &Mounts) -> Templates {
     if mounts.is_empty() {
         return Templates::default();
@@ -208,12 +209,12 @@ impl Wanted {
         };
         usual("spark.kubernetes.authenticate.driver.serviceAccountName", "spark");
         usual("spark.kubernetes.namespace", "default");
-        // All pods share the processors of one machine; asking for whole ones would only keep some from starting.
+        // All pods share one machine's CPUs; requesting whole ones would only keep some pods from starting.
         usual("spark.kubernetes.driver.request.cores", "100m");
         usual("spark.kubernetes.executor.request.cores", "100m");
-        // On one machine waiting for executors in batches only costs time.
+        // On one machine, a longer delay between batches only costs time.
         usual("spark.kubernetes.allocation.batch.delay", "1s");
-        // Spark's own default has `%20` for a space, and takes that for the name of another directory, which pods do not share.
+        // Spark's default encodes a space as `%20` and takes that literally: another directory, which pods do not share.
         let strange = |text: &&str| text.contains(|c: char| !c.is_ascii_alphanumeric() && !"/._-".contains(c));
         if let Some(directory) = self.mounts.working_dir().filter(strange) {
             usual("spark.sql.warehouse.dir", &format!("{directory}/spark-warehouse"));
@@ -281,7 +282,7 @@ mod tests {
     const ALLOCATORS: [&str; 5] =
         ["direct", "statefulset", "firesteel", "firesteel-replicaset", "firesteel-statefulset"];
 
-    /// A directory with one of everything that can be run, and a script elsewhere.
+    /// A directory with one of each kind of main file, and a script elsewhere.
     fn machine() -> (tempfile::TempDir, Place, String) {
         let directory = tempfile::tempdir().unwrap();
         let root = directory.path().canonicalize().unwrap();
@@ -303,7 +304,7 @@ mod tests {
         read(&owned(words), &owned(wishes), place).unwrap().plan("https://127.0.0.1:6443", &mut shelf).unwrap()
     }
 
-    /// A mount inside a read-only one, whose place nobody can make.
+    /// A mount inside a read-only one, where its mount point cannot be created.
     fn buried(spec: &PodSpec) -> Option<(String, String)> {
         let inside = |one: &VolumeMount, other: &VolumeMount| {
             one.read_only == Some(true) && other.mount_path.starts_with(&format!("{}/", one.mount_path))

@@ -1,7 +1,7 @@
-//! Which of its two callers `firesteel run` has: somebody with manifests, or somebody used to spark-submit.
+//! How `firesteel run` was called: with manifests, or with spark-submit's arguments.
 //!
-//! The first word that is no option of ours tells. Behind a manifest come further manifests and options of ours, in any order;
-//! an application's arguments stand in its manifest. Behind a jar or a script everything is the application's.
+//! The first word that is not one of our options decides. After a manifest come further manifests and our options, in any
+//! order; an application's arguments are in its manifest. After a jar or a script, everything belongs to the application.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use clap::{CommandFactory, Parser};
 
 use crate::exit::BadInput;
 
-/// What the person wants of the run itself.
+/// Options of the run itself.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct Own {
     /// Leave the local cluster running, with everything that ran on it
@@ -27,11 +27,11 @@ pub(crate) struct Own {
     pub(crate) data_dir: Option<PathBuf>,
 }
 
-/// What stands behind the first manifest, and that manifest.
+/// The first manifest and everything after it.
 #[derive(Debug, Parser)]
 #[command(
     name = "firesteel run",
-    about = "Run the applications of manifests on this machine and follow them to their end"
+    about = "Run the applications in manifests on this machine and follow them until they end"
 )]
 struct Words {
     #[command(flatten)]
@@ -49,7 +49,7 @@ pub(crate) enum Call {
     Help(String),
 }
 
-/// Reads the words behind those options of ours that came first.
+/// Reads the words after our leading options.
 pub(crate) fn read(first: Own, words: &[String]) -> Result<Call, BadInput> {
     let Some(manifest) = words.first().filter(|word| is_manifest(word)) else { return Ok(Call::Submission(first)) };
     let program = String::new();
@@ -78,7 +78,7 @@ pub(crate) fn is_manifest(word: &str) -> bool {
     word == "-" || [".yaml", ".yml", ".json"].iter().any(|end| word.to_lowercase().ends_with(end))
 }
 
-/// Whether a word is an option of ours.
+/// Whether a word is one of our options.
 pub(crate) fn is_own(word: &str) -> bool {
     let name = word.split('=').next().unwrap_or_default();
     Words::command().get_opts().any(|option| option.get_long().is_some_and(|long| name == format!("--{long}")))
@@ -99,8 +99,8 @@ fn stray(word: &str, manifest: &str) -> BadInput {
     let manifest =
         if manifest == "-" { "the manifest on stdin".to_owned() } else { format!("the manifest {manifest}") };
     BadInput(format!(
-        "`{word}` behind {manifest} is neither a manifest nor an option of `firesteel run`; settings and arguments of an \
-         application stand in its manifest (spec.sparkConf, spec.arguments)"
+        "`{word}` after {manifest} is neither a manifest nor an option of `firesteel run`; an application's settings and \
+         arguments belong in its manifest (spec.sparkConf, spec.arguments)"
     ))
 }
 
@@ -169,10 +169,10 @@ mod tests {
     #[test]
     fn what_is_left_over_behind_a_manifest_is_one_sentence() {
         for (words, wanted) in [
-            (&["a.yaml", "1000"][..], "`1000` behind the manifest a.yaml is neither a manifest nor an option"),
-            (&["-", "--conf", "a=b"], "`--conf` behind the manifest on stdin is neither"),
-            (&["a.yaml", "--executor-memory=1g"], "`--executor-memory` behind the manifest a.yaml"),
-            (&["a.yaml", "-x"], "`-x` behind the manifest a.yaml"),
+            (&["a.yaml", "1000"][..], "`1000` after the manifest a.yaml is neither a manifest nor an option"),
+            (&["-", "--conf", "a=b"], "`--conf` after the manifest on stdin is neither"),
+            (&["a.yaml", "--executor-memory=1g"], "`--executor-memory` after the manifest a.yaml"),
+            (&["a.yaml", "-x"], "`-x` after the manifest a.yaml"),
             (&["a.yaml", "--data-dir"], "a value is required for '--data-dir <DIR>'"),
         ] {
             let said = call(none(), words).expect_err("refused");

@@ -1,4 +1,4 @@
-//! The local cluster as `run` uses it: there for the time of the run, unless it was there before.
+//! The local cluster of a run: started for the run, unless one is already running.
 
 use firesteel_cluster::{Access, Cluster};
 use firesteel_local::cluster;
@@ -9,7 +9,7 @@ use crate::run::view::View;
 pub(crate) struct Local {
     pub(crate) home: Home,
     pub(crate) cluster: Cluster,
-    /// Whether it is ours to take down.
+    /// Whether we take it down.
     ours: bool,
 }
 
@@ -28,7 +28,7 @@ impl Local {
         Ok(Local { cluster: Cluster::reach(&access)?, home, ours: !up.was_running && !keep })
     }
 
-    /// Whether the cluster goes on after the run.
+    /// Whether the cluster outlives the run.
     pub(crate) fn stays(&self) -> bool {
         !self.ours
     }
@@ -47,7 +47,7 @@ impl Local {
 
 impl Drop for Local {
     fn drop(&mut self) {
-        // An early end must not leave anything running either.
+        // Leave nothing running after an early return either.
         if self.ours {
             let _ = cluster::down(&mut self.home);
         }

@@ -1,7 +1,7 @@
-//! Local files that an application names: copied beside the cluster's data and mounted into its pods, read-only.
+//! Local files that an application names: copied into the cluster's data directory and mounted read-only into its pods.
 //!
-//! There is no upload and no server: on one machine a file only has to be visible in the pod. Copies, because the pod may run
-//! as a user who may not read the original.
+//! There is no upload and no server: on one machine a file only has to be visible in the pod. Files are copied because the
+//! pod's user may not be able to read the original.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -25,7 +25,7 @@ pub(crate) struct Shelf {
 }
 
 impl Shelf {
-    /// A shelf in a directory that does not exist yet.
+    /// A shelf in a directory that is created when needed.
     pub(crate) fn at(directory: PathBuf) -> Self {
         Shelf { directory, count: 0 }
     }
@@ -38,11 +38,11 @@ impl Shelf {
         self.count == 0
     }
 
-    /// Takes a copy of a file; gives the URI under which pods find it.
+    /// Copies a file; returns its URI inside pods.
     pub(crate) fn put(&mut self, file: &Path) -> anyhow::Result<String> {
         let name = file.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
         let place = self.directory.join(self.count.to_string());
-        fs::create_dir_all(&place).with_context(|| format!("make {}", place.display()))?;
+        fs::create_dir_all(&place).with_context(|| format!("create {}", place.display()))?;
         for directory in [&self.directory, &place] {
             fs::set_permissions(directory, fs::Permissions::from_mode(0o755))?;
         }
@@ -55,20 +55,20 @@ impl Shelf {
         Ok(uri)
     }
 
-    /// Throws the copies away.
+    /// Deletes the copies.
     pub(crate) fn clear(&self) {
         let _ = fs::remove_dir_all(&self.directory);
     }
 }
 
-/// A path of a pod as a URI, whatever letters are in it; commas too, which separate the entries of lists.
+/// A pod path as a URI, with special characters encoded, including commas, which separate list entries.
 pub(crate) fn local_uri(path: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
     let encode = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     path.bytes().fold("local://".to_owned(), |uri, byte| uri + &encode(byte))
 }
 
-/// The path that a URI or path means on this machine, if it means one: `file:` and what has no scheme.
+/// The path on this machine that a `file:` URI or plain path names; `None` for other schemes.
 fn path_of(text: &str, base: &Path) -> Option<PathBuf> {
     if let Some(rest) = text.strip_prefix("file:") {
         let rest = rest.strip_prefix("//").unwrap_or(rest);
@@ -100,8 +100,8 @@ fn percent_decode(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The local file that a reference means, if it means one. A `file:` URI and a relative path must exist; an absolute path
-/// that does not is taken for one inside the image.
+/// The local file that a reference names, if any. A `file:` URI or relative path must exist; an absolute path that does not is
+/// taken as a path inside the image.
 pub(crate) fn find(text: &str, base: &Path) -> Result<Option<PathBuf>, BadInput> {
     let Some(path) = path_of(text, base) else { return Ok(None) };
     match path.is_file() {
@@ -111,7 +111,7 @@ pub(crate) fn find(text: &str, base: &Path) -> Result<Option<PathBuf>, BadInput>
     }
 }
 
-/// Ships one reference if it means a local file; gives what to write instead.
+/// Copies the file of a reference if it is local; returns the new reference.
 pub(crate) fn ship(shelf: &mut Shelf, text: &str, base: &Path) -> anyhow::Result<Option<String>> {
     let Some(path) = find(text, base)? else { return Ok(None) };
     let uri = shelf.put(&path)?;
@@ -119,7 +119,7 @@ pub(crate) fn ship(shelf: &mut Shelf, text: &str, base: &Path) -> anyhow::Result
     Ok(Some(format!("{uri}{fragment}")))
 }
 
-/// The references to files in a SparkApplication.
+/// The file references in a SparkApplication.
 fn references(application: &mut Value) -> Vec<&mut Value> {
     let mut found = Vec::new();
     let Some(spec) = application.get_mut("spec").and_then(Value::as_object_mut) else { return found };
@@ -137,7 +137,7 @@ fn references(application: &mut Value) -> Vec<&mut Value> {
     found
 }
 
-/// Checks that every local file a SparkApplication names is there.
+/// Checks that every local file named in a SparkApplication exists.
 pub(crate) fn check_application(application: &mut Value, base: &Path) -> Result<(), BadInput> {
     for reference in references(application) {
         find(reference.as_str().unwrap_or_default(), base)?;
@@ -145,7 +145,7 @@ pub(crate) fn check_application(application: &mut Value, base: &Path) -> Result<
     Ok(())
 }
 
-/// Ships every local file a SparkApplication names and mounts the shelf into its pods. Whether there was any.
+/// Copies every local file named in a SparkApplication and mounts the shelf into its pods. Returns whether there were any.
 pub(crate) fn ship_application(shelf: &mut Shelf, application: &mut Value, base: &Path) -> anyhow::Result<bool> {
     let mut any = false;
     for reference in references(application) {

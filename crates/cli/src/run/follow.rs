@@ -1,4 +1,4 @@
-//! Following one application to its end: watching its pods, showing its log, and knowing when it is over.
+//! Follows one application until it ends: watches its pods, shows its log and detects its end.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -23,13 +23,13 @@ use crate::run::story::{self, Story};
 use crate::run::view::View;
 use crate::verdict::Verdict;
 
-/// How long a pod may be held up before the run is given up.
+/// How long a pod may be stuck before the run is abandoned.
 const HELD_UP: Duration = Duration::from_secs(8);
-/// The same for what may pass by itself, such as a lack of room.
+/// The same for problems that may resolve themselves, such as a lack of capacity.
 const NO_ROOM: Duration = Duration::from_secs(120);
-/// How long the log may take to end after its driver.
+/// How long the log may take to end after the driver.
 const LAST_WORDS: Duration = Duration::from_secs(10);
-/// How long what is deleted may take to end: a pod's grace period and a little more.
+/// How long deletion may take: a pod's grace period and some slack.
 const ENDING: Duration = Duration::from_secs(40);
 
 /// What is followed.
@@ -37,14 +37,14 @@ const ENDING: Duration = Duration::from_secs(40);
 pub(crate) struct Followed {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// The resource of the SparkApplication; none for a pod.
+    /// The resource of the SparkApplication; `None` for a pod.
     pub(crate) application: Option<ApiResource>,
-    /// What of its log may stand in a sentence about it.
+    /// Masks secrets in log lines quoted in messages.
     pub(crate) redaction: Redaction,
 }
 
 impl Followed {
-    /// Ends it, as far as it still runs. On a cluster that goes on after us, waits until nothing of it runs any more.
+    /// Deletes it if it still runs. If the cluster outlives the run, waits until its driver is gone.
     pub(crate) async fn end(&self, local: &Local) {
         let client = &local.cluster.client;
         self.delete(client).await;
@@ -86,7 +86,7 @@ pub(crate) struct Follower<'a> {
     pub(crate) began: Instant,
 }
 
-/// What comes in.
+/// What the watches report.
 enum News {
     Pod(Pod),
     PodGone(Pod),
@@ -144,7 +144,7 @@ impl Follower<'_> {
         self.view.finish();
         let outcome = if ending.failure.is_some() { "Times" } else { "Finished" };
         self.view.line(&seen.story.summary(self.began.elapsed(), outcome));
-        // The last words are those that help.
+        // Print the failure last, where it is seen.
         if let Some(failure) = &ending.failure {
             let log = |pod: &Pod| logs.get(&pod.uid().unwrap_or_default());
             let cause = seen.driver.as_ref().and_then(|pod| failure.cause(pod, log(pod)?, &followed.redaction));
@@ -232,11 +232,11 @@ impl Follower<'_> {
         let over = if gone { Some(Verdict::of_deleted(&pod)) } else { Verdict::of(&pod) };
         seen.driver = Some(pod);
         seen.driver_gone = gone;
-        // An application's end is what its operator says: there may be another attempt.
+        // The operator decides when an application has ended: there may be another attempt.
         if followed.application.is_some() { None } else { over }
     }
 
-    /// Ends a run that cannot start.
+    /// Abandons a run that cannot start.
     fn held_up(&self, seen: &mut Seen) -> Option<Verdict> {
         let trouble = seen.driver.as_ref().filter(|pod| !SparkContainer::of(pod).has_started()).and_then(hold_up);
         let Some(trouble) = trouble else {
@@ -263,7 +263,7 @@ impl Follower<'_> {
         }
     }
 
-    /// Waits until all of the logs is shown, and gives the end of each by the uid of its pod.
+    /// Waits until the logs are shown in full, and returns the end of each by pod uid.
     async fn finish_logs(&self, seen: &mut Seen) -> HashMap<String, Vec<u8>> {
         let mut ends = HashMap::new();
         for (uid, mut task) in seen.logs.drain() {
@@ -271,7 +271,7 @@ impl Follower<'_> {
                 Ok(Ok(Ok(end))) => {
                     ends.insert(uid, end);
                 }
-                Ok(Ok(Err(why))) => self.view.line(&format!("Warning: the driver's log cannot be had: {why}")),
+                Ok(Ok(Err(why))) => self.view.line(&format!("Warning: the driver's log cannot be read: {why}")),
                 Ok(Err(_)) | Err(_) => {
                     task.abort();
                     self.view.line("Warning: the driver's log did not end in time");
@@ -299,7 +299,7 @@ fn is_executor(pod: &Pod, driver: Option<&Pod>) -> bool {
         && pod.labels().get(names::LABEL_APP_SELECTOR) == of_driver
 }
 
-/// What the state of an application means for us, if it is an end.
+/// The verdict for an application state, if it is final.
 fn application_over(state: &str, message: &str, seen: &Seen) -> Option<Verdict> {
     let driver = seen.driver.as_ref();
     let of_driver =

@@ -1,4 +1,4 @@
-//! The files behind images, made before they are needed, so that a first run shows what takes so long.
+//! Prepares the runtimes behind images up front, so that a first run shows the download.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use firesteel_node::runtime::{Progress, Runtimes};
 use crate::interrupt::Interrupt;
 use crate::run::view::View;
 
-/// Makes sure that the runtime of each image is on this machine. What cannot be had is left to the node, which says so
-/// as a kubelet would.
+/// Makes sure that the runtime of each image is on this machine. Failures are left to the node, which reports them as a kubelet
+/// would.
 ///
-/// Ctrl-C does not wait for a download: the part that is there is used the next time.
+/// Ctrl-C does not wait for a download: the next run resumes it.
 pub(crate) async fn provide(images: Vec<String>, view: &View, interrupt: &Interrupt) {
     let Ok(cache) = crate::node::cache_dir() else { return };
     let shown = view.clone();

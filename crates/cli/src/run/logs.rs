@@ -1,7 +1,7 @@
 //! The driver's log, from its first byte to its last, each once.
 //!
-//! A connection that breaks is made again and what was shown is skipped. When the stream ends the whole log is asked for
-//! once more, so that nothing is missing that was written while the container ended.
+//! If the connection breaks, it is opened again and what was already shown is skipped. When the stream ends, the whole log is
+//! requested once more, so that nothing written while the container ended is lost.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use kube::{Client, Resource};
 use crate::run::view::View;
 
 const AGAIN: Duration = Duration::from_millis(200);
-/// How often in a row the log may be refused before it is given up.
+/// How many requests in a row may fail before the log is given up.
 const PATIENCE: u32 = 25;
 
 /// One container's log.
@@ -27,11 +27,11 @@ pub(crate) struct Source {
     pub(crate) container: String,
 }
 
-/// What was shown so far.
+/// What has been shown so far.
 #[derive(Default)]
 struct Shown {
     count: u64,
-    /// The end of it, as far as a diagnosis reads it.
+    /// The end of it, as much as the diagnosis reads.
     end: Vec<u8>,
 }
 
@@ -47,15 +47,15 @@ impl Shown {
 
 /// How one request for the log ended.
 enum End {
-    /// The server ended it.
+    /// The server ended the stream.
     Whole,
     Broken(String),
-    /// Nobody reads any more.
+    /// Stdout is closed.
     NoReader,
 }
 
 impl Source {
-    /// Shows the log until the container has ended. Gives the end of what was shown, or why it could not be read.
+    /// Shows the log until the container has ended. Returns the end of what was shown, or why it could not be read.
     pub(crate) async fn follow(self, view: View) -> Result<Vec<u8>, String> {
         let mut shown = Shown::default();
         let mut refused = 0;

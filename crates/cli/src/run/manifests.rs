@@ -1,4 +1,4 @@
-//! Manifests: read from files, checked as far as that needs no cluster, and sorted.
+//! Reads manifests from files and checks what can be checked without a cluster.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -11,18 +11,18 @@ use crate::exit::BadInput;
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Document {
     pub(crate) object: Value,
-    /// The directory that relative paths in it mean.
+    /// The base directory of relative paths in it.
     pub(crate) base: PathBuf,
     /// For messages: `pi.yaml`, or `pi.yaml, document 2`.
     pub(crate) place: String,
 }
 
-/// What kind of work an object is.
+/// Whether an object is something to run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
     SparkApplication,
     Pod,
-    /// Something that others use.
+    /// Nothing to run; other objects use it.
     None,
 }
 
@@ -112,10 +112,10 @@ fn check(document: &Document) -> Result<(), BadInput> {
     if document.name().is_empty() {
         return lacks("metadata.name");
     }
-    // Bare words such as `n`, `on` and `yes` are no text in YAML.
+    // Bare words such as `n`, `on` and `yes` are booleans in YAML.
     let namespace = document.object["metadata"].get("namespace");
     if namespace.is_some_and(|n| !n.is_string() && !n.is_null()) {
-        return Err(BadInput(format!("{place}: metadata.namespace is not text; put it in quotes")));
+        return Err(BadInput(format!("{place}: metadata.namespace is not a string; put it in quotes")));
     }
     Ok(())
 }
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(documents("kind: Pod\nmetadata: {name: a}").unwrap_err(), "x.yaml: the object has no apiVersion");
         assert_eq!(documents("apiVersion: v1\nkind: Pod").unwrap_err(), "x.yaml: the object has no metadata.name");
         let bare = documents("apiVersion: v1\nkind: Pod\nmetadata: {name: a, namespace: n}").unwrap_err();
-        assert_eq!(bare, "x.yaml: metadata.namespace is not text; put it in quotes");
+        assert_eq!(bare, "x.yaml: metadata.namespace is not a string; put it in quotes");
         assert!(documents("- a\n- b").unwrap_err().contains("not an object"));
         assert!(documents("a: [").unwrap_err().starts_with("x.yaml is not YAML: "));
     }

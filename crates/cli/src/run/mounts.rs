@@ -1,10 +1,10 @@
-//! Files and directories of this machine that the pods of a run see, each at its own path.
+//! Files and directories of this machine that the pods of a run see, each at the same path.
 //!
-//! A submission sees the directory it is started in, as its working directory and with the rights of whoever starts it. `--mount` adds
-//! others, for manifests too. What an argument names outside of them is mounted read-only; what cannot be mounted is said in a
-//! sentence. Nothing is mounted over what a pod needs for itself: its root, its programs, its Spark.
+//! A submission runs in the current directory with the user's permissions. `--mount` adds other directories, also for manifests.
+//! Paths elsewhere that arguments name are mounted read-only; for those that cannot be mounted, a note is printed. Nothing is
+//! mounted over what a pod needs itself: its root, its programs, its Spark.
 //!
-//! This decides and reads links; it changes nothing on disk.
+//! This module decides and reads links; it changes nothing on disk.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
@@ -13,9 +13,9 @@ use serde_json::{Value, json};
 
 use crate::exit::BadInput;
 
-/// Directories that a pod has from this machine anyway.
+/// Directories that every pod shares with this machine.
 const SHARED: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
-/// Directories that a pod has of its own.
+/// Directories of which a pod has its own.
 const OWN: [&str; 9] = [
     "/etc",
     "/proc",
@@ -25,10 +25,10 @@ const OWN: [&str; 9] = [
     "/var/run",
     "/var/data",
     "/mnt/secrets",
-    // What Spark and its entry point consist of.
+    // Spark and its entry point.
     "/opt/spark",
 ];
-/// More of them, in which nothing else has a place.
+/// Directories and files at or below which nothing may be mounted.
 const CLOSED: [&str; 14] = [
     "/proc",
     "/sys",
@@ -45,20 +45,20 @@ const CLOSED: [&str; 14] = [
     "/opt/decom.sh",
     "/var/run/secrets",
 ];
-/// What every program expects to be able to write to.
+/// Directories that programs expect to be writable.
 const WRITABLE: [&str; 3] = ["/tmp", "/var/tmp", "/dev/shm"];
 
-/// Something of this machine in a pod.
+/// A file or directory of this machine in a pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Mount {
-    /// What it is, without links.
+    /// Its path on this machine, without links.
     source: PathBuf,
     /// Where pods see it.
     target: PathBuf,
     read_only: bool,
 }
 
-/// Who reads and writes there.
+/// The user who reads and writes there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct User {
     uid: u32,
@@ -66,7 +66,7 @@ pub(crate) struct User {
 }
 
 impl User {
-    /// Whoever runs this program.
+    /// The user who runs this program.
     pub(crate) fn own() -> Self {
         User { uid: nix::unistd::geteuid().as_raw(), gid: nix::unistd::getegid().as_raw() }
     }
@@ -82,20 +82,20 @@ pub(crate) struct Mounts {
 }
 
 impl Mounts {
-    /// What `--mount` asks for, and nothing else.
+    /// Only what `--mount` names.
     pub(crate) fn asked(wishes: &[String], cwd: &Path, user: User) -> Result<Self, BadInput> {
         let mut mounts = Mounts { all: Vec::new(), working_dir: None, user, notes: Vec::new() };
         for wish in wishes {
             mounts.wish(wish, cwd)?;
         }
-        // Whoever asks for the directory they are in wants to work there.
+        // If the current directory is mounted, pods work there.
         if mounts.all.iter().any(|mount| cwd.starts_with(&mount.target)) {
             mounts.working_dir = Some(cwd.to_owned());
         }
         Ok(mounts)
     }
 
-    /// The same, and the current directory. `logical` is the path by which the shell knows it.
+    /// The same, plus the current directory. `logical` is its path as the shell shows it.
     pub(crate) fn of_directory(
         wishes: &[String],
         cwd: &Path,
@@ -132,7 +132,7 @@ impl Mounts {
         };
         let refuse = |why: &str| BadInput(format!("--mount {wish}: {why}"));
         if name.is_empty() {
-            return Err(refuse("write a directory of this machine, and :ro behind it if it is only to be read"));
+            return Err(refuse("write a directory of this machine, with :ro after it to mount it read-only"));
         }
         let path = lexical(&cwd.join(name));
         let real = path.canonicalize().map_err(|error| refuse(&format!("{}: {error}", path.display())))?;
@@ -147,18 +147,18 @@ impl Mounts {
 
     fn push(&mut self, source: &Path, target: &Path, read_only: bool) {
         match self.all.iter_mut().find(|mount| mount.target == target) {
-            // Said twice: the last word counts.
+            // Given twice: the last one counts.
             Some(mount) => mount.read_only = read_only,
             None => self.all.push(Mount { source: source.to_owned(), target: target.to_owned(), read_only }),
         }
     }
 
-    /// Sentences for the person.
+    /// Notes for the user.
     pub(crate) fn notes(&self) -> &[String] {
         &self.notes
     }
 
-    /// Where the application works, if that is a directory of this machine.
+    /// The application's working directory, if it is on this machine.
     pub(crate) fn working_dir(&self) -> Option<&str> {
         self.working_dir.as_deref().and_then(Path::to_str)
     }
@@ -167,18 +167,18 @@ impl Mounts {
         self.all.is_empty()
     }
 
-    /// Whether pods see a path of this machine, as far as its own words go: links in it may lead elsewhere.
+    /// Whether pods see a path of this machine, by the path alone: links in it may lead elsewhere.
     fn shows(&self, path: &Path) -> bool {
         SHARED.iter().any(|shared| path.starts_with(shared)) || self.all.iter().any(|m| path.starts_with(&m.target))
     }
 
-    /// Whether a path without links may be written to in pods.
+    /// Whether pods may write to a path (without links).
     fn writes(&self, real: &Path) -> bool {
         self.all.iter().any(|m| !m.read_only && real.starts_with(&m.source))
     }
 
-    /// Makes sure that pods see something that exists, and everything on the way to it. Gives what had to be mounted, or why it
-    /// cannot be.
+    /// Makes sure that pods see an existing path and all links on the way to it. Returns whether anything had to be mounted, or
+    /// why it cannot be.
     pub(crate) fn show(&mut self, path: &Path) -> Result<bool, String> {
         let path = lexical(path);
         let real = path.canonicalize().map_err(|error| error.to_string())?;
@@ -188,7 +188,7 @@ impl Mounts {
                 continue;
             }
             if let Some(own) = OWN.iter().find(|own| hop.starts_with(own)) {
-                return Err(format!("pods have a {own} of their own"));
+                return Err(format!("pods have their own {own}"));
             }
             let read_only = !self.writes(&real);
             if let Some(why) = refusal(&hop, read_only) {
@@ -202,7 +202,7 @@ impl Mounts {
         Ok(any)
     }
 
-    /// Makes what an application's arguments name visible; what cannot be gets a note.
+    /// Makes the paths in an application's arguments visible, or adds a note if that is impossible.
     pub(crate) fn show_arguments(&mut self, arguments: &[String], cwd: &Path) {
         for word in arguments {
             for text in paths_in(word) {
@@ -235,7 +235,7 @@ impl Mounts {
             }
             return;
         }
-        // A place to write to. Only its directory can be there already.
+        // An output path: only its directory can exist yet.
         let Some(parent) = path.parent().filter(|parent| parent.is_dir() && absolute && !quiet) else { return };
         let real = parent.canonicalize().unwrap_or_else(|_| parent.to_owned());
         if self.shows(parent) || real == Path::new("/") || OWN.iter().any(|own| real.starts_with(own)) {
@@ -247,11 +247,11 @@ impl Mounts {
         }
         let (path, parent) = (path.display(), parent.display());
         self.notes.push(format!(
-            "What the application writes to {path} stays in its pods: to have it here, add --mount {parent}"
+            "Files that the application writes to {path} stay in its pods; to keep them, add --mount {parent}"
         ));
     }
 
-    /// Lets a pod see all of it, in some of its containers. `taken` are paths where something else is mounted.
+    /// Adds the mounts to some containers of a pod. `taken` are paths where something else is mounted.
     pub(crate) fn put_into(&self, pod: &mut Value, which: Which<'_>, taken: &BTreeSet<String>) {
         if self.is_empty() {
             return;
@@ -292,7 +292,7 @@ impl Mounts {
         }
     }
 
-    /// The rights of whoever runs this, unless the container has a user of its own.
+    /// Runs the container as the user who runs this program, unless it sets a user.
     pub(crate) fn give_rights(&self, container: &mut Value, decided: bool) {
         let context = entry(container, "securityContext");
         if decided || ["runAsUser", "runAsNonRoot"].iter().any(|field| !context[*field].is_null()) {
@@ -303,12 +303,12 @@ impl Mounts {
     }
 }
 
-/// The containers of a pod that see something.
+/// The containers of a pod that get the mounts.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Which<'a> {
-    /// The one of a pod template that Spark runs in: that of the name, else the first there is, else a new one by the second name.
+    /// Spark's container in a pod template: the one with the first name, else the first, else a new one with the second name.
     Spark(Option<&'a str>, &'a str),
-    /// The same in an application's manifest: that of one of these names, else the first, else a new one by the first name.
+    /// The same in an application's manifest: one with any of these names, else the first, else a new one with the first name.
     Application(&'a [&'a str]),
     All,
 }
@@ -341,7 +341,7 @@ fn volume_name(at: usize) -> String {
     format!("firesteel-mount-{at}")
 }
 
-/// A field of an object, which is made if it is not there or null.
+/// A field of an object, created if missing or null.
 fn entry<'a>(object: &'a mut Value, field: &str) -> &'a mut Value {
     if !object.is_object() {
         *object = json!({});
@@ -362,34 +362,34 @@ fn append(list: &mut Value, item: Value) {
     }
 }
 
-/// Why something cannot be mounted at a path of a pod.
+/// Why nothing can be mounted at a path of a pod.
 fn refusal(path: &Path, read_only: bool) -> Option<String> {
     let shown = path.display();
     if path == Path::new("/") {
-        return Some("/ cannot be mounted into a pod, whose own root it would hide".to_owned());
+        return Some("/ cannot be mounted into a pod, because it would hide the pod's own root".to_owned());
     }
     if !is_plain(path) {
-        return Some(format!("{shown} has a colon or letters that are not UTF-8 in its name, which no pod can mount"));
+        return Some(format!("{shown} cannot be mounted into a pod, because its name has a colon or is not UTF-8"));
     }
     let hidden = SHARED.iter().chain(&OWN).chain(&CLOSED).find(|own| Path::new(own).starts_with(path));
     if let Some(own) = hidden {
-        return Some(format!("{shown} cannot be mounted into a pod, whose own {own} it would hide"));
+        return Some(format!("{shown} cannot be mounted into a pod, because it would hide the pod's own {own}"));
     }
     if let Some(own) = CLOSED.iter().find(|own| path.starts_with(own)) {
-        return Some(format!("{shown} cannot be mounted into a pod, which has a {own} of its own"));
+        return Some(format!("{shown} cannot be mounted into a pod, which has its own {own}"));
     }
     if read_only && WRITABLE.contains(&shown.to_string().as_str()) {
-        return Some(format!("{shown} cannot be read-only in a pod, where programs write to it"));
+        return Some(format!("{shown} cannot be read-only in a pod, because programs write to it"));
     }
     None
 }
 
-/// Whether Kubernetes takes a path as the place of a volume.
+/// Whether Kubernetes accepts a path as a mount path.
 fn is_plain(path: &Path) -> bool {
     path.to_str().is_some_and(|text| !text.contains(':'))
 }
 
-/// Without `.` and `..`, by the words of the path alone.
+/// Resolves `.` and `..` lexically.
 fn lexical(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -404,7 +404,7 @@ fn lexical(path: &Path) -> PathBuf {
     plain
 }
 
-/// The paths that lead to what a path names: itself, then one for each link that is followed.
+/// The paths on the way to what a path names: the path itself, then one for each link followed.
 fn hops(path: &Path) -> Vec<PathBuf> {
     const MOST: usize = 40;
     let mut all = vec![path.to_owned()];
@@ -431,7 +431,7 @@ fn hops(path: &Path) -> Vec<PathBuf> {
     all
 }
 
-/// What could be paths in a word: the word, what stands behind `=`, the parts of a list, each also as a `file:` URI.
+/// Possible paths in an argument: the argument, the value after `=`, the parts of a list; `file:` URIs too.
 fn paths_in(word: &str) -> BTreeSet<String> {
     let value = word.split_once('=').filter(|(name, _)| name.starts_with('-')).map_or(word, |(_, value)| value);
     let parts = std::iter::once(value).chain(value.split(',')).map(|part| match part.strip_prefix("file:") {
@@ -485,7 +485,7 @@ mod tests {
         let seen = |path: &Path| (path.to_string_lossy().into_owned(), false);
         assert_eq!(targets(&mounts), [seen(&here), seen(&alias)]);
         assert_eq!(mounts.working_dir.as_deref(), Some(alias.as_path()));
-        // A name that means something else is not believed.
+        // A path that leads elsewhere is ignored.
         let mounts = Mounts::of_directory(&[], &here, Some(&root.join("data")), US).unwrap();
         assert_eq!((targets(&mounts), mounts.working_dir), (vec![seen(&here)], Some(here)));
     }
@@ -508,8 +508,8 @@ mod tests {
         assert_eq!(
             mounts.notes,
             [
-                "The application does not see the current directory: / cannot be mounted into a pod, whose own root it would \
-              hide; run it from another directory if it reads or writes files"
+                "The application does not see the current directory: / cannot be mounted into a pod, because it would hide \
+              the pod's own root; run it from another directory if it reads or writes files"
             ]
         );
     }
@@ -552,11 +552,11 @@ mod tests {
             mounts.notes,
             [
                 format!(
-                    "What the application writes to {} stays in its pods: to have it here, add --mount {}",
+                    "Files that the application writes to {} stay in its pods; to keep them, add --mount {}",
                     out.display(),
                     root.join("other").display()
                 ),
-                "The application does not see /etc/hostname of this machine: pods have a /etc of their own".to_owned()
+                "The application does not see /etc/hostname of this machine: pods have their own /etc".to_owned()
             ]
         );
     }
@@ -591,7 +591,7 @@ mod tests {
         let wanted = ["through/in.csv", "data/in.csv"].map(|p| (root.join(p).to_string_lossy().into_owned(), true));
         assert_eq!(targets(&mounts)[1..], wanted);
         assert!(mounts.all[1..].iter().all(|m| m.source == root.join("data/in.csv")));
-        // Another name of the current directory stays writable.
+        // Another path to the current directory stays writable.
         let mut mounts = none(&here);
         mounts.show_arguments(&words(&[&root.join("alias/out.parquet")]), &here);
         assert_eq!(targets(&mounts)[1..], [(root.join("alias").to_string_lossy().into_owned(), false)]);
@@ -616,7 +616,7 @@ mod tests {
                 {"name": "firesteel-mount-1", "mountPath": here}])
         );
         assert_eq!(pod["spec"]["volumes"][1], json!({"name": "firesteel-mount-1", "hostPath": {"path": here}}));
-        // A template of the user's own, with a sidecar.
+        // A user's template with a sidecar.
         let mut pod = json!({"spec": {"containers": [
             {"name": "side"},
             {"name": "main", "workingDir": "/w", "securityContext": {"runAsUser": 7}, "volumeMounts": [{"name": "x", "mountPath": here}]}

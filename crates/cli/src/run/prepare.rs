@@ -1,4 +1,4 @@
-//! Everything between what the person gave and what is followed: images, namespaces, accounts, files, objects.
+//! Everything between input and following: images, namespaces, accounts, files, objects.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -28,7 +28,7 @@ use crate::run::mounts::{Mounts, Which};
 use crate::run::view::View;
 
 const MANAGER: &str = "firesteel-run";
-/// How long an old application of the same name may take to go.
+/// How long deleting an old application of the same name may take.
 const VANISHING: std::time::Duration = std::time::Duration::from_secs(60);
 
 /// What was started.
@@ -36,13 +36,13 @@ pub(crate) struct Started {
     pub(crate) followed: Vec<Followed>,
     /// The images of its pods.
     pub(crate) images: Vec<String>,
-    /// When the work began: after downloads, which happen once.
+    /// When the run began: after downloads, which happen only once.
     pub(crate) began: Instant,
     shelf: Shelf,
 }
 
 impl Started {
-    /// Ends all of it and throws the copies of files away.
+    /// Stops everything and deletes the file copies.
     pub(crate) async fn end(&self, local: &Local) {
         for followed in &self.followed {
             followed.end(local).await;
@@ -50,7 +50,7 @@ impl Started {
         self.clear();
     }
 
-    /// After a run: copies of files are of no more use.
+    /// Deletes the file copies after a run.
     pub(crate) fn clear(&self) {
         self.shelf.clear();
     }
@@ -107,14 +107,14 @@ pub(crate) async fn manifests(
     for name in needed.iter().filter(|n| !given.contains(*n)) {
         namespace(local, name, view).await?;
     }
-    // What others use comes first, in the order of the file; then what is run.
+    // Dependencies first, in file order, then applications and pods.
     documents.sort_by_key(|d| d.work() != Work::None);
     let mut started = Started { followed: Vec::new(), images, began, shelf };
     for document in &documents {
         match start(local, document, view, interrupt).await {
             Ok(followed) => started.followed.extend(followed),
             Err(error) => {
-                // What was started before must not go on alone.
+                // Stop what was started before.
                 started.end(local).await;
                 return Err(error);
             }
@@ -123,7 +123,7 @@ pub(crate) async fn manifests(
     Ok(started)
 }
 
-/// Lets the pods of an application, or a pod, see what was asked for.
+/// Adds the requested mounts to a pod or to the pods of an application.
 fn show(document: &mut Document, mounts: &Mounts) {
     let nothing = BTreeSet::new();
     match document.work() {
@@ -136,7 +136,7 @@ fn show(document: &mut Document, mounts: &Mounts) {
                 if spec.is_null() {
                     *spec = json!({});
                 }
-                // These two fields stand above the template's.
+                // These two fields override the template's.
                 let of_pod = &spec["podSecurityContext"];
                 let decided = ["runAsUser", "runAsNonRoot"].iter().any(|field| !of_pod[*field].is_null());
                 if spec["securityContext"].is_object() {
@@ -153,7 +153,7 @@ fn show(document: &mut Document, mounts: &Mounts) {
     }
 }
 
-/// Applies one object; gives what is to be followed, if it is work.
+/// Applies one object; returns what to follow, if anything.
 async fn start(
     local: &Local,
     document: &Document,
@@ -180,7 +180,11 @@ async fn start(
 }
 
 fn stop_if(interrupt: &Interrupt) -> anyhow::Result<()> {
-    if interrupt.came() { Err(Interrupted("interrupted before anything was run".to_owned()).into()) } else { Ok(()) }
+    if interrupt.came() {
+        Err(Interrupted("interrupted before anything was started".to_owned()).into())
+    } else {
+        Ok(())
+    }
 }
 
 fn images_of(object: &Value, work: Work) -> Vec<String> {
@@ -224,13 +228,13 @@ async fn namespace(local: &Local, name: &str, view: &View) -> anyhow::Result<()>
     Ok(())
 }
 
-/// Makes an account that drivers may run as, with a driver's rights.
+/// Creates a service account with a driver's permissions if it is missing.
 async fn service_account(local: &Local, namespace: &str, name: &str, view: &View) -> anyhow::Result<()> {
     let api: Api<ServiceAccount> = Api::namespaced(local.cluster.client.clone(), namespace);
     let there = api.get_opt(name).await.with_context(|| format!("look for service account {namespace}/{name}"))?;
     if there.is_none() {
         firesteel_local::driver_account(&local.cluster.client, namespace, name).await?;
-        view.line(&format!("Created service account {name} in namespace {namespace} with a driver's rights"));
+        view.line(&format!("Created service account {name} in namespace {namespace} with a driver's permissions"));
     }
     Ok(())
 }
@@ -242,13 +246,13 @@ async fn resource(local: &Local, document: &Document) -> anyhow::Result<(ApiReso
         kind: document.kind().to_owned(),
     };
     let unknown =
-        || BadInput(format!("{}: the cluster knows no {} of {}", document.place, types.kind, types.api_version));
+        || BadInput(format!("{}: the cluster has no kind {} in {}", document.place, types.kind, types.api_version));
     let gvk = GroupVersionKind::try_from(&types).map_err(|_| unknown())?;
     let (resource, can) = match kube::discovery::pinned_kind(client, &gvk).await {
         Ok(found) => found,
         Err(kube::Error::Api(status)) if status.code == 404 => return Err(unknown().into()),
         Err(kube::Error::Discovery(_)) => return Err(unknown().into()),
-        Err(error) => return Err(error).context("ask what kinds the cluster knows"),
+        Err(error) => return Err(error).context("discover the cluster's kinds"),
     };
     let api = match can.scope {
         Scope::Cluster => Api::all_with(client.clone(), &resource),
@@ -257,7 +261,7 @@ async fn resource(local: &Local, document: &Document) -> anyhow::Result<(ApiReso
     Ok((resource, api))
 }
 
-/// Takes a finished application or pod of the same name away. One that still runs is not touched.
+/// Deletes a finished application or pod of the same name. A running one is not touched.
 async fn make_room(api: &Api<DynamicObject>, document: &Document, view: &View) -> anyhow::Result<()> {
     let (kind, name) = (document.kind(), document.name());
     let Some(old) = api.get_opt(name).await.with_context(|| format!("look for {kind} {name}"))? else { return Ok(()) };
@@ -272,7 +276,7 @@ async fn make_room(api: &Api<DynamicObject>, document: &Document, view: &View) -
         let namespace = document.namespace();
         let state = if state.is_empty() { "not finished".to_owned() } else { state };
         return Err(BadInput(format!(
-            "{kind} {namespace}/{name} is there already and {state}: delete it first, or choose another name"
+            "{kind} {namespace}/{name} already exists and is {state}: delete it first, or choose another name"
         ))
         .into());
     }
@@ -287,7 +291,7 @@ async fn make_room(api: &Api<DynamicObject>, document: &Document, view: &View) -
     };
     tokio::time::timeout(VANISHING, gone)
         .await
-        .with_context(|| format!("the old {kind} {name} does not go away"))??;
+        .with_context(|| format!("the old {kind} {name} was not deleted in time"))??;
     Ok(())
 }
 

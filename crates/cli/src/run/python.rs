@@ -1,4 +1,4 @@
-//! The Python of a run: that of the active environment, asked itself what it consists of.
+//! The Python of a run: the active environment's, which is asked for the files it needs.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 
 use crate::exit::BadInput;
 
-/// Says where it is and where it looks for modules. Neither the submitter's PYTHONPATH nor a home directory is in a pod.
+/// Prints the interpreter's path and its module search path, without PYTHONPATH and the user's site directory, which pods lack.
 const ASK: &str = "import sys\nprint('\\n'.join([sys.executable, sys.prefix, sys.base_prefix, *sys.path]))";
 
 /// An interpreter of this machine.
@@ -17,8 +17,8 @@ pub(crate) struct Python {
     pub(crate) needs: Vec<PathBuf>,
 }
 
-/// The interpreter that the environment names: `PYSPARK_PYTHON`, else that of the active virtual environment, else that of the active
-/// conda environment. A word for the person where there is an environment without one.
+/// The interpreter that the environment names: `PYSPARK_PYTHON`, else the active virtual environment's, else the active conda
+/// environment's. With a warning if an environment has no usable one.
 pub(crate) fn active(env: &BTreeMap<String, String>, cwd: &Path) -> Result<(Option<Python>, Option<String>), BadInput> {
     let named = |name: &str| env.get(name).filter(|value| !value.is_empty());
     if let Some(program) = named("PYSPARK_PYTHON") {
@@ -32,13 +32,13 @@ pub(crate) fn active(env: &BTreeMap<String, String>, cwd: &Path) -> Result<(Opti
         let Some(directory) = named(name) else { continue };
         return match ask(&cwd.join(directory).join("bin/python")) {
             Ok(python) => Ok((Some(python), None)),
-            Err(why) => Ok((None, Some(format!("{name} is {directory}, and its Python is not used: {why}")))),
+            Err(why) => Ok((None, Some(format!("{name} is {directory}, but its Python is not used: {why}")))),
         };
     }
     Ok((None, None))
 }
 
-/// An interpreter that a setting names, if it is one of this machine.
+/// The interpreter that a setting names, if it is on this machine.
 pub(crate) fn named(program: &str) -> Option<Python> {
     let path = Path::new(program);
     if path.is_absolute() { ask(path).ok() } else { None }
@@ -59,10 +59,10 @@ fn ask(program: &Path) -> Result<Python, String> {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     let lines: Vec<&str> = said.lines().collect();
     let [executable, places @ ..] = lines.as_slice() else {
-        let why = String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or("it said nothing").to_owned();
-        return Err(format!("{} is no Python: {why}", program.display()));
+        let why = String::from_utf8_lossy(&output.stderr).lines().last().unwrap_or("no output").to_owned();
+        return Err(format!("{} is not a Python interpreter: {why}", program.display()));
     };
-    // A shim is none that a pod could start; the interpreter behind it is.
+    // A pod cannot start a shim, only the interpreter behind it.
     let program = if executable.is_empty() { program.to_owned() } else { PathBuf::from(executable) };
     let mut needs: Vec<PathBuf> = places.iter().filter(|p| !p.is_empty()).map(PathBuf::from).collect();
     needs.retain(|place| place.is_absolute() && place.exists());
@@ -98,7 +98,7 @@ mod tests {
             assert!(python.needs.contains(&PathBuf::from(&one)), "{:?}", python.needs);
             assert!(python.needs.iter().any(|p| p.ends_with("site-packages")), "{:?}", python.needs);
         }
-        // What Spark's own variable says goes first, and relative to where one is.
+        // Spark's own variable wins, relative to the current directory.
         let both = env(&[("PYSPARK_PYTHON", "one/bin/python"), ("VIRTUAL_ENV", "/nowhere")]);
         let (python, _) = active(&both, directory.path()).unwrap();
         assert_eq!(python.map(|p| p.program), Some(Path::new(&one).join("bin/python")));
@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(said, "PYSPARK_PYTHON is no-such-python: there is no such program");
         let (python, word) = active(&env(&[("VIRTUAL_ENV", "/nowhere")]), Path::new("/")).unwrap();
         assert_eq!(python, None);
-        assert!(word.is_some_and(|w| w.starts_with("VIRTUAL_ENV is /nowhere, and its Python is not used: ")));
+        assert!(word.is_some_and(|w| w.starts_with("VIRTUAL_ENV is /nowhere, but its Python is not used: ")));
         let directory = tempfile::tempdir().unwrap();
         let empty = directory.path().join("bin");
         fs::create_dir(&empty).unwrap();

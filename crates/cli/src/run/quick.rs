@@ -1,9 +1,8 @@
-//! Quicker starts for a person's next run: the archive of Spark's classes, made beside the first one.
+//! Faster later runs: an archive of Spark's classes, created during the first run.
 //!
-//! It costs a minute of a processor, so it is made at the lowest priority while the application runs, by a process of its own.
-//! If the application ends first, its success is told and what is left is waited for, because nothing may go on after
-//! us; Ctrl-C gives it up. Without a terminal nobody is there who would run things again and again: a script or a CI job gets
-//! no more work than it asked for.
+//! It costs a minute of CPU, so a separate process creates it at the lowest priority while the application runs. If the
+//! application ends first, its success is reported and the rest is waited for, because nothing may keep running after us;
+//! Ctrl-C skips it. Without a terminal there is no archive: a script or CI job gets no more work than it asked for.
 
 use std::os::unix::process::CommandExt as _;
 use std::process::{Child, Command, Stdio};
@@ -19,13 +18,13 @@ use crate::run::view::View;
 
 const LOOK: Duration = Duration::from_millis(200);
 
-/// The making of an archive. Given up when dropped.
+/// The process that creates an archive. Killed when dropped.
 pub(crate) struct Quickening {
     maker: Child,
 }
 
 impl Quickening {
-    /// Begins for the first image that has something to gain, if somebody watches.
+    /// Starts for the first image without an archive, if there is a terminal.
     pub(crate) async fn begin(images: &[String], view: &View) -> Option<Self> {
         if !view.is_live() {
             return None;
@@ -36,7 +35,7 @@ impl Quickening {
         let image = tokio::task::spawn_blocking(slow).await.ok()??;
         let mut command = Command::new("nice");
         command.args(["-n", "19"]).arg(std::env::current_exe().ok()?).args(["local", "image", "pull", &image]);
-        // A group of its own: Ctrl-C on the terminal is for us to hear, and all of it can be ended at once.
+        // A separate process group: Ctrl-C on the terminal reaches only us, and the whole group can be killed at once.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).process_group(0);
         match command.spawn() {
             Ok(maker) => Some(Quickening { maker }),
@@ -47,7 +46,7 @@ impl Quickening {
         }
     }
 
-    /// Waits for its end, unless the person would rather not.
+    /// Waits until it is done or interrupted.
     pub(crate) async fn finish(mut self, view: &View, interrupt: &Interrupt) {
         let done = async {
             let mut told = false;
@@ -55,7 +54,7 @@ impl Quickening {
                 match self.maker.try_wait() {
                     Ok(Some(status)) => return status.success(),
                     Ok(None) if !told => {
-                        view.line("Making later starts quicker, this once: it takes up to a minute, Ctrl-C skips it");
+                        view.line("Speeding up later starts, once; this takes up to a minute, Ctrl-C skips it");
                         told = true;
                     }
                     Ok(None) => {}
@@ -65,8 +64,8 @@ impl Quickening {
             }
         };
         tokio::select! {
-            made = done => if made { view.line("Later starts are quicker now") },
-            () = interrupt.comes() => view.line("Skipped: later starts stay as they are"),
+            made = done => if made { view.line("Later starts will be faster") },
+            () = interrupt.comes() => view.line("Skipped: later starts will not be faster"),
         }
     }
 }

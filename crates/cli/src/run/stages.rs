@@ -1,4 +1,4 @@
-//! Stages and tasks of a running application, from Spark's REST API in the driver.
+//! Stages and tasks of a running application, from the driver's REST API.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use crate::run::view::View;
 const EVERY: Duration = Duration::from_millis(700);
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// One stage, as far as it is shown.
+/// The shown fields of a stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stage {
     pub(crate) id: u64,

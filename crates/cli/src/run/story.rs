@@ -1,4 +1,4 @@
-//! What has happened in a run so far: pod and application states in, sentences and times out. Pure.
+//! The progress of a run: pod and application states in, messages and times out. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use firesteel_core::pod::{PodPhase, SparkContainer, phase};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 
-/// One run, told by its pods.
+/// The progress of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Story {
     driver: Option<Driver>,
@@ -39,7 +39,7 @@ enum State {
     Over(i32),
 }
 
-/// Where Spark's web interface listens in a driver.
+/// The port of a driver's web UI.
 pub(crate) fn ui_port(pod: &Pod) -> u16 {
     const USUAL: u16 = 4040;
     let containers = pod.spec.iter().flat_map(|s| &s.containers);
@@ -68,12 +68,12 @@ impl Story {
             return None;
         }
         state.clone_into(&mut self.state);
-        // The whole of it stands at the end.
+        // The full message is printed at the end.
         let detail = message.lines().next().map_or_else(String::new, |first| format!(": {first}"));
         Some(format!("[{}] application: {state}{detail}", seconds(at)))
     }
 
-    /// A new state of the driver's pod.
+    /// A new state of the driver pod.
     pub(crate) fn driver(&mut self, pod: &Pod, at: Duration) -> Option<String> {
         let (uid, name, now) = (pod.uid(), pod.name_any(), state(pod));
         let (before, known) = match &self.driver {
@@ -98,7 +98,7 @@ impl Story {
         Some(format!("[{}] {said}", seconds(at)))
     }
 
-    /// A new state of an executor's pod; `gone` when it was deleted.
+    /// A new state of an executor pod; `gone` if it was deleted.
     pub(crate) fn executor(&mut self, pod: &Pod, gone: bool, at: Duration) -> Option<String> {
         let name = pod.name_any();
         let now = match phase(pod) {
@@ -116,13 +116,13 @@ impl Story {
             self.most = running;
             self.to_executors = Some(at);
         }
-        // While the driver ends its executors go; that is no news.
+        // Executors that end with their driver are not worth a line.
         let driver_runs = self.driver.as_ref().is_some_and(|d| d.state == State::Running);
         (driver_runs && now != Executor::Over)
             .then(|| format!("[{}] executors: {running} of {asked} running", seconds(at)))
     }
 
-    /// The state in a few words, for the live view.
+    /// A short state for the live view.
     pub(crate) fn headline(&self) -> String {
         let running = self.executors.values().filter(|e| **e == Executor::Running).count();
         match &self.driver {
@@ -130,13 +130,13 @@ impl Story {
             None => format!("{}: waiting for the driver", self.state),
             Some(d) => match d.state {
                 State::Waiting => format!("driver {} is starting", d.name),
-                State::Running => format!("driver {} runs, {running} executors", d.name),
-                State::Over(code) => format!("driver {} ended with {code}", d.name),
+                State::Running => format!("driver {} is running, {running} executors", d.name),
+                State::Over(code) => format!("driver {} ended with exit code {code}", d.name),
             },
         }
     }
 
-    /// The last line: what took how long.
+    /// The last line: how long each part took.
     pub(crate) fn summary(&self, total: Duration, outcome: &str) -> String {
         let driver = self
             .to_driver

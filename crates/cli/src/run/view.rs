@@ -1,4 +1,4 @@
-//! What a person sees of a run: a live view on a terminal, plain lines elsewhere. The driver's log is stdout's alone.
+//! The output of a run: a live view on a terminal, plain lines elsewhere. Only the driver's log goes to stdout.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal, Write};
@@ -16,9 +16,9 @@ pub(crate) struct View {
 }
 
 struct Inner {
-    /// None where there is no terminal.
+    /// `None` without a terminal.
     live: Option<Live>,
-    /// What was said last in plain lines, so that nothing is said twice.
+    /// The last plain line, so that nothing is printed twice.
     said: Mutex<String>,
     told_stages: Mutex<BTreeMap<u64, u64>>,
 }
@@ -35,12 +35,12 @@ impl View {
         View { inner: Arc::new(Inner { live, said: Mutex::default(), told_stages: Mutex::default() }) }
     }
 
-    /// Whether somebody watches.
+    /// Whether stderr is a terminal.
     pub(crate) fn is_live(&self) -> bool {
         self.inner.live.is_some()
     }
 
-    /// What is going on right now.
+    /// Shows the current state.
     pub(crate) fn state(&self, text: &str) {
         match &self.inner.live {
             Some(live) => live.state.set_message(text.to_owned()),
@@ -54,14 +54,14 @@ impl View {
         }
     }
 
-    /// The same, but not worth a line where lines stay.
+    /// The same, but only in the live view.
     pub(crate) fn state_if_live(&self, text: &str) {
         if self.inner.live.is_some() {
             self.state(text);
         }
     }
 
-    /// Something that happened and stays worth knowing.
+    /// Prints a line that stays.
     pub(crate) fn line(&self, text: &str) {
         match &self.inner.live {
             Some(live) => live.all.suspend(|| Printer.talk(text)),
@@ -69,7 +69,7 @@ impl View {
         }
     }
 
-    /// A part of the driver's log. False when nobody reads it any more.
+    /// Prints part of the driver's log. False once stdout is closed.
     pub(crate) fn log(&self, bytes: &[u8]) -> bool {
         let write = || {
             let mut out = io::stdout().lock();
@@ -81,11 +81,11 @@ impl View {
         }
     }
 
-    /// How far a download is.
+    /// Shows the progress of a download.
     pub(crate) fn download(&self, what: &str, done: u64, total: Option<u64>) {
         const MB: u64 = 1_000_000;
         let text = match total.filter(|t| *t > 0) {
-            // Plain lines come at every tenth, not at every byte.
+            // Plain lines come in steps of 10 %.
             Some(total) if self.inner.live.is_none() => {
                 format!("{what}: {} % of {} MB", (done * 10 / total) * 10, total / MB)
             }
@@ -96,7 +96,7 @@ impl View {
         self.state(&text);
     }
 
-    /// The stages of the job as Spark tells them.
+    /// Shows the stages that Spark reports.
     pub(crate) fn stages(&self, stages: &[Stage]) {
         match &self.inner.live {
             Some(live) => live.stages(stages),
@@ -111,7 +111,7 @@ impl View {
         }
     }
 
-    /// Takes the live view off the screen.
+    /// Clears the live view.
     pub(crate) fn finish(&self) {
         if let Some(live) = &self.inner.live {
             for bar in live.bars.lock().unwrap_or_else(PoisonError::into_inner).values() {

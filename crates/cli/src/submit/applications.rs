@@ -1,7 +1,7 @@
-//! `--status` and `--kill`: drivers that exist already, named by submission id.
+//! `--status` and `--kill`: existing drivers, by submission id.
 //!
-//! A submission id is `NAMESPACE:POD`; without the namespace the client's own is meant, and a `*` at the end stands for all
-//! drivers whose name begins so.
+//! A submission id is `NAMESPACE:POD`. Without a namespace, the configured one is used, else the client's. A trailing `*`
+//! matches all drivers with that prefix.
 
 use std::time::Duration;
 
@@ -18,32 +18,31 @@ use crate::exit::{BadInput, ExitStatus};
 use crate::output::{Format, Printer};
 use crate::submit::state;
 
-/// Which drivers are meant.
+/// The selected drivers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Selection {
     namespace: String,
     name: String,
-    /// `name` is only the beginning.
+    /// `name` is a prefix.
     glob: bool,
 }
 
 impl Selection {
-    /// Reads a submission id; `namespace` is the one meant where it names none.
+    /// Parses a submission id; `namespace` is the default.
     pub(crate) fn parse(id: &str, namespace: &str) -> anyhow::Result<Selection> {
         let (namespace, name) = id.split_once(':').unwrap_or((namespace, id));
         let (name, glob) = name.strip_suffix('*').map_or((name, false), |prefix| (prefix, true));
         let word =
             |text: &str| text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || matches!(c, '-' | '.'));
         if namespace.is_empty() || !word(namespace) || !word(name) || (name.is_empty() && !glob) {
-            return Err(BadInput(format!(
-                "{id} is not a submission id; it looks like NAMESPACE:POD, or NAMESPACE:PREFIX*"
-            ))
-            .into());
+            return Err(
+                BadInput(format!("{id} is not a submission id; write NAMESPACE:POD or NAMESPACE:PREFIX*")).into()
+            );
         }
         Ok(Selection { namespace: namespace.to_owned(), name: name.to_owned(), glob })
     }
 
-    /// The drivers it stands for, by name. None is an error that says so.
+    /// The selected drivers. It is an error if there are none.
     async fn find(&self, cluster: &Cluster) -> anyhow::Result<Vec<Pod>> {
         let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), &self.namespace);
         let about =
@@ -96,7 +95,7 @@ pub(crate) async fn status(
     Ok(ExitStatus::Success)
 }
 
-/// Deletes the selected drivers; what they own goes with them.
+/// Deletes the selected drivers; garbage collection removes what they own.
 pub(crate) async fn kill(
     cluster: &Cluster,
     selection: &Selection,
@@ -119,9 +118,9 @@ pub(crate) async fn kill(
                     .unwrap_or_default();
                 printer.talk(format_args!("Killed {}:{name}{app}", selection.namespace));
             }
-            // Gone in between, or replaced by another: the one that was meant does not run any more.
+            // Deleted or replaced in the meantime: the selected one no longer runs.
             Ok(false) => {
-                printer.talk(format_args!("{}:{name} was gone already", selection.namespace));
+                printer.talk(format_args!("{}:{name} was already gone", selection.namespace));
             }
             Err(error) => {
                 let about = Attempt {

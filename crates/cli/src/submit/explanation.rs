@@ -1,4 +1,4 @@
-//! `--explain`: every effective setting, its value and where it came from. Values are masked as in Spark's own logs.
+//! `--explain`: every effective setting, its value and where it came from. Values are masked as in Spark's logs.
 
 use firesteel_spark::driver::DriverPlan;
 use firesteel_spark::redaction::Redaction;
@@ -6,13 +6,13 @@ use firesteel_spark::submission::Effective;
 
 use crate::output::columns;
 
-/// The table, by key.
+/// The table, sorted by key.
 pub(crate) fn table(effective: &Effective, plan: &DriverPlan, redaction: &Redaction) -> String {
     let row = |key: &str, value: &str, origin: String| vec![key.to_owned(), value.to_owned(), origin];
     let mut rows = vec![row("SETTING", "VALUE", "FROM".to_owned())];
     rows.push(row("(Spark version)", &effective.submission.version.to_string(), effective.version_from.to_string()));
     for (key, value) in &effective.submission.conf {
-        let origin = effective.provenance.get(key).map_or_else(|| "worked out".to_owned(), ToString::to_string);
+        let origin = effective.provenance.get(key).map_or_else(|| "derived".to_owned(), ToString::to_string);
         rows.push(row(key, redaction.value(key, value), origin));
     }
     for (key, value) in &plan.properties {

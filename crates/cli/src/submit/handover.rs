@@ -8,7 +8,7 @@ use anyhow::Context as _;
 
 use crate::exit::BadInput;
 
-/// Becomes the real `spark-submit` with the same arguments. Returns only if that cannot be.
+/// Replaces this process with the real `spark-submit`, with the same arguments. Returns only on failure.
 pub(crate) fn to_spark_submit(arguments: &[String]) -> anyhow::Result<std::convert::Infallible> {
     let found = find(std::env::var_os("SPARK_HOME").map(PathBuf::from), std::env::var_os("PATH").as_deref()).ok_or_else(|| {
         BadInput(
@@ -20,7 +20,7 @@ pub(crate) fn to_spark_submit(arguments: &[String]) -> anyhow::Result<std::conve
     Err(error).with_context(|| format!("cannot start {}", found.display()))
 }
 
-/// The real `spark-submit`; a link of that name to this program is not it.
+/// Finds the real `spark-submit`, skipping links to this program.
 fn find(home: Option<PathBuf>, path: Option<&std::ffi::OsStr>) -> Option<PathBuf> {
     let ourselves = std::env::current_exe().ok().and_then(|exe| exe.canonicalize().ok());
     let usable = |candidate: &Path| {

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 pub(crate) fn list(plan: &DriverPlan, grant: Option<&ExecutorGrant>) -> anyhow::Result<Value> {
     let mut pod = plan.pod.clone();
     pod.metadata.namespace = Some(plan.namespace.clone());
-    // Before the pod, so that it finds its files at once.
+    // Before the pod, so that its files exist when it starts.
     let mut items = plan.objects.iter().map(Object::to_value).collect::<Result<Vec<_>, _>>()?;
     items.extend(grant.map(serde_json::to_value).transpose()?);
     items.push(serde_json::to_value(&pod)?);

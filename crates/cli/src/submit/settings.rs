@@ -1,6 +1,6 @@
-//! The part of the configuration that is for the submitter itself: how to reach the cluster, whether and how to wait.
+//! The settings for the submitter itself: how to reach the cluster, whether and how to wait.
 //!
-//! All of it is read before anything is done, so that a wrong value never leaves half a submission.
+//! They are all read first, so that a wrong value never leaves half a submission.
 
 use std::fmt::Display;
 use std::time::Duration;
@@ -55,7 +55,7 @@ impl Settings {
         })
     }
 
-    /// The namespace that a submission id without one means: the configuration's, else the client's own.
+    /// The namespace for submission ids without one: the configuration's, else the client's.
     pub(crate) fn namespace<'s>(&'s self, cluster: &'s Cluster) -> &'s str {
         self.namespace.as_deref().unwrap_or(&cluster.namespace)
     }

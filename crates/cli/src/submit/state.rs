@@ -1,9 +1,9 @@
-//! A driver pod's state in words, in the form that `spark-submit` uses.
+//! A driver pod's state as text, in `spark-submit`'s format.
 
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod};
 use kube::ResourceExt as _;
 
-/// The fields of a pod, one a line, each line indented by a tab.
+/// The fields of a pod, one per line, indented by a tab.
 pub(crate) fn describe(pod: &Pod) -> String {
     let (spec, status) = (pod.spec.as_ref(), pod.status.as_ref());
     let labels = pod.labels().iter().map(|(key, value)| format!("{key} -> {value}")).collect::<Vec<_>>().join(", ");

@@ -1,7 +1,7 @@
-//! Shipping local files to where the driver can fetch them: `spark.kubernetes.file.upload.path`.
+//! Uploads local files to where the driver can fetch them: `spark.kubernetes.file.upload.path`.
 //!
-//! Credentials come from the usual environment variables of each store, and from the `spark.hadoop.fs.*` keys that Spark's
-//! own file systems read. Files of a submission that fails afterwards are removed again.
+//! Credentials come from the store's usual environment variables and from the `spark.hadoop.*` keys that Hadoop's file
+//! systems read. If the submission fails afterwards, its files are removed again.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -20,10 +20,10 @@ use crate::disk;
 use crate::exit::BadInput;
 use crate::output::Printer;
 
-/// Up to this size a file is sent in one request.
+/// Files up to this size are sent in one request.
 const ONE_REQUEST: u64 = 8 << 20;
 const PART: usize = 8 << 20;
-/// Parts on their way at the same time.
+/// Parts in flight at the same time.
 const PARTS: usize = 4;
 
 /// The parts of a target URI, not decoded: Hadoop takes paths literally.
@@ -42,7 +42,7 @@ impl<'u> Target<'u> {
             Some(rest) => rest.split_at(rest.find('/').unwrap_or(rest.len())),
             None => ("", rest),
         };
-        // What the user wrote: each file gets a directory of its own below it.
+        // The path the user wrote: each file gets its own directory below it.
         let written = uri.rfind("/spark-upload-").map_or(uri, |at| &uri[..at]);
         let known = match scheme {
             "file" => authority.is_empty(),
@@ -57,7 +57,7 @@ impl<'u> Target<'u> {
         };
         if !known {
             return Err(BadInput(format!(
-                "spark.kubernetes.file.upload.path={written} does not name a place; write s3a://BUCKET/PATH, gs://BUCKET/PATH, abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH or file:///PATH"
+                "spark.kubernetes.file.upload.path={written} does not name a location; write s3a://BUCKET/PATH, gs://BUCKET/PATH, abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH or file:///PATH"
             ))
             .into());
         }
@@ -65,7 +65,7 @@ impl<'u> Target<'u> {
     }
 }
 
-/// Files that were shipped, so that they can be taken back.
+/// Uploaded files, so that they can be removed again.
 #[derive(Default)]
 pub(crate) struct Shipped {
     objects: Vec<(Arc<dyn ObjectStore>, Path)>,
@@ -73,20 +73,20 @@ pub(crate) struct Shipped {
 }
 
 impl Shipped {
-    /// Removes what was shipped, as far as that is possible.
+    /// Removes the uploaded files, as far as possible.
     pub(crate) async fn take_back(self) {
         for (store, path) in self.objects {
             let _ = store.delete(&path).await;
         }
         for path in self.files {
             let _ = fs::remove_file(&path);
-            // The directory is new with every upload and holds nothing else.
+            // Every upload has a new directory, which holds nothing else.
             let _ = path.parent().map(fs::remove_dir);
         }
     }
 }
 
-/// Looks at all targets and sources before the first byte is sent.
+/// Checks all targets and sources before the first byte is sent.
 pub(crate) fn check(uploads: &[Upload]) -> anyhow::Result<()> {
     for upload in uploads {
         Target::parse(&upload.to)?;
@@ -106,7 +106,7 @@ pub(crate) fn check(uploads: &[Upload]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Ships all files, one after the other.
+/// Uploads all files, one after the other.
 pub(crate) async fn ship(
     uploads: &[Upload],
     conf: &SparkConf,
@@ -182,25 +182,25 @@ async fn send(
     Ok(())
 }
 
-/// A store's error in one line; its chain repeats itself.
+/// A store's error in one line; its source chain repeats the same text.
 fn refused(error: &object_store::Error) -> anyhow::Error {
     let text = error.to_string();
     match error {
         object_store::Error::NotFound { .. } => anyhow::anyhow!("there is no such bucket: {text}"),
         object_store::Error::PermissionDenied { .. } | object_store::Error::Unauthenticated { .. } => {
             anyhow::anyhow!(
-                "the store does not allow it: {text}; check its credentials in the environment or in spark.hadoop.fs.*"
+                "the store denied access: {text}; check its credentials in the environment or in spark.hadoop.fs.*"
             )
         }
         _ => anyhow::anyhow!("{text}"),
     }
 }
 
-/// The store that a target lies in.
+/// Opens the store of a target.
 fn open(target: &Target<'_>, conf: &SparkConf, env: &BTreeMap<String, String>) -> anyhow::Result<Arc<dyn ObjectStore>> {
     let url = url::Url::parse(&format!("{}://{}/", target.scheme, target.authority)).context("this is not a URL")?;
     let from_conf = from_conf(target, conf);
-    // Keys of the configuration are a whole: half of them with a token of the environment would be nobody's.
+    // Never mix credentials: keys from the configuration with a token from the environment would be invalid.
     let own_keys = from_conf.iter().any(|(option, _)| option == S3_KEYS[0]);
     let from_env = from_env(target, env).filter(|(option, _)| !(own_keys && S3_KEYS.contains(&option.as_str())));
     let options: Vec<(String, String)> = from_env.chain(from_conf).collect();
@@ -208,11 +208,11 @@ fn open(target: &Target<'_>, conf: &SparkConf, env: &BTreeMap<String, String>) -
     Ok(store.into())
 }
 
-/// Options of the store library that are credentials of S3.
+/// Options of the store library that are S3 credentials.
 const S3_KEYS: [&str; 4] = ["aws_access_key_id", "aws_secret_access_key", "aws_session_token", "aws_token"];
 
-/// The variables that speak of the target's kind of store, as options of the store library. That library takes names without
-/// the prefix too, but a variable `ENDPOINT` or `TOKEN` was not set for us.
+/// The environment variables for the target's kind of store, as options of the store library. The library also accepts names
+/// without the prefix, but a variable such as `ENDPOINT` or `TOKEN` may be meant for something else.
 fn from_env(target: &Target<'_>, env: &BTreeMap<String, String>) -> impl Iterator<Item = (String, String)> {
     let prefix = match target.scheme {
         "s3" | "s3a" => "AWS_",
@@ -224,7 +224,7 @@ fn from_env(target: &Target<'_>, env: &BTreeMap<String, String>) -> impl Iterato
         .map(|(name, value)| (name.to_lowercase(), value.clone()))
 }
 
-/// What the Hadoop keys in the configuration say about a store, in the store library's own names. They come last and win.
+/// The Hadoop keys of the configuration, as options of the store library. They come last and win.
 fn from_conf(target: &Target<'_>, conf: &SparkConf) -> Vec<(String, String)> {
     let mut options = Vec::new();
     let mut take = |value: Option<&String>, option: &str| {
@@ -249,7 +249,7 @@ fn from_conf(target: &Target<'_>, conf: &SparkConf) -> Vec<(String, String)> {
                 let url = if endpoint.contains("://") { endpoint.clone() } else { format!("{scheme}://{endpoint}") };
                 take(Some(&(url.starts_with("http://")).to_string()), "aws_allow_http");
                 take(Some(&url), "aws_endpoint");
-                // The variable AWS_ENDPOINT_URL_S3 would win over the former.
+                // Otherwise the variable AWS_ENDPOINT_URL_S3 would take precedence.
                 take(Some(&url), "aws_endpoint_url_s3");
             }
         }

@@ -1,4 +1,4 @@
-//! What `firesteel submit --help` says, made from the table that the parser reads.
+//! The text of `firesteel submit --help`, generated from the parser's table.
 
 use clap::{Arg, ArgAction, Command};
 use firesteel_spark::args::{OPTIONS, OptionSpec};
@@ -22,20 +22,20 @@ pub(crate) fn text() -> String {
     command().render_help().to_string()
 }
 
-/// The command line as clap describes one. It only describes: clap cannot parse as spark-submit does.
+/// The command line as a clap command, for the help text only: clap cannot parse as spark-submit does.
 pub(crate) fn command() -> Command {
     let command = Command::new("submit")
         .about("Submit a Spark application to Kubernetes as spark-submit does, without a JVM")
         .override_usage(USAGE)
         .after_help(AFTER)
-        // Narrower, and each option would take two lines: the longest of them leaves too little room.
+        // With less, each option would take two lines, because the longest leaves too little room.
         .term_width(120)
         .disable_help_flag(true);
     OPTIONS.iter().fold(command, |command, option| command.arg(argument(option)))
 }
 
 fn argument(option: &OptionSpec) -> Arg {
-    let heading = if option.own { "Firesteel's own options" } else { "Options of spark-submit" };
+    let heading = if option.own { "Firesteel's own options" } else { "spark-submit options" };
     let name = option.flag.trim_start_matches('-');
     let argument = Arg::new(name).long(name).help(option.help).help_heading(heading).hide(option.hidden);
     let argument = match option.short {

@@ -1,7 +1,7 @@
-//! Waiting for a driver to end, telling what happens meanwhile.
+//! Waits for a driver to end and reports its state.
 //!
-//! One pod is watched. A watch that ends, breaks or is too old (410) is started again after a fresh look at the pod; only
-//! an end of the driver, a refusal or Ctrl-C ends the waiting. Where watching is forbidden, looking again and again does.
+//! One pod is watched. A watch that ends, breaks or is too old (410) is restarted after getting the pod again. Only the end of
+//! the driver, a denied request or Ctrl-C ends the wait. Where watching is forbidden, the pod is polled.
 
 use std::time::Duration;
 
@@ -23,9 +23,9 @@ use crate::output::Printer;
 use crate::submit::state;
 use crate::verdict::{Failure, Verdict};
 
-/// How long an unplaced driver is nothing to talk about.
+/// How long a driver may be unscheduled before a warning.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// The longest a single watch is left alone, so that a dead connection is noticed.
+/// The longest a single watch may last, so that a dead connection is noticed.
 const LONGEST_WATCH: Duration = Duration::from_secs(300);
 
 /// How waiting ended.
@@ -33,7 +33,7 @@ const LONGEST_WATCH: Duration = Duration::from_secs(300);
 pub(crate) enum Outcome {
     /// The verdict, and the pod as it was seen last.
     Over(Verdict, Box<Pod>),
-    /// Ctrl-C: the driver goes on without us.
+    /// Ctrl-C: the driver keeps running.
     LeftAlone,
 }
 
@@ -43,18 +43,18 @@ impl Outcome {
     }
 }
 
-/// One driver that is waited for.
+/// A driver to wait for.
 pub(crate) struct Waiting<'a> {
     pub(crate) cluster: &'a Cluster,
     pub(crate) namespace: &'a str,
     pub(crate) app_id: &'a str,
-    /// How often the phase is told.
+    /// How often the phase is reported.
     pub(crate) interval: Duration,
     pub(crate) interrupt: &'a Interrupt,
     pub(crate) printer: Printer,
 }
 
-/// What the person was told already.
+/// What has already been reported.
 #[derive(Default)]
 struct Told {
     state: String,
@@ -69,7 +69,7 @@ impl Waiting<'_> {
         let mut ticks = tokio::time::interval(self.interval.max(Duration::from_millis(10)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         ticks.tick().await;
-        // Troubles are told when they last, however seldom the phase is.
+        // Lasting problems are reported independently of the report interval.
         let mut looks = tokio::time::interval(Duration::from_secs(1));
         looks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         let mut pause = Duration::ZERO;
@@ -83,7 +83,7 @@ impl Waiting<'_> {
                 if may_watch { self.watch(&pods, &name, &pod).await } else { futures::stream::pending().boxed() };
             let until =
                 Instant::now() + if may_watch { LONGEST_WATCH } else { self.interval.max(Duration::from_secs(1)) };
-            // Inside: the watch. Outside: a fresh look, then another watch.
+            // Inner loop: the watch. Outer loop: get the pod, then watch again.
             loop {
                 tokio::select! {
                     () = self.interrupt.comes() => return Ok(Outcome::LeftAlone),
@@ -127,11 +127,11 @@ impl Waiting<'_> {
                 Ok(_) => return Ok(Outcome::deleted(pod)),
                 Err(error) if is_denied(&error) => {
                     return Err(anyhow::Error::from(about.refused(&error))
-                        .context("the driver was started, but cannot be looked at"));
+                        .context("the driver was started, but its pod cannot be read"));
                 }
                 Err(error) => {
                     if pause < Duration::from_secs(5) {
-                        tracing::debug!(%error, "looking at the driver failed");
+                        tracing::debug!(%error, "cannot get the driver pod");
                     }
                     pause = Duration::from_millis(200).max(pause * 2).min(Duration::from_secs(10));
                     if pause >= Duration::from_secs(3) {
@@ -162,7 +162,7 @@ impl Waiting<'_> {
         }
     }
 
-    /// Tells a changed state once, at length, as spark-submit does.
+    /// Reports a changed state once, in full, as spark-submit does.
     fn tell(&self, pod: &Pod, told: &mut Told) {
         let state = state::describe(pod);
         if told.state != state {
@@ -189,7 +189,7 @@ impl Waiting<'_> {
         told.trouble = Some((trouble.key, since, spoken || speak));
     }
 
-    /// Why the driver failed, in words, with the cause from the end of its log where that can be read.
+    /// Why the driver failed, with the cause from the end of its log if that can be read.
     pub(crate) async fn words(&self, failure: &Failure, pod: &Pod, redaction: &Redaction) -> String {
         if !failure.has_log() {
             return failure.words(None);

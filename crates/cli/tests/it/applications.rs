@@ -1,9 +1,9 @@
-//! Applications with real Spark, looked after by the real operator, as processes: on the local cluster all cases, and on a
-//! real control plane with our agent as its node the first five and three with their executors outside the driver (ignored
-//! by default; `tests/real` runs them).
+//! Applications with real Spark and the real operator, as processes: all cases on the local cluster, and the first five plus
+//! three with executors outside the driver on a real control plane with our agent as its node (ignored by default;
+//! `tests/real` runs them).
 //!
-//! One cluster serves all cases; each case is a function that panics when it does not hold. `FIRESTEEL_CASES=page` runs only
-//! those whose name has that in it.
+//! One cluster serves all cases; each case is a function that panics on failure. `FIRESTEEL_CASES=page` runs only cases whose
+//! name contains `page`.
 
 mod bed;
 mod cases;
@@ -17,7 +17,7 @@ use futures::future::LocalBoxFuture;
 
 use self::bed::Bed;
 
-/// Cases at the same time: each is a JVM or more.
+/// Concurrent cases: each runs at least one JVM.
 const AT_ONCE: usize = 3;
 
 type Case = (&'static str, fn(Rc<Bed>) -> LocalBoxFuture<'static, ()>);
@@ -55,7 +55,7 @@ fn others() -> Vec<Case> {
     .to_vec()
 }
 
-/// Runs cases side by side and tells how each went.
+/// Runs cases concurrently and prints each result.
 async fn run(bed: &Rc<Bed>, cases: Vec<Case>) {
     let only = std::env::var("FIRESTEEL_CASES").unwrap_or_default();
     let running = cases.into_iter().filter(|(name, _)| name.contains(&only)).map(|(name, case)| {

@@ -112,11 +112,10 @@ fn tag_that_is_no_version_makes_no_object_that_only_newer_sparks_have() {
     let ran = dry_run(&["--dry-run", "-o", "json"], &[image("team/etl:latest")]);
     assert_eq!(planned(&ran), (["ConfigMap", "Pod", "Service"].map(str::to_owned).to_vec(), Value::Null));
     assert!(
-        ran.stderr
-            .starts_with("Warning: nothing tells which Spark is in team/etl:latest: this is planned as for Spark 3.5"),
+        ran.stderr.starts_with("Warning: the Spark version in team/etl:latest is unknown: planning for Spark 3.5"),
         "{ran:?}"
     );
-    // The Spark on this machine tells.
+    // The version of the Spark on this machine is used.
     let home = tempfile::tempdir().expect("a directory");
     std::fs::write(home.path().join("RELEASE"), "Spark 4.2.1 (git revision 1) built for Hadoop 3.4.2\n")
         .expect("written");
@@ -130,7 +129,7 @@ fn tag_that_is_no_version_makes_no_object_that_only_newer_sparks_have() {
     assert_eq!(ran.stderr, "");
 }
 
-/// What real Spark 3.5 to 4.3 prints with `--verbose` for the same settings: both keys and values count.
+/// As real Spark 3.5 to 4.3 prints with `--verbose` for the same settings: the pattern applies to keys and values.
 #[test]
 fn explanation_and_verbose_mask_what_the_redaction_pattern_matches() {
     let masked = "*********(redacted)";
@@ -150,7 +149,7 @@ fn explanation_and_verbose_mask_what_the_redaction_pattern_matches() {
         assert_eq!(shown(text, key), masked, "{key} in {text}");
         assert!(!text.contains("geheim"), "{text}");
     }
-    // A pattern of the user's own replaces Spark's.
+    // The user's pattern replaces Spark's.
     let own = dry_run(
         &["--explain"],
         &[
@@ -163,9 +162,9 @@ fn explanation_and_verbose_mask_what_the_redaction_pattern_matches() {
     assert_eq!(shown(&own.stdout, "spark.my.password"), "geheim-1");
     assert_eq!(shown(&own.stdout, "spark.my.plain"), masked);
     assert_eq!(shown(&own.stdout, "spark.acme.pin"), masked);
-    // What cannot be read here hides everything.
+    // An unsupported pattern masks everything.
     let unread = dry_run(&["--explain"], &[("spark.redaction.regex", "(?<!un)secret")]);
-    assert!(unread.stderr.contains("spark.redaction.regex: this pattern cannot be read here"), "{unread:?}");
+    assert!(unread.stderr.contains("spark.redaction.regex: this pattern is not supported here"), "{unread:?}");
     assert_eq!(shown(&unread.stdout, "spark.app.name"), masked);
 }
 
@@ -189,8 +188,8 @@ fn a_kerberos_cluster_without_keytab_or_tokens_is_warned_about() {
     assert_eq!(ran.code, Some(0), "{ran:?}");
     assert_eq!(
         ran.stderr.trim_end(),
-        "Warning: the Hadoop configuration asks for Kerberos, but Firesteel obtains no delegation tokens: give --principal and \
-         --keytab, or a Secret that holds tokens with spark.kubernetes.kerberos.tokenSecret.name and .itemKey"
+        "Warning: the Hadoop configuration asks for Kerberos, but Firesteel does not obtain delegation tokens: set --principal and \
+         --keytab, or name a Secret that holds tokens with spark.kubernetes.kerberos.tokenSecret.name and .itemKey"
     );
     let secret = [
         ("spark.kubernetes.kerberos.tokenSecret.name", "tokens"),

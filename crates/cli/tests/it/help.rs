@@ -1,4 +1,4 @@
-//! What a person sees who asks for help.
+//! Help output.
 
 use crate::program::{Run as _, firesteel};
 

@@ -1,13 +1,13 @@
 //! Submitting from inside a pod, with the credentials of its service account.
 //!
-//! A mount namespace of its own gives the program the files that a pod would have, and nobody else.
+//! A private mount namespace gives only this program the files that a pod would have.
 
 use std::process::Command;
 
 use crate::place::{NO_WAIT, NOWHERE, Place};
 use crate::program::{Ran, Run as _, binary, pi};
 
-/// Puts the files where a pod finds them, then becomes the program.
+/// Puts the files where a pod finds them, then runs the program.
 const POD: &str = r#"
 set -e
 mount -t tmpfs none /run
@@ -22,7 +22,7 @@ async fn service_account_of_the_pod_is_used_where_there_is_no_kubeconfig() {
     let Some(place) = Place::new("incluster").await else { return };
     let mounts = Command::new("unshare").args(["-m", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
     if !mounts.is_ok_and(|output| output.status.success()) {
-        eprintln!("SKIPPED: this user may not make a mount namespace");
+        eprintln!("SKIPPED: this user may not create a mount namespace");
         return;
     }
     let limited = place.limited(&["pods", "services", "configmaps"], &["create", "get", "delete", "patch"]).await;

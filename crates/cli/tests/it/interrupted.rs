@@ -1,13 +1,13 @@
-//! Killed or interrupted between any two writes.
+//! Submissions killed or interrupted between any two writes.
 //!
-//! `FIRESTEEL_FAULT` exists in debug builds only; a release binary under test has none of these.
+//! `FIRESTEEL_FAULT` exists only in debug builds, so these tests need one.
 
 use kube::ResourceExt as _;
 
 use crate::place::{NO_WAIT, NOWHERE, Place, gates};
 use crate::program::Run as _;
 
-/// A whole submission writes: the pod, the service, the ConfigMap, the lifting of the gate.
+/// The writes of a submission: pod, service, ConfigMap and lifting the gate.
 const WRITES: u32 = 4;
 
 #[tokio::test]

@@ -1,7 +1,7 @@
-//! The program as a person meets it: run as a process, judged by its exit code, its words and what stands in a real API
+//! The program from the outside: run as a process and checked by its exit code, its output and the objects in a real API
 //! server afterwards.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![allow(clippy::unwrap_used, reason = "a failing test panics at its line")]
 
 mod applications;
 mod control;

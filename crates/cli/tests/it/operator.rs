@@ -1,4 +1,4 @@
-//! `firesteel operator` as a process on a real API server: its definitions, probes, metrics, log and end.
+//! `firesteel operator` as a process on a real API server: its CRDs, probes, metrics, log and shutdown.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -24,12 +24,12 @@ impl Drop for Ended {
     }
 }
 
-/// An address nobody listens on.
+/// An address that nothing listens on.
 fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port")
 }
 
-/// Status line and body of an answer, if there is one.
+/// Status line and body of a response, if there is one.
 fn get(address: SocketAddr, path: &str) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
@@ -60,13 +60,13 @@ async fn operator_answers_probes_counts_and_names_the_application_in_each_line()
     let mut command = firesteel(["operator", "--log-json", "--leader-election", "--namespaces", place.name()]);
     command.arg("--kubeconfig").arg(place.env.kubeconfig()).args(["--leader-election-lock-namespace", place.name()]);
     command.args(["--health-probe-bind-address", &probes.to_string(), "--metrics-bind-address", &metrics.to_string()]);
-    // One of the flags that mean nothing here.
+    // One of the flags without effect.
     command.args(["--workqueue-ratelimiter-bucket-qps", "50"]);
     let mut operator = Ended(Some(command.start()));
     let began = Instant::now();
     for path in ["/healthz", "/readyz"] {
         while !get(probes, path).is_some_and(|(status, _)| status.ends_with("200 OK")) {
-            assert!(began.elapsed() < PATIENCE, "{path} never was well");
+            assert!(began.elapsed() < PATIENCE, "{path} was never healthy");
             std::thread::sleep(Duration::from_millis(100));
         }
     }

@@ -1,4 +1,4 @@
-//! Executors outside the driver, as far as a submission goes: what is made, and what is refused.
+//! Submissions with executors outside the driver: what is created, and what is refused.
 
 use serde_json::{Value, json};
 
@@ -33,7 +33,7 @@ fn a_grant_holds_what_the_submitter_asked_for() {
     assert_eq!(spec["maximum"]["memoryMiB"], 3 * 1408);
     assert_eq!(spec["failures"]["maximum"], 6);
     assert_eq!(spec["template"]["spec"]["restartPolicy"], "Never");
-    // The jar travels in a ConfigMap, and the driver is told to use it.
+    // The jar is shipped in a ConfigMap, and the driver is configured to use it.
     let maps = of_kind(&items, "ConfigMap");
     let jar = maps.iter().find(|map| map["binaryData"]["firesteel-bridge.jar"].is_string()).expect("the bridge");
     let mounted = pod["spec"]["volumes"].as_array().expect("volumes").iter();

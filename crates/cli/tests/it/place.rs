@@ -1,4 +1,4 @@
-//! A namespace of its own in a real API server, and what a test wants to know about it.
+//! A namespace per test in a real API server, and helpers to inspect it.
 
 use std::io::Write as _;
 use std::process::{Command, Stdio};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use crate::program::{Ran, Run as _, firesteel, pi};
 
 pub(crate) const NO_WAIT: (&str, &str) = ("spark.kubernetes.submission.waitAppCompletion", "false");
-/// Keeps a driver from being scheduled, so that only the test decides what becomes of it.
+/// Keeps a driver from being scheduled, so that only the test sets its status.
 pub(crate) const NOWHERE: (&str, &str) = ("spark.kubernetes.driver.node.selector.test", "nowhere");
 
 pub(crate) struct Place {
@@ -24,7 +24,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// `None` where there is no Kubernetes for tests.
+    /// `None` without a test Kubernetes.
     pub(crate) async fn new(prefix: &str) -> Option<Place> {
         let env = TestEnv::get()?;
         Some(Place { env, namespace: env.namespace(prefix).await, client: env.client().await })
@@ -62,7 +62,7 @@ impl Place {
         Api::namespaced(self.client.clone(), self.name())
     }
 
-    /// All pods, services and ConfigMaps here that are not the cluster's own, as `kind/name`.
+    /// All pods, services and ConfigMaps here except the cluster's own, as `kind/name`.
     pub(crate) async fn contents(&self) -> Vec<String> {
         let all = ListParams::default();
         let services: Api<Service> = Api::namespaced(self.client.clone(), self.name());
@@ -161,7 +161,7 @@ impl Place {
         api.create(&PostParams::default(), &object).await.expect("it is created");
     }
 
-    /// A kubeconfig with these rights, once the API server knows of them.
+    /// A kubeconfig with these permissions, once they are in effect.
     pub(crate) async fn limited(&self, resources: &[&str], verbs: &[&str]) -> LimitedKubeconfig {
         let limited = self.namespace.limited("limited", resources, verbs).await;
         let config = kube::config::Kubeconfig::read_from(limited.path()).expect("a kubeconfig");
@@ -177,7 +177,7 @@ impl Place {
             }
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        panic!("the rights did not take effect in 5 s");
+        panic!("the permissions did not take effect in 5 s");
     }
 }
 

@@ -1,4 +1,4 @@
-//! Running `firesteel` and reading what it said.
+//! Runs `firesteel` and reads its output.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -9,7 +9,7 @@ pub(crate) fn binary() -> PathBuf {
     std::env::var_os("FIRESTEEL_BIN").map(PathBuf::from).or(built).expect("FIRESTEEL_BIN names the program under test")
 }
 
-/// The program with an environment of its own: no kubeconfig, no Spark, no home.
+/// The program with a clean environment: no kubeconfig, no Spark, no home.
 pub(crate) fn firesteel<I: IntoIterator<Item = S>, S: AsRef<std::ffi::OsStr>>(arguments: I) -> Command {
     let mut command = Command::new(binary());
     command.args(arguments).env_clear().env("HOME", "/nonexistent").env("PATH", "/usr/bin:/bin");
@@ -17,7 +17,7 @@ pub(crate) fn firesteel<I: IntoIterator<Item = S>, S: AsRef<std::ffi::OsStr>>(ar
     command
 }
 
-/// What a run came to.
+/// The result of a run.
 #[derive(Debug)]
 pub(crate) struct Ran {
     pub(crate) code: Option<i32>,
@@ -36,7 +36,7 @@ impl From<Output> for Ran {
 }
 
 impl Ran {
-    /// A refusal: an exit code other than 0, nothing on stdout, one line on stderr. Gives that line.
+    /// Asserts a refusal: a non-zero exit code, nothing on stdout, one line on stderr. Returns that line.
     pub(crate) fn refusal(&self) -> &str {
         assert_ne!(self.code, Some(0), "{self:?}");
         assert_eq!(self.stdout, "", "{self:?}");
@@ -51,7 +51,7 @@ impl Ran {
 
 pub(crate) trait Run {
     fn run(&mut self) -> Ran;
-    /// Starts it with its output kept; [`finish`] reads it.
+    /// Starts it with piped output; [`finish`] reads it.
     fn start(&mut self) -> Child;
     fn kubeconfig(&mut self, path: &Path) -> &mut Self;
 }
@@ -74,7 +74,7 @@ pub(crate) fn finish(child: Child) -> Ran {
     child.wait_with_output().expect("the program ends").into()
 }
 
-/// `submit` arguments of a small application: what the tests vary goes between.
+/// `submit` arguments of a small application, with the given settings.
 pub(crate) fn pi(master: &str, conf: &[(&str, &str)]) -> Vec<String> {
     let mut arguments: Vec<String> = ["submit", "--master", master, "--deploy-mode", "cluster", "--name", "pi"]
         .into_iter()

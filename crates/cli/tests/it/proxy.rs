@@ -1,4 +1,4 @@
-//! A proxy between us and the API server.
+//! A proxy between the client and the API server.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -32,12 +32,12 @@ impl Tunnel {
         &self.address
     }
 
-    /// How many connections went through it.
+    /// How many connections it has had.
     pub(crate) fn used(&self) -> usize {
         self.clients.lock().expect("whole").len()
     }
 
-    /// Cuts all connections that there are.
+    /// Cuts all connections.
     pub(crate) fn cut(&self) {
         for client in self.clients.lock().expect("whole").iter() {
             let _ = client.shutdown(Shutdown::Both);

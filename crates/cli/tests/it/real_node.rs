@@ -6,7 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 const SPARK: &str = "apache/spark:4.1.4";
 const IMAGE: &str = "localhost/firesteel-spark:4.1.4";
-/// Exit code of `testenv` when this machine cannot have what was asked for.
+/// Exit code of `testenv` if this machine cannot run what was requested.
 const UNAVAILABLE: i32 = 77;
 
 /// A control plane with a real node.
@@ -41,7 +41,7 @@ impl Plane {
         env["server"].as_str().unwrap().to_owned()
     }
 
-    /// Submits an application with two executors, waits for its end; gives the driver's log.
+    /// Submits an application with two executors and waits for its end; returns the driver's log.
     fn submit(&self, name: &str, arguments: &[&str]) -> String {
         let conf = [
             ("spark.kubernetes.namespace", "spark"),
@@ -53,7 +53,7 @@ impl Plane {
             ("spark.driver.memory", "512m"),
             ("spark.executor.memory", "512m"),
             ("spark.executor.instances", "2"),
-            // Both are wanted, however slowly the machine starts them.
+            // Wait for both, however slowly the machine starts them.
             ("spark.scheduler.minRegisteredResourcesRatio", "1"),
             ("spark.scheduler.maxRegisteredResourcesWaitingTime", "300s"),
         ];
@@ -75,7 +75,7 @@ fn testenv(words: &[&str]) -> Output {
     Command::new(program).args(words).stdin(Stdio::null()).output().expect("testenv runs")
 }
 
-/// What a node could leave behind on a machine.
+/// What a node could leave behind on this machine.
 fn traces() -> BTreeMap<String, String> {
     let mut found = BTreeMap::new();
     let links = std::fs::read_dir("/sys/class/net").unwrap().flatten().map(|e| e.file_name().into_string().unwrap());
@@ -117,7 +117,7 @@ fn real_node_runs_the_image_that_image_save_writes() {
     let log = plane.submit("pi", &["--class", "org.apache.spark.examples.SparkPi", jar, "20"]);
     assert!(log.contains("Pi is roughly 3.1"), "{log}");
     assert_eq!(log.matches(": Registered executor ").count(), 2, "{log}");
-    // The same in Python: the image has an interpreter that Spark takes.
+    // The same in Python: the image has an interpreter that Spark accepts.
     let log = plane.submit("pi-py", &["local:///opt/spark/examples/src/main/python/pi.py", "10"]);
     assert!(log.contains("Pi is roughly 3.1"), "{log}");
     assert_eq!(log.matches(": Registered executor ").count(), 2, "{log}");
@@ -130,7 +130,7 @@ fn real_node_runs_the_image_that_image_save_writes() {
     let dir = plane.dir.to_string_lossy().into_owned();
     assert!(testenv(&["stop", "--dir", &dir]).status.success());
     assert!(!plane.dir.exists(), "the directory is gone");
-    // The kernel takes a network namespace apart in the background.
+    // The kernel removes a network namespace in the background.
     for _ in 0..100 {
         if traces() == before {
             break;

@@ -1,4 +1,4 @@
-//! Every "no" is one line on stderr with a remedy, an exit code other than 0, and an empty stdout.
+//! Every refusal is one line on stderr with a remedy, a non-zero exit code and an empty stdout.
 
 use std::os::unix::fs::PermissionsExt as _;
 
@@ -104,7 +104,7 @@ async fn untrusted_certificate_and_bad_token_are_told() {
         [NO_WAIT].iter().chain(extra).copied().collect()
     };
     let ran = firesteel(pi(&place.master(), &conf(&[]))).run();
-    assert!(ran.refusal().contains("is signed by an authority we do not know"), "{ran:?}");
+    assert!(ran.refusal().contains("is signed by an unknown authority"), "{ran:?}");
     let token = conf(&[
         ("spark.kubernetes.trust.certificates", "true"),
         ("spark.kubernetes.authenticate.submission.oauthToken", "stale"),

@@ -1,7 +1,7 @@
 //! `firesteel local` and `firesteel run` from outside: real processes, real Spark, nothing left behind.
 //!
-//! The cases with Spark need its runtime, which is downloaded once into the cache. Where that is impossible they say that
-//! they are skipped.
+//! The cases with Spark need its runtime, which is downloaded once into the cache. If that is impossible, they are skipped with
+//! a message.
 
 mod deaths;
 mod here;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 const SPARK: &str = "apache/spark:4.1.4";
 
-/// One data directory of its own, taken down at the end whatever happens.
+/// A cluster with its own data directory, always taken down at the end.
 struct Bed {
     directory: tempfile::TempDir,
     /// One cluster at a time: Spark is heavy.
@@ -99,7 +99,7 @@ impl Said {
     }
 }
 
-/// Whether Spark can be had on this machine.
+/// Whether Spark is available on this machine.
 fn spark() -> bool {
     static THERE: OnceLock<bool> = OnceLock::new();
     *THERE.get_or_init(|| {
@@ -124,13 +124,13 @@ fn a_cluster_comes_up_once_and_goes_down_whole() {
     eprintln!("up in {:?}", first.took);
     let again = bed.run(&["local", "up"], &[]);
     assert_eq!(again.code, 0, "{again:?}");
-    assert!(again.err.contains("was running already"), "{again:?}");
+    assert!(again.err.contains("was already running"), "{again:?}");
     let status = bed.run(&["local", "status", "-o", "json"], &[]);
     let status: serde_json::Value = serde_json::from_str(&status.out).expect("JSON");
     assert_eq!(status["phase"], "ready", "{status}");
     let kubeconfig = bed.run(&["local", "kubeconfig"], &[]);
     assert!(kubeconfig.out.contains("certificate-authority-data"), "complete in itself");
-    // Its port is taken as long as it runs.
+    // Its port is taken while it runs.
     let port = status["port"].to_string();
     let third = tempfile::tempdir().expect("a directory");
     let clash = Command::new(env!("CARGO_BIN_EXE_firesteel"))
@@ -149,7 +149,7 @@ fn a_cluster_comes_up_once_and_goes_down_whole() {
     assert!(!bed.data().exists(), "nothing is left of it");
 }
 
-/// Command lines of processes anywhere on this machine, those in containers too.
+/// Counts processes with this command line on this machine, including those in containers.
 fn running(line: &[u8]) -> usize {
     let entries = std::fs::read_dir("/proc").expect("proc").flatten();
     entries.filter_map(|e| std::fs::read(e.path().join("cmdline")).ok()).filter(|l| l == line).count()
@@ -159,7 +159,7 @@ fn running(line: &[u8]) -> usize {
 fn a_killed_daemon_leaves_nothing_that_down_does_not_end() {
     let bed = Bed::new();
     assert_eq!(bed.run(&["local", "up"], &[]).code, 0);
-    // A pod is in the middle of its work, with a child of its own, and deaf.
+    // A running pod that ignores SIGTERM and has a child process.
     let script = "trap : TERM; sleep 1003 & while true; do sleep 1003; done";
     let file = bed.write("deaf.yaml", &(pod("deaf", "jobs", script) + WORDS));
     let mut run = bed.command(&["run"]).arg(&file).stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("run");
@@ -303,8 +303,8 @@ const WORDS: &str =
 #[test]
 fn several_documents_run_in_a_namespace_that_was_missing_and_stdout_is_their_log_alone() {
     let bed = Bed::new();
-    // The ConfigMap comes last in the file and is there first.
-    // What a pod writes to /tmp is its own, as in a container.
+    // The ConfigMap comes last in the file but is created first.
+    // A pod's /tmp is private, as in a container.
     let mark = format!("/tmp/firesteel-mark-{}", std::process::id());
     let text = pod("one", "jobs", &format!("touch {mark} && echo one says $WORD; echo to stderr >&2"))
         + &pod("two", "jobs", "echo two; exit 5")
@@ -357,14 +357,14 @@ fn keep_leaves_the_cluster_and_an_object_that_is_refused_leaves_nothing_running(
     assert_eq!((said.code, said.out.as_str()), (0, "done\n"), "{said:?}");
     let status = bed.run(&["local", "status"], &[]);
     assert_eq!(status.code, 0, "{status:?}");
-    // The first pod would run for long; the second is no pod. Bad input, and the first is ended again.
+    // The first pod would run for long; the second is invalid. That is bad input, and the first is stopped.
     let bad = "apiVersion: v1\nkind: Pod\nmetadata: {name: bad, namespace: 'jobs'}\nspec: {containers: []}\n";
     let file = bed.write("half.yaml", &(pod("long", "jobs", "sleep 1002") + bad));
     let said = bed.run(&["run"], &[&file]);
     assert_eq!(said.code, 2, "{said:?}");
     assert!(said.err.contains("half.yaml, document 2: "), "it says where: {said:?}");
     assert_eq!(running(b"sleep\x001002\0"), 0, "nothing goes on: {said:?}");
-    // The same name again: the finished one makes room.
+    // The same name again: the finished one is replaced.
     let file = bed.write("again.yaml", &pod("kept", "jobs", "echo again"));
     let said = bed.run(&["run"], &[&file]);
     assert_eq!((said.code, said.out.as_str()), (0, "again\n"), "{said:?}");
@@ -379,7 +379,7 @@ fn on_a_terminal_there_is_one_line_that_changes_and_elsewhere_plain_lines() {
     let plain = bed.run(&["run"], &[&file]);
     assert!(plain.err.contains("seen: running"), "{plain:?}");
     assert!(!plain.err.contains('\x1b'), "no control characters: {plain:?}");
-    // A terminal of its own, by util-linux.
+    // A pseudo-terminal from util-linux.
     let program = format!("{} run --data-dir {} {file}", env!("CARGO_BIN_EXE_firesteel"), bed.data().display());
     let script = Command::new("script").args(["-qefc", &program, "/dev/null"]).stdin(Stdio::null()).output();
     let Ok(output) = script else {
@@ -393,7 +393,7 @@ fn on_a_terminal_there_is_one_line_that_changes_and_elsewhere_plain_lines() {
     assert!(shown.contains("Finished: driver after"), "{shown:?}");
 }
 
-/// As a user who may make no user namespace: in one of which the kernel allows no further ones.
+/// As a user who may not create user namespaces: inside one in which the kernel allows no more.
 #[test]
 fn where_namespaces_are_forbidden_one_sentence_says_what_to_allow() {
     let alone = "echo 1 > /proc/sys/user/max_user_namespaces || exit 77\n\
@@ -423,7 +423,7 @@ fn where_namespaces_are_forbidden_one_sentence_says_what_to_allow() {
     bed.assert_nothing_left();
 }
 
-/// On a machine that has neither Python nor Java, made of this one by hiding them.
+/// On a machine without Python and Java, simulated by hiding them.
 #[test]
 fn what_a_runtime_needs_and_is_not_there_is_said_and_nothing_is_half_done() {
     let bare = "for place in /usr/local/bin /usr/lib/jvm /opt /usr/bin; do\n\
@@ -455,7 +455,7 @@ fn what_a_runtime_needs_and_is_not_there_is_said_and_nothing_is_half_done() {
     assert!(!said.status.success());
     assert!(words.contains("neither python3 nor pip was found; install them"), "{words}");
     assert_eq!(words.lines().count(), 1, "{words}");
-    // Spark is there now, Java is not, nor is anything to get it with.
+    // Now Spark exists, but neither Java nor anything to install it with.
     let spark = cache.join("runtimes/spark-4.1.4");
     assert!(!spark.exists(), "nothing half done");
     std::fs::create_dir(&spark).expect("a directory");
@@ -468,7 +468,7 @@ fn what_a_runtime_needs_and_is_not_there_is_said_and_nothing_is_half_done() {
     assert!(left.iter().all(|n| n.starts_with('.') || n == "spark-4.1.4"), "{left:?}");
 }
 
-/// In a cache of its own that has Spark and no archive.
+/// With a separate cache that has Spark but no archive.
 #[test]
 #[ignore = "tests/real: takes minutes"]
 fn a_first_run_on_a_terminal_makes_later_starts_quicker_and_a_script_does_not() {
@@ -502,7 +502,7 @@ fn a_first_run_on_a_terminal_makes_later_starts_quicker_and_a_script_does_not() 
     };
     let shown = String::from_utf8_lossy(&first.stdout).into_owned();
     assert!(first.status.success() && shown.contains("hello"), "{shown}");
-    assert!(shown.contains("Later starts are quicker now"), "{shown}");
+    assert!(shown.contains("Later starts will be faster"), "{shown}");
     assert!(archive(), "{shown}");
     let second = on_a_terminal().expect("script");
     let shown = String::from_utf8_lossy(&second.stdout).into_owned();

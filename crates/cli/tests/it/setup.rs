@@ -100,8 +100,8 @@ async fn applied_it_keeps_drivers_of_one_account_from_each_others_executors() {
     let Some(place) = Place::new("setupapart").await else { return };
     place.install_crds();
     let words = ["setup", "-n", place.name(), "--service-account", "etl", "--executors-outside", "--apply"];
-    // What is there as it should be is not written again: those who may only read it can set up namespaces, too.
-    for words_of_it in [&["applied", "exists already"][..], &["exists already"]] {
+    // An up-to-date policy is not written again, so users who may only read it can set up namespaces, too.
+    for words_of_it in [&["applied", "already exists"][..], &["already exists"]] {
         let ran = firesteel(words).kubeconfig(place.env.kubeconfig()).run();
         assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ""), "{ran:?}");
         for kind in ["validatingadmissionpolicy", "validatingadmissionpolicybinding"] {
@@ -135,7 +135,7 @@ async fn applied_it_keeps_drivers_of_one_account_from_each_others_executors() {
             Err(other) => panic!("{other}"),
         }
     };
-    // Role and policy take a moment to be followed.
+    // Role and policy take a moment to take effect.
     let refusal = "a driver may write the status of its own ExecutorGrant only";
     for _ in 0..300 {
         let (own, others) = (publish(&driver, "mine").await, publish(&driver, "other").await);
@@ -144,20 +144,20 @@ async fn applied_it_keeps_drivers_of_one_account_from_each_others_executors() {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    publish(&driver, "mine").await.expect("a driver speaks for itself");
-    let refused = publish(&driver, "other").await.expect_err("and for no other");
+    publish(&driver, "mine").await.expect("a driver may write its own grant");
+    let refused = publish(&driver, "other").await.expect_err("but no other");
     assert!(refused.contains(refusal), "{refused}");
-    let refused = publish(&anyone, "mine").await.expect_err("nobody but the driver's pod speaks for it");
+    let refused = publish(&anyone, "mine").await.expect_err("only the driver's pod may write it");
     assert!(refused.contains(refusal), "{refused}");
     let pods: Api<Pod> = Api::namespaced(driver, place.name());
-    assert!(pods.list(&ListParams::default()).await.is_err(), "it has no right on pods");
+    assert!(pods.list(&ListParams::default()).await.is_err(), "it has no pod permissions");
 }
 
 #[tokio::test]
 async fn who_may_not_install_the_policy_hears_who_may_and_what_is_left_to_do() {
     let Some(place) = Place::new("setupadmin").await else { return };
     place.install_crds();
-    // An administrator of the namespace, and of nothing else.
+    // A namespace administrator without cluster-wide permissions.
     let rights = json!([{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]);
     let metadata = json!({"name": "admin"});
     place.create::<Role>(json!({"metadata": metadata, "rules": rights})).await;
@@ -170,7 +170,7 @@ async fn who_may_not_install_the_policy_hears_who_may_and_what_is_left_to_do() {
         let words = ["setup", "-n", place.name(), "--executors-outside", "--apply"];
         firesteel(words.iter().chain(more)).kubeconfig(admin.path()).run()
     };
-    // The role takes a moment to be followed.
+    // The role takes a moment to take effect.
     for _ in 0..50 {
         if !setup(&[]).last_words().contains("you lack permission to set up namespace") {
             break;

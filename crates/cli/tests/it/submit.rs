@@ -110,7 +110,7 @@ async fn node_in_the_template_means_no_gate() {
 #[tokio::test]
 async fn scheduler_that_ignores_gates_means_no_gate_and_no_patch() {
     let Some(place) = Place::new("volcano").await else { return };
-    // Without the right to patch, a gate would have shown itself by the remark about Spark's order.
+    // Without permission to patch, a gate would have caused the warning about Spark's order.
     let limited = place.limited(&["pods", "services", "configmaps"], &["create", "get", "delete"]).await;
     let conf = [NO_WAIT, ("spark.kubernetes.driver.scheduler.name", "volcano")];
     let ran = place.submission(&conf).kubeconfig(limited.path()).run();
@@ -146,7 +146,7 @@ async fn pod_of_the_same_name_is_left_alone_and_named() {
     assert_eq!(
         ran.refusal(),
         format!(
-            "firesteel: pod {here}/mine exists already: it is the driver of application {app} (Pending); remove it with `firesteel submit --kill {here}:mine --master …`, or choose another spark.kubernetes.driver.pod.name"
+            "firesteel: pod {here}/mine already exists: it is the driver of application {app} (Pending); remove it with `firesteel submit --kill {here}:mine --master …`, or choose another spark.kubernetes.driver.pod.name"
         )
     );
     assert_eq!(place.contents().await, before);
@@ -160,7 +160,7 @@ async fn pod_that_is_no_driver_is_named_too() {
     place.create::<Pod>(json!({ "metadata": { "name": "mine" }, "spec": spec })).await;
     let ran = place.submission(&[NO_WAIT, ("spark.kubernetes.driver.pod.name", "mine")]).run();
     let here = place.name();
-    assert!(ran.refusal().contains(&format!("pod {here}/mine exists already and is not a Spark driver")), "{ran:?}");
+    assert!(ran.refusal().contains(&format!("pod {here}/mine already exists and is not a Spark driver")), "{ran:?}");
     assert_eq!(place.contents().await, ["pod/mine"]);
 }
 
@@ -173,7 +173,7 @@ async fn forbidden_names_the_setup_command_and_leaves_nothing() {
     assert_eq!(
         ran.refusal(),
         format!(
-            "firesteel: system:serviceaccount:{here}:nobody may not create pods in namespace {here}: `firesteel setup -n {here}` prints the rights that are needed"
+            "firesteel: system:serviceaccount:{here}:nobody may not create pods in namespace {here}: `firesteel setup -n {here}` prints the permissions needed"
         )
     );
     assert_eq!(place.contents().await, [""; 0]);
@@ -193,7 +193,7 @@ async fn what_may_not_be_removed_again_is_named() {
     let Some(place) = Place::new("nodelete").await else { return };
     let limited = place.limited(&["pods", "configmaps"], &["create", "get"]).await;
     let ran = place.submission(&[NO_WAIT]).kubeconfig(limited.path()).run();
-    assert!(ran.refusal().contains("what was made could not be removed: pod pi-"), "{ran:?}");
+    assert!(ran.refusal().contains("what was created could not be removed: pod pi-"), "{ran:?}");
     assert!(ran.refusal().contains("kubectl delete pod -n"), "{ran:?}");
     assert_eq!(gates(&place.the_pod().await), ["firesteel.dev/objects"]);
 }
@@ -223,7 +223,7 @@ async fn quota_is_told_in_its_own_words_and_leaves_nothing() {
     for (kind, hard) in [("pod", json!({ "pods": "0" })), ("service", json!({ "services": "0" }))] {
         let Some(place) = Place::new("quota").await else { return };
         place.create::<ResourceQuota>(json!({ "metadata": { "name": "tight" }, "spec": { "hard": hard } })).await;
-        // A quota counts only once its controller has looked at it.
+        // A quota takes effect once its controller has processed it.
         let quotas: Api<ResourceQuota> = Api::namespaced(place.client.clone(), place.name());
         for _ in 0..100 {
             let status = quotas.get("tight").await.expect("the quota").status;

@@ -1,4 +1,4 @@
-//! Local files on their way to the driver.
+//! Uploading local files for the driver.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpListener;
@@ -47,10 +47,10 @@ async fn refused_submission_takes_its_files_back() {
     assert_eq!(std::fs::read_dir(dir.path().join("up")).expect("the target").count(), 0);
 }
 
-/// One request of an S3 client: its first line, its headers, its body.
+/// A request from an S3 client: first line, headers, body.
 type Request = (String, Vec<String>, Vec<u8>);
 
-/// Listens like an S3 endpoint that takes everything, and tells what it was sent.
+/// An S3 endpoint that accepts everything and reports what it was sent.
 fn endpoint() -> (String, mpsc::Receiver<Request>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = format!("http://{}", listener.local_addr().expect("an address"));
@@ -112,7 +112,7 @@ async fn s3_gets_the_file_with_the_credentials_of_the_hadoop_keys() {
     assert_eq!(body, b"jar of ours");
 }
 
-/// Names that the store library reads without a prefix, and what each would do to an upload.
+/// The store library also reads these names without a prefix; each would change an upload.
 #[tokio::test]
 async fn variables_without_the_prefix_of_a_store_do_not_redirect_an_upload() {
     let Some(place) = Place::new("upenv").await else { return };

@@ -29,7 +29,7 @@ fn ended(code: i32, reason: &str) -> Value {
     json!({ "phase": phase, "containerStatuses": container(state) })
 }
 
-/// Submits, sets each status in turn once the gate is lifted, and gives what the program said.
+/// Submits, sets each status in turn once the gate is lifted, and returns the program's output.
 async fn watched(place: &Place, extra: &[&str], statuses: &[Value]) -> Ran {
     let mut command = place.submission_with(extra, &[NOWHERE, SLOW_REPORTS]);
     let child = command.start();
@@ -68,7 +68,7 @@ async fn exit_code_is_the_drivers() {
 async fn a_sidecar_that_lives_on_does_not_hide_the_end_of_the_driver() {
     let Some(place) = Place::new("sidecar").await else { return };
     let template = tempfile::Builder::new().suffix(".yaml").tempfile().expect("a file");
-    // The usual name of Spark's container, and one of the template's own.
+    // The usual name of Spark's container, and one from the template.
     for (main, code) in [("spark-kubernetes-driver", 42), ("main", 0)] {
         let containers = json!([{ "name": "proxy", "image": "proxy" }, { "name": main }]);
         let pod = json!({ "spec": { "containers": containers } });

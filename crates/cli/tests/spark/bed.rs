@@ -1,4 +1,4 @@
-//! What a case has of the cluster: a namespace and a directory of its own, and ways to look and act there.
+//! A case's view of the cluster: its own namespace and directory, and helpers to inspect and act there.
 
 use std::fmt;
 use std::os::unix::fs::PermissionsExt as _;
@@ -16,8 +16,8 @@ use serde::de::DeserializeOwned;
 use crate::cluster::{Base, Cluster, Said, USER, Who, own_cache, said};
 
 const PATIENCE: Duration = Duration::from_secs(300);
-/// For JVMs that live for seconds: what the optimizing compiler and a concurrent collector cost, they never earn. A third less of
-/// the processors' time.
+/// For JVMs that live for seconds: an optimizing compiler and a concurrent collector never pay off. Saves a third of the CPU
+/// time.
 pub(crate) const SHORT_LIVED: &str = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC";
 
 pub(crate) struct Bed {
@@ -40,7 +40,7 @@ impl Bed {
         self.cluster.data()
     }
 
-    /// A file that everyone can read.
+    /// Writes a world-readable file.
     pub(crate) fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.directory.join(name);
         std::fs::write(&path, text).unwrap();
@@ -48,7 +48,7 @@ impl Bed {
         path
     }
 
-    /// A new directory that belongs to whoever uses the cluster.
+    /// Creates a directory that belongs to the user of the cluster.
     pub(crate) fn directory(&self, name: &str) -> PathBuf {
         let mut path = self.directory.clone();
         for part in Path::new(name) {
@@ -59,7 +59,7 @@ impl Bed {
         path
     }
 
-    /// `firesteel submit` to this cluster, with what every application here has; to be started.
+    /// A `firesteel submit` command for this cluster, with the settings that all applications here share.
     pub(crate) fn submit(&self, version: &str, name: &str, conf: &[(&str, &str)], rest: &[&str]) -> Command {
         let mut command = self.base().command(&["submit", "--master", &format!("k8s://{}", self.cluster.server)]);
         command.args(["--deploy-mode", "cluster", "--name", name]).env("KUBECONFIG", self.data().join("kubeconfig"));
@@ -77,7 +77,7 @@ impl Bed {
             ("spark.executor.instances", "2"),
             ("spark.driver.memory", "512m"),
             ("spark.executor.memory", "512m"),
-            // A task needs every executor that was asked for, however slowly this machine starts them.
+            // Wait for all requested executors, however slowly this machine starts them.
             ("spark.scheduler.minRegisteredResourcesRatio", "1"),
             ("spark.scheduler.maxRegisteredResourcesWaitingTime", "200s"),
         ];
@@ -95,8 +95,7 @@ impl Bed {
         said(command)
     }
 
-    /// Another node agent for this cluster, to be started: with so many processors, and with no image but those it can find
-    /// out about by itself.
+    /// A command for another node agent of this cluster, with this many CPUs and without registered images.
     pub(crate) fn node(&self, name: &str, cpus: u32) -> Command {
         let path = |part: &str| self.directory.join(part).to_string_lossy().into_owned();
         let mut command = self.base().command(&["node", "--name", name, "--cpus", &cpus.to_string(), "--end-pods"]);
@@ -115,7 +114,7 @@ impl Bed {
         let _ = self.cluster.runtime.block_on(api.delete(name, &DeleteParams::default()));
     }
 
-    /// Calls a release by another name as well, on the cluster's own node, while the answer lives.
+    /// Registers a release under another image name on the cluster's own node, until the result is dropped.
     pub(crate) fn image<'a>(&'a self, reference: &'a str, version: &str) -> Image<'a> {
         let cache = if self.cluster.who == Who::OrdinaryUser {
             self.cluster.place().join("home/.cache/firesteel")
@@ -128,7 +127,7 @@ impl Bed {
         Image { bed: self, reference }
     }
 
-    /// What all processes of this cluster have in their command lines.
+    /// A path that all processes of this cluster have in their command lines.
     pub(crate) fn place(&self) -> String {
         self.cluster.place().to_string_lossy().into_owned()
     }
@@ -149,7 +148,7 @@ impl Bed {
         said(command)
     }
 
-    /// The same in a directory and with variables of one's own.
+    /// The same in a given directory, with environment variables.
     pub(crate) fn run_in(&self, directory: &Path, env: &[(&str, &Path)], words: &[&str]) -> Said {
         let mut command = self.base().command(&["run", "--data-dir", self.data().to_str().unwrap()]);
         command.args(words).current_dir(directory).env("PWD", directory);
@@ -160,7 +159,7 @@ impl Bed {
         said(command)
     }
 
-    /// `run` on a terminal, which util-linux lends; `None` without it. All that is shown is in `out`.
+    /// `run` on a pseudo-terminal from util-linux; `None` without it. All output is in `out`.
     pub(crate) fn run_on_a_terminal(&self, words: &[&str]) -> Option<Said> {
         let mut line = format!("{} run --data-dir {}", self.cluster.program.display(), self.data().display());
         words.iter().for_each(|word| line.push_str(&format!(" {word}")));
@@ -181,7 +180,7 @@ impl Bed {
         found.is_ok_and(|s| s.success()).then(|| said(command))
     }
 
-    /// A driver's configuration by which it sees files of the scratch directory at `/cases`.
+    /// Driver settings that mount this case's directory at `/cases`.
     pub(crate) fn files(&self) -> Vec<(String, String)> {
         let volume = "spark.kubernetes.driver.volumes.hostPath.cases";
         vec![
@@ -236,7 +235,7 @@ impl Bed {
         self.cluster.runtime.block_on(api.create(&PostParams::default(), object)).unwrap();
     }
 
-    /// If it is there.
+    /// Deletes an object if it exists.
     pub(crate) fn delete<K>(&self, name: &str)
     where
         K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope> + Clone + DeserializeOwned + fmt::Debug,
@@ -259,14 +258,14 @@ impl Bed {
             .unwrap_or_else(|e| format!("no log of {pod}: {e}"))
     }
 
-    /// The same with the time before each line.
+    /// The same with timestamps.
     pub(crate) fn log_with_times(&self, pod: &str) -> String {
         let api: Api<Pod> = self.api();
         let times = LogParams { timestamps: true, ..LogParams::default() };
         self.cluster.runtime.block_on(api.logs(pod, &times)).unwrap_or_default()
     }
 
-    /// Follows a pod's log to its end, in the background.
+    /// Follows a pod's log until it ends, in the background.
     pub(crate) fn follow(&self, pod: &str) -> tokio::task::JoinHandle<String> {
         use futures::AsyncReadExt as _;
         let api: Api<Pod> = self.api();
@@ -285,7 +284,7 @@ impl Bed {
         self.cluster.runtime.block_on(task).unwrap()
     }
 
-    /// Waits until `what` gives something, and says what it waited for if it never does.
+    /// Waits until `what` returns something; panics with `words` if it never does.
     pub(crate) fn until<T>(&self, words: &str, mut what: impl FnMut() -> Option<T>) -> T {
         let began = Instant::now();
         loop {
@@ -302,7 +301,7 @@ impl Bed {
         }
     }
 
-    /// Takes away what a case has left.
+    /// Deletes what a case has left.
     pub(crate) fn clear(&self) {
         let api: Api<Pod> = self.api();
         let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
@@ -311,7 +310,7 @@ impl Bed {
     }
 }
 
-/// A name for a release that is forgotten again.
+/// An image name for a release, removed when dropped.
 pub(crate) struct Image<'a> {
     bed: &'a Bed,
     reference: &'a str,

@@ -1,4 +1,4 @@
-"""A sum that takes long enough for an executor to be lost and replaced on the way: it goes on until a third one has come."""
+"""Computes a sum until an executor is lost and replaced: until three executors have registered."""
 import time
 
 from pyspark.sql import SparkSession
@@ -9,12 +9,12 @@ deadline = time.time() + 240
 seen = set()
 while len(seen) < 4 and time.time() < deadline:
     total = sc.parallelize(range(1000), 8).map(lambda n: (time.sleep(0.002), n)[1]).sum()
-    # The driver and every executor that ever was, by address.
+    # The driver and all executors so far, by address.
     keys = sc._jsc.sc().getExecutorMemoryStatus().keysIterator()
     while keys.hasNext():
         seen.add(keys.next())
     if len(seen) == 3:
-        # From now on one may be lost: it has been counted.
+        # From now on one may be lost: both have been counted.
         print("two executors are at work", flush=True)
 print(f"sum: {total}", flush=True)
 spark.stop()

@@ -1,4 +1,4 @@
-//! The cases: what a Spark application does on the local cluster. A case fails by panicking.
+//! Spark applications on the local cluster. A case fails by panicking.
 
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ pub(crate) const ALLOCATOR: &str = "spark.kubernetes.allocation.pods.allocator";
 
 pub(crate) struct Case {
     pub(crate) name: &'static str,
-    /// The first release that can do it.
+    /// The first release that supports it.
     since: (u32, u32),
     /// Only `--full` runs it.
     pub(crate) is_rare: bool,
@@ -78,7 +78,7 @@ fn pi_in_python_through_submit(bed: &Bed, version: &str) {
     assert_pi(&said, &bed.log("pi-py"), 2);
 }
 
-/// For `run`, whose applications live for seconds too.
+/// For `run`, whose applications also live only seconds.
 pub(crate) fn short_lived() -> [String; 2] {
     ["driver", "executor"].map(|who| format!("spark.{who}.extraJavaOptions={SHORT_LIVED}"))
 }
@@ -106,7 +106,7 @@ fn pi_in_python_through_run(bed: &Bed, version: &str) {
     through_run(bed, version, &[PI_PY, "4"]);
 }
 
-/// Several documents, a local file, a namespace and an account that are missing, and a terminal to show it on.
+/// Several documents, a local file, a missing namespace, a missing account, and a terminal.
 fn a_manifest_on_a_terminal(bed: &Bed, version: &str) {
     bed.write("shown.py", include_str!("shown.py"));
     let namespace = format!("shown-{}", version.replace('.', "-"));
@@ -125,7 +125,7 @@ fn a_manifest_on_a_terminal(bed: &Bed, version: &str) {
     assert!(shown.contains("Finished: driver after"), "{shown}");
 }
 
-/// What `grow.py` is run with.
+/// The settings for `grow.py`.
 pub(crate) const ONE_TO_FOUR: [(&str, &str); 7] = [
     ("spark.dynamicAllocation.enabled", "true"),
     ("spark.dynamicAllocation.shuffleTracking.enabled", "true"),
@@ -172,7 +172,7 @@ fn a_deployment_allocates(bed: &Bed, version: &str) {
     bed.until("the Deployment to go", || bed.list::<Deployment>().is_empty().then_some(()));
 }
 
-/// What was found; there is no point in waiting for it if the application is over.
+/// Returns what was found; panics if nothing was found and the application has ended.
 fn still_runs<T>(bed: &Bed, child: &mut std::process::Child, driver: &str, found: Option<T>) -> Option<T> {
     if found.is_none() && child.try_wait().unwrap().is_some() {
         panic!("the application ended: {}", bed.log(driver));
@@ -180,7 +180,7 @@ fn still_runs<T>(bed: &Bed, child: &mut std::process::Child, driver: &str, found
     found
 }
 
-/// Waits for a client and expects a success.
+/// Waits for a client and expects success.
 pub(crate) fn finished(bed: &Bed, mut child: std::process::Child, driver: &str) {
     let code = bed.until("the client to end", || child.try_wait().unwrap());
     assert!(code.success(), "{code}: {}", bed.log(driver));
@@ -228,7 +228,7 @@ fn a_stream_stops_when_told_to(bed: &Bed, version: &str) {
     let told = Instant::now();
     bed.delete_pod("stream");
     bed.until("the driver to go", || bed.get::<Pod>("stream").is_none().then_some(()));
-    // It stopped by itself: nobody had to kill it after the grace period.
+    // It stopped by itself and was not killed after the grace period.
     assert!(told.elapsed() < Duration::from_secs(29), "{:?}", told.elapsed());
     let log = bed.end_of(log);
     assert!(log.contains("Invoking stop() from shutdown hook"), "{log}");

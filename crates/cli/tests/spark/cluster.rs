@@ -1,4 +1,4 @@
-//! The cluster that the cases of a round share: ours or an ordinary user's, up once, and gone without a trace.
+//! The cluster that the cases of a round share: ours or an ordinary user's, started once and removed without a trace.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -12,13 +12,13 @@ use kube::api::{Api, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 
-/// Some user who need not exist.
+/// A user id that need not exist.
 pub(crate) const USER: u32 = 1917;
 
 /// Whose cluster it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Who {
-    /// Whoever runs the tests.
+    /// The user who runs the tests.
     Us,
     OrdinaryUser,
 }
@@ -53,12 +53,12 @@ pub(crate) struct Cluster {
     pub(crate) server: String,
 }
 
-/// From this many applications on, an archive of a release's classes saves more than it costs.
+/// From this many applications on, a class archive saves more time than it costs.
 const MANY: usize = 8;
 
 impl Cluster {
-    /// Brings a cluster up, with the runtimes of these versions at hand, each for so many applications. `None` where Spark
-    /// cannot be had.
+    /// Starts a cluster with the runtimes of these versions, each for the given number of applications. `None` if Spark is not
+    /// available.
     pub(crate) fn up(who: Who, versions: &BTreeMap<&str, usize>) -> Result<Option<Self>, String> {
         let scratch = tempfile::Builder::new().prefix("firesteel-spark-").tempdir().map_err(|e| e.to_string())?;
         std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
@@ -74,7 +74,7 @@ impl Cluster {
         }
         let mut program = PathBuf::from(env!("CARGO_BIN_EXE_firesteel"));
         if who == Who::OrdinaryUser {
-            // Neither the build nor the cache of whoever runs the tests need be readable for others.
+            // The build and the cache of the user who runs the tests may not be readable by others.
             let copy = scratch.path().join("firesteel");
             copy_tree(&program, &copy);
             program = copy;
@@ -114,12 +114,12 @@ impl Cluster {
         self.scratch.path().join("data")
     }
 
-    /// What all processes of this cluster have in their command lines.
+    /// A path that all processes of this cluster have in their command lines.
     pub(crate) fn place(&self) -> &Path {
         self.scratch.path()
     }
 
-    /// A namespace with an account for drivers, as the default namespace has one, and a directory of the same name for files.
+    /// Creates a namespace with a driver account, as the default namespace has, and a directory of the same name for files.
     pub(crate) fn namespace(&self, name: &str) -> PathBuf {
         let object: Namespace = serde_json::from_value(json!({"metadata": {"name": name}})).unwrap();
         self.runtime.block_on(async {
@@ -132,7 +132,7 @@ impl Cluster {
         directory
     }
 
-    /// Makes a file the property of whoever uses the cluster.
+    /// Gives a file to the user of the cluster.
     pub(crate) fn give(&self, path: &Path) {
         if self.who == Who::OrdinaryUser {
             chown(path, Some(USER), Some(USER)).unwrap();
@@ -156,7 +156,7 @@ impl Drop for Cluster {
     }
 }
 
-/// What a command of the user's needs.
+/// What a user's command needs.
 pub(crate) struct Base<'a> {
     who: Who,
     program: &'a Path,
@@ -193,7 +193,7 @@ pub(crate) fn own_cache() -> PathBuf {
     base.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache")).join("firesteel")
 }
 
-/// A release, and the archives of its classes.
+/// Copies a release and its class archives.
 fn copy_release(version: &str, into: &Path) {
     let archives = format!("quick-spark-{version}-");
     for entry in std::fs::read_dir(own_cache().join("runtimes")).unwrap().flatten() {
@@ -204,7 +204,7 @@ fn copy_release(version: &str, into: &Path) {
     }
 }
 
-/// By links where that is possible: a runtime is half a gigabyte.
+/// With hard links if possible: a runtime is half a gigabyte.
 fn copy_tree(from: &Path, to: &Path) {
     let linked = Command::new("cp").arg("-al").arg(from).arg(to).stderr(Stdio::null()).status().unwrap();
     if !linked.success() {
@@ -217,7 +217,7 @@ fn copy_tree(from: &Path, to: &Path) {
     }
 }
 
-/// Processes whose command line holds some words.
+/// Processes whose command line contains `words`.
 pub(crate) fn processes(words: &str) -> Vec<(i32, String)> {
     let entries = std::fs::read_dir("/proc").unwrap().flatten();
     let numbered = entries.filter_map(|e| Some((e.file_name().to_str()?.parse::<i32>().ok()?, e.path())));

@@ -1,4 +1,4 @@
-"""Reads a CSV and writes Parquet beside it; leaves a table and a file in the directory it runs in."""
+"""Reads a CSV and writes Parquet next to it; leaves a table and a file in its working directory."""
 import os
 import sys
 

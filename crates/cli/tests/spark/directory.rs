@@ -1,5 +1,5 @@
-//! What `firesteel run` sees of this machine: every kind of main file with every allocator, the directory it is started in, and the
-//! Python of the active environment.
+//! What `firesteel run` sees of this machine: every kind of main file with every allocator, the current directory, and the Python
+//! of the active environment.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub(crate) const CASES: [Case; 16] = [
     case("run_an_application_sees_what_mount_names", an_application_sees_what_mount_names),
 ];
 
-/// Whether a case is one of those that `tests/real` shows for an ordinary user too.
+/// Whether `tests/real` also runs a case as an ordinary user.
 pub(crate) fn is_for_users(case: &Case) -> bool {
     case.name.starts_with("run_a_csv_becomes_parquet_beside_it")
         || case.name == "run_uses_the_python_of_the_active_environment"
@@ -44,13 +44,13 @@ fn run(bed: &Bed, version: &str, directory: &Path, allocator: &str, env: &[(&str
     words.extend(["--conf", "spark.executor.instances=1", "--driver-memory", "512m", "--executor-memory", "512m"]);
     let java = short_lived();
     words.extend(java.iter().flat_map(|option| ["--conf", option.as_str()]));
-    // SQL and Python beside a small heap.
+    // SQL and Python need memory besides a small heap.
     words.extend(["--conf", "spark.driver.memoryOverhead=1g"]);
     words.extend(rest);
     bed.run_in(directory, env, &words)
 }
 
-/// The main thing: a script with modules beside it and in an archive, from a directory with a space and a letter that is not ASCII.
+/// The main case: a script with modules next to it and in an archive, in a directory whose name has a space and a non-ASCII letter.
 fn csv(bed: &Bed, version: &str, allocator: &str) {
     let here = bed.directory(&format!("dir ü {allocator}"));
     let numbers: String = (1..=100).map(|n| format!("{n},x\n")).collect();
@@ -66,7 +66,7 @@ fn csv(bed: &Bed, version: &str, allocator: &str) {
     assert!(zip.unwrap().success());
     std::fs::remove_file(here.join("packed.py")).unwrap();
     let out = here.join("out.parquet");
-    // One relative, one absolute.
+    // One path is relative, one absolute.
     let said =
         run(bed, version, &here, allocator, &[], &["--py-files", "lib.zip", "job.py", "in.csv", out.to_str().unwrap()]);
     let log = &said.out;
@@ -77,7 +77,7 @@ fn csv(bed: &Bed, version: &str, allocator: &str) {
     let written = |directory: &Path| {
         let entries = std::fs::read_dir(directory).unwrap().flatten();
         let files: Vec<_> = entries.filter(|e| e.file_name().to_string_lossy().starts_with("part-")).collect();
-        assert!(files.iter().all(|e| e.metadata().unwrap().uid() == owner), "they belong to whoever ran it");
+        assert!(files.iter().all(|e| e.metadata().unwrap().uid() == owner), "they belong to the user who ran it");
         files.len()
     };
     assert!(out.join("_SUCCESS").is_file() && written(&out) == 2, "{log}");
@@ -102,11 +102,11 @@ fn pi(said: &Said) {
     assert!(said.out.contains("Pi is roughly 3.1"), "{}", said.out);
 }
 
-/// A virtual environment outside of the directory, with a module that only it has.
+/// A virtual environment outside the directory, with a module that only it has.
 fn the_active_environment(bed: &Bed, version: &str) {
     let here = bed.directory("active");
     let environment = bed.directory("environments/mine");
-    // An interpreter that an ordinary user may start too.
+    // An interpreter that an ordinary user can start too.
     let made = Command::new("/usr/bin/python3").args(["-m", "venv", "--without-pip"]).arg(&environment).output();
     let Some(made) = made.ok().filter(|made| made.status.success()) else {
         eprintln!("SKIPPED, no virtual environment: /usr/bin/python3 has no venv");
@@ -128,7 +128,7 @@ fn the_active_environment(bed: &Bed, version: &str) {
     }
 }
 
-/// A manifest sees no directory of this machine, unless it is asked for.
+/// A manifest sees no directory of this machine without `--mount`.
 fn an_application_sees_what_mount_names(bed: &Bed, version: &str) {
     let here = bed.directory("manifest");
     let script = "import os, sys\nfrom pyspark.sql import SparkSession\n\

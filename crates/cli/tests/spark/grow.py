@@ -1,6 +1,6 @@
-"""Counts its executors before work, at work and after it; with dynamic allocation they come and go. With the word `shuffle` it leaves
-shuffle data on all of them and reads it when most are gone: `mapped` says how many records were computed for it. With the word
-`profile` it ends with work for larger executors."""
+"""Counts its executors before, during and after work; with dynamic allocation they come and go. With the argument `shuffle` it
+leaves shuffle data on all of them and reads it when most are gone: `mapped` is the number of records computed for it. With the
+argument `profile` it ends with a stage that needs larger executors."""
 import sys
 import threading
 import time
@@ -32,7 +32,7 @@ def one(number):
 
 
 first = wait_for(1)
-# More than four executors could do at once, for as long as it takes them to come.
+# More tasks than four executors can run at once, to keep them busy until all have registered.
 work = sc.parallelize(range(400), 400).map(lambda n: (time.sleep(0.5), n)[1])
 
 

@@ -1,5 +1,5 @@
-//! Applications whose executors never work: they end, with the reason. Most of the time is waiting, so all of them run at
-//! once: single pods, ReplicaSet and StatefulSet; submitted, and looked after by the operator.
+//! Applications whose executors never work end with the reason. Most of the time is spent waiting, so all of them run at once:
+//! single pods, ReplicaSet and StatefulSet; submitted, and as a SparkApplication.
 
 use std::process::Child;
 
@@ -14,7 +14,7 @@ use crate::outside::{ACCOUNT, Way, ledger, start, submit};
 pub(crate) const CASES: [Case; 1] =
     [case("outside_applications_whose_executors_never_work_end_with_the_reason", never_work)];
 
-/// Spark's own code for executors that keep failing.
+/// Spark's exit code for executors that keep failing.
 const CODE: i32 = 11;
 const NO_IMAGE: &str = "no.such/image:1";
 
@@ -43,7 +43,7 @@ fn never_work(bed: &Bed, version: &str) {
     looked_after.end();
 }
 
-/// Waits for a client; the driver's verdict, which its log has too.
+/// Waits for a client; returns the driver's verdict, which its log has too.
 fn ended(bed: &Bed, name: &str, mut client: Child) -> Verdict {
     let code = bed.until("the client to end", || client.try_wait().unwrap());
     assert_eq!(code.code(), Some(CODE), "{name}: {}", bed.log(name));
@@ -64,7 +64,7 @@ fn assert_no_image(bed: &Bed, driver: &str, verdict: &Verdict) {
     assert_eq!(ledger(bed, driver).unwrap().failures.count, 0, "{driver}: not the application's fault");
 }
 
-/// A SparkApplication whose executors have an image that cannot be had.
+/// A SparkApplication whose executor image cannot be pulled.
 struct LookedAfter<'a> {
     bed: &'a Bed,
     name: String,
@@ -89,7 +89,7 @@ impl<'a> LookedAfter<'a> {
         LookedAfter { bed, name }
     }
 
-    /// Its status tells code and reason.
+    /// Its status has the exit code and the reason.
     fn end(&self) {
         let state = self.bed.until("the application to fail", || {
             let state = self.bed.get::<SparkApplication>(&self.name)?.status?.application_state;

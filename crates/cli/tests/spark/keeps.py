@@ -1,4 +1,4 @@
-"""A sum, again and again, until its test has seen enough; says how many executors are at work, of how many there ever were."""
+"""Computes a sum repeatedly until its test has seen enough; prints the number of executors, now and so far."""
 import os
 import sys
 import threading
@@ -25,7 +25,7 @@ def more():
         work()
 
 
-# Two jobs at a time, so that executors have tasks between two of them, too.
+# Two concurrent jobs, so that executors always have tasks.
 thread = threading.Thread(target=more)
 thread.start()
 while not enough():

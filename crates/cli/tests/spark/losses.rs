@@ -1,5 +1,5 @@
-//! Executors outside the driver that are lost while a job runs: killed, evicted, and gone while no operator looks. One
-//! application of each kind loses them one after the other and goes on.
+//! Executors outside the driver that are lost while a job runs: killed, evicted, and lost while no operator is running. One
+//! application per strategy loses them one after the other and continues.
 
 use std::path::PathBuf;
 use std::process::Child;
@@ -28,16 +28,16 @@ const fn losses(name: &'static str, run: fn(&Bed, &str)) -> Case {
     case(name, run).beside(Beside::NoOtherThatKillsTheOperator)
 }
 
-/// The one that another release runs in CI.
+/// The case that another release runs in CI.
 pub(crate) const IN_A_REPLICA_SET: &str = "sets_lost_executors_of_a_replica_set_are_told_and_replaced";
 
-/// From the kill to the line in the driver's log.
+/// The longest time from the kill to the line in the driver's log.
 const PROMISE: SignedDuration = SignedDuration::from_millis(1500);
 const NAME: &str = "out-lost";
 
 const TEMPLATE: &str = "metadata: {labels: {made: from-a-template}}\nspec: {}\n";
 
-/// Claims on demand, as single pods and StatefulSets can have them.
+/// On-demand claims, which single pods and StatefulSets support.
 const CLAIMS: [(&str, &str); 4] = [
     ("spark.kubernetes.executor.volumes.persistentVolumeClaim.spark-local-dir-1.options.claimName", "OnDemand"),
     ("spark.kubernetes.executor.volumes.persistentVolumeClaim.spark-local-dir-1.options.storageClass", "local"),
@@ -47,16 +47,16 @@ const CLAIMS: [(&str, &str); 4] = [
 
 fn lost(bed: &Bed, version: &str, way: Way) {
     let mut job = Job::start(bed, version, way);
-    // On a busy machine one kill may take longer than promised; two do not.
+    // On a busy machine one kill may be reported late, but not two.
     if !killed(&mut job) {
-        assert!(killed(&mut job), "Spark was told too late, twice");
+        assert!(killed(&mut job), "the loss was reported to Spark too late, twice");
     }
     evicted(&mut job);
     while_no_operator_looks(&mut job);
     job.end();
 }
 
-/// The kernel kills an executor. Whether Spark was told in time.
+/// Kills an executor. Returns whether the loss was reported to Spark in time.
 fn killed(job: &mut Job<'_>) -> bool {
     let victim = job.executors().swap_remove(0);
     let (name, id) = (name(&victim), id(&victim).unwrap());
@@ -64,12 +64,12 @@ fn killed(job: &mut Job<'_>) -> bool {
     let (told, words) = job.told(id);
     assert!(words.contains("137"), "{words}");
     let took = told.duration_since(at);
-    println!("  Spark was told {} ms after the kill, by its log", took.as_millis());
+    println!("  the loss was reported to Spark {} ms after the kill, by its log", took.as_millis());
     job.replaced();
     job.assert_blamed(id, true);
     let pod: Pod = job.bed.get(&name).expect("it is kept, or started again");
     if job.way == Way::Pods {
-        assert_eq!(exit_code(&pod), Some(137), "what failed by the application's fault stays when asked for");
+        assert_eq!(exit_code(&pod), Some(137), "what failed because of the application stays when asked for");
         assert_eq!(pod.metadata.labels.unwrap()["spark-exec-inactive"], "true");
     } else {
         assert_eq!(pod.metadata.uid, victim.metadata.uid, "it was started again in place");
@@ -78,7 +78,7 @@ fn killed(job: &mut Job<'_>) -> bool {
     took <= PROMISE
 }
 
-/// A drain takes a pod away: that is the platform's doing.
+/// A drain evicts a pod, which is not the application's fault.
 fn evicted(job: &mut Job<'_>) {
     let failures = job.ledger().failures.count;
     let victim = job.executors().swap_remove(0);
@@ -93,12 +93,12 @@ fn evicted(job: &mut Job<'_>) {
     assert!(!job.executors().iter().any(same), "another pod took its place");
 }
 
-/// The operator is killed, and then an executor.
+/// Kills the operator, and then an executor.
 fn while_no_operator_looks(job: &mut Job<'_>) {
     let place = job.bed.place();
     let operator = || processes(&place).into_iter().find(|(_, line)| line.contains(" operator ")).map(|(pid, _)| pid);
     let failures = job.ledger().failures.count;
-    // The last one: in a set, the pod of an earlier one may have to wait for its next start.
+    // The last one: in a set, an earlier one's pod may be in restart back-off.
     let victim = job.executors().pop().unwrap();
     let first = operator().expect("an operator");
     kill(Pid::from_raw(first), Signal::SIGKILL).unwrap();
@@ -106,25 +106,28 @@ fn while_no_operator_looks(job: &mut Job<'_>) {
     let id = id(&victim).unwrap();
     let (told, words) = job.told(id);
     assert!(words.contains("137"), "{words}");
-    println!("  Spark was told {} ms after operator and executor died", told.duration_since(at).as_millis());
+    println!(
+        "  the loss was reported to Spark {} ms after operator and executor died",
+        told.duration_since(at).as_millis()
+    );
     job.replaced();
     job.assert_blamed(id, true);
     assert_ne!(operator().expect("an operator again"), first);
     job.bed.until("it to be counted", || (job.ledger().failures.count == failures + 1).then_some(()));
 }
 
-/// An application that goes on until it is told to end.
+/// An application that runs until it is told to end.
 struct Job<'a> {
     bed: &'a Bed,
     way: Way,
     client: Child,
-    /// It goes on until this file is there.
+    /// It runs until this file exists.
     enough: PathBuf,
     losses: usize,
 }
 
 impl<'a> Job<'a> {
-    /// With two executors at work.
+    /// Starts it and waits for two working executors.
     fn start(bed: &'a Bed, version: &str, way: Way) -> Self {
         let enough = bed.write("enough", "");
         std::fs::remove_file(&enough).unwrap();
@@ -149,7 +152,7 @@ impl<'a> Job<'a> {
         job
     }
 
-    /// Waits until two executors are at work and their pods can be told apart.
+    /// Waits until two executors are at work and their pods are known.
     fn at_work(&mut self) {
         let (bed, least) = (self.bed, 2 + self.losses);
         bed.until("two executors at work", || {
@@ -162,13 +165,13 @@ impl<'a> Job<'a> {
         });
     }
 
-    /// Waits until another one is at work in the place of one that was lost.
+    /// Waits until a replacement for a lost executor is at work.
     fn replaced(&mut self) {
         self.losses += 1;
         self.at_work();
     }
 
-    /// The pods of executors that came to the driver, by their ids.
+    /// The pods of registered executors, ordered by executor id.
     fn executors(&self) -> Vec<Pod> {
         let log = self.bed.log(NAME);
         let mut pods = self.bed.pods("executor");
@@ -181,7 +184,7 @@ impl<'a> Job<'a> {
         pods
     }
 
-    /// Kills the JVM of an executor as the kernel would; when.
+    /// Kills an executor's JVM with SIGKILL; returns the time.
     fn kill(&self, pod: &Pod) -> Timestamp {
         let mut found = processes(&name(pod)).into_iter();
         let java = found.find(|(_, line)| line.contains("KubernetesExecutorBackend")).expect("the executor's JVM");
@@ -190,7 +193,7 @@ impl<'a> Job<'a> {
         now
     }
 
-    /// When and how Spark was told of the end of an executor: by its log, whose lines the node writes down as they come.
+    /// When and how a loss was reported to Spark, from the driver's log, which the node timestamps as lines arrive.
     fn told(&self, id: u32) -> (Timestamp, String) {
         self.bed.until("Spark to be told", || {
             let log = self.bed.log_with_times(NAME);
@@ -199,7 +202,7 @@ impl<'a> Job<'a> {
         })
     }
 
-    /// Spark counts tasks that ran there as failed attempts of the application, or does not.
+    /// Asserts whether Spark blames the application for the tasks that ran there.
     fn assert_blamed(&self, id: u32, application: bool) {
         let log = self.bed.log(NAME);
         let words = format!("ExecutorLostFailure (executor {id} exited ");
@@ -233,12 +236,12 @@ fn name(pod: &Pod) -> String {
     pod.metadata.name.clone().unwrap()
 }
 
-/// The executor in a pod, if it is known.
+/// The executor id of a pod, if known.
 fn id(pod: &Pod) -> Option<u32> {
     pod.metadata.labels.as_ref()?.get("spark-exec-id")?.parse().ok()
 }
 
-/// The line in which Spark says that it lost an executor.
+/// The log line in which Spark reports a lost executor.
 fn told(log: &str, id: u32) -> Option<&str> {
     let words = format!("Lost executor {id} on");
     log.lines().find(|line| line.contains(&words))

@@ -1,5 +1,4 @@
-//! Executors outside the driver that are lost in ways of their own: for want of memory, of an image, and with shuffle data
-//! that outlives them.
+//! Special losses of executors outside the driver: out of memory, a missing image, and shuffle data that outlives its executor.
 
 use std::collections::BTreeMap;
 use std::process::Child;
@@ -23,7 +22,7 @@ pub(crate) const CASES: [Case; 4] = [
     case("outside_a_decommissioned_executor_hands_its_shuffle_data_on", a_decommissioned_executor),
 ];
 
-/// How Spark was told of its first loss.
+/// The log line for Spark's first lost executor.
 fn told(log: &str) -> &str {
     log.lines().find(|l| l.contains("Lost executor ")).unwrap_or_else(|| panic!("no executor was lost: {log}"))
 }
@@ -48,10 +47,10 @@ fn out_of_memory(bed: &Bed, version: &str) {
         status.state.as_ref()?.terminated.as_ref()?.reason.clone()
     };
     let kept: Vec<_> = bed.pods("executor").iter().filter_map(reason).collect();
-    assert_eq!(kept, ["OOMKilled"], "what failed by the application's fault is kept when asked for");
+    assert_eq!(kept, ["OOMKilled"], "what failed because of the application is kept when asked for");
 }
 
-/// Another node of the cluster while it lasts.
+/// Another node of the cluster, removed when dropped.
 struct Elsewhere<'a> {
     bed: &'a Bed,
     agent: Child,
@@ -60,7 +59,7 @@ struct Elsewhere<'a> {
 impl<'a> Elsewhere<'a> {
     const NAME: &'static str = "elsewhere";
 
-    /// A node that has no image, and so much room that the scheduler likes it best.
+    /// A node without the image, with so much capacity that the scheduler prefers it.
     fn up(bed: &'a Bed) -> Self {
         let agent = start(bed.node(Self::NAME, 64));
         let elsewhere = Self { bed, agent };
@@ -106,7 +105,7 @@ fn an_image_missing_on_one_node(bed: &Bed, version: &str) {
     assert!(why.until.is_some() && why.why.contains(&image), "{why:?}");
 }
 
-/// Local directories on claims of their own, and a shuffle that looks for what it finds there.
+/// Local directories on on-demand claims, and a shuffle plugin that recovers the data on them.
 const CLAIMS: [(&str, &str); 6] = [
     ("spark.kubernetes.executor.volumes.persistentVolumeClaim.spark-local-dir-1.options.claimName", "OnDemand"),
     ("spark.kubernetes.executor.volumes.persistentVolumeClaim.spark-local-dir-1.options.storageClass", "local"),
@@ -125,7 +124,7 @@ fn shuffled(bed: &Bed, version: &str, name: &str, conf: &[(&str, &str)]) -> (Chi
     (child, bed.pods("executor").into_iter().next().unwrap())
 }
 
-/// By name: to whom they belong.
+/// The owner of each claim, by claim name.
 fn claims(bed: &Bed) -> BTreeMap<String, String> {
     let owner = |c: &PersistentVolumeClaim| Some(c.metadata.owner_references.as_ref()?.first()?.name.clone());
     let all = bed.list::<PersistentVolumeClaim>();
@@ -157,7 +156,7 @@ fn a_decommissioned_executor(bed: &Bed, version: &str) {
         ("spark.decommission.enabled", "true"),
         ("spark.storage.decommission.enabled", "true"),
         ("spark.storage.decommission.shuffleBlocks.enabled", "true"),
-        // How often it looks whether all is handed on.
+        // How often it checks whether everything has been migrated.
         ("spark.storage.decommission.replicationReattemptInterval", "1s"),
     ];
     let (child, victim) = shuffled(bed, version, "out-decom", &conf);

@@ -1,14 +1,14 @@
 //! Real Spark on the local cluster, from the outside: `firesteel submit` and `firesteel run` of real applications.
 //!
-//! All cases share one running cluster, each in a namespace of its own and as many at a time as the machine bears (`schedule.rs`):
-//! a cluster for each case would be most of the time. So this test has a main function of its own instead of the usual
-//! one, with the usual words (`--test-threads=N` runs N cases at a time):
-//!   spark [FILTER]                     every case, with the release that most people use
+//! All cases share one running cluster, each in its own namespace, and as many run at once as the machine can handle
+//! (`schedule.rs`): starting a cluster per case would take most of the time. So this test has its own main function instead of
+//! the standard harness, with the usual options (`--test-threads=N` runs N cases at a time):
+//!   spark [FILTER]                     every case but the rare ones, with the main release
 //!   spark --ignored [FILTER]           what `tests/real` adds: Pi with every other release, losses in a set with one, `run` of every kind of
 //!                                      file with every allocator, and Pi and a script that reads and writes files as an ordinary user
-//!   spark --full [FILTER]              all cases with all releases, as whoever runs it and as an ordinary user; `tests/full`
-//! With FIRESTEEL_SPARK_REPORT=FILE a table of the results is written or brought up to date; with `--full` what has passed at this
-//! commit is not run again.
+//!   spark --full [FILTER]              all cases with all releases, as the current user and as an ordinary user; `tests/full`
+//! With FIRESTEEL_SPARK_REPORT=FILE a table of the results is written or updated; with `--full`, cases that passed at this commit
+//! are not run again.
 #![allow(clippy::unwrap_used, reason = "a test")]
 
 mod bed;
@@ -57,7 +57,7 @@ impl Ran {
     }
 }
 
-/// Cases with the same cluster.
+/// Cases that share a cluster.
 struct Round {
     who: Who,
     runs: Vec<Run>,
@@ -66,7 +66,7 @@ struct Round {
 fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let has = |word: &str| words.iter().any(|w| w == word);
-    // The last two ask the usual main function for what this one shows in any case.
+    // The last two ask the standard harness for times, which this one always prints.
     let known = [
         "--ignored",
         "--include-ignored",
@@ -125,13 +125,13 @@ fn title(who: Who, version: &str, case: &str) -> String {
     format!("{who}::spark_{}::{case}", version.replace('.', "_"))
 }
 
-/// All there are.
+/// All cases.
 fn cases() -> impl Iterator<Item = &'static Case> {
     let all = cases::CASES.iter().chain(&directory::CASES).chain(&outside::CASES);
     all.chain(&losses::CASES).chain(&hopeless::CASES).chain(&lost::CASES)
 }
 
-/// What CI runs: here and in `tests/real`.
+/// What CI runs: the usual cases, and those that `tests/real` adds.
 fn rounds(more: bool, usual: bool) -> Vec<Round> {
     let mut all = Vec::new();
     let mut mine: Vec<(&Case, &str)> = Vec::new();
@@ -141,7 +141,7 @@ fn rounds(more: bool, usual: bool) -> Vec<Round> {
     if more {
         let others = |case: &&Case| case.name == PI || !case.runs_on(MAIN);
         for version in OTHERS {
-            // What the main release cannot do is shown with the first that can.
+            // A case that the main release does not support runs with the first that does.
             let first = |case: &Case| case.name == PI || OTHERS.iter().find(|v| case.runs_on(v)) == Some(&version);
             mine.extend(cases().filter(others).filter(|c| c.runs_on(version) && first(c)).map(|c| (c, version)));
         }
@@ -200,7 +200,7 @@ fn run(round: &Round, at_once: usize, report: &Mutex<Report>) -> Vec<Ran> {
     all.into_inner().unwrap()
 }
 
-/// A name for a case's namespace: short enough, and of no other case.
+/// A name for a case's namespace: short and unique.
 fn namespace(version: &str, case: &str) -> String {
     let number = cases().position(|c| c.name == case).unwrap_or_default();
     let words: String = case.replace('_', "-").chars().take(40).collect();

@@ -1,4 +1,4 @@
-"""The first attempt of its one task takes a gigabyte of memory outside the heap; the next ones take one byte."""
+"""The first attempt of its only task allocates a gigabyte outside the heap; later attempts allocate one byte."""
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 

@@ -1,4 +1,4 @@
-//! Executors outside the driver: the operator makes them, for drivers whose account has no right on pods. Here: what works.
+//! Executors outside the driver: the operator creates them for drivers without pod permissions. Here: the cases without losses.
 
 use std::process::{Child, Command, Stdio};
 
@@ -29,7 +29,7 @@ pub(crate) const CASES: [Case; 8] = [
     .rare(),
 ];
 
-/// Who makes the pods.
+/// What creates the pods.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Way {
     Pods,
@@ -57,7 +57,7 @@ pub(crate) fn set_up(bed: &Bed) {
     assert_eq!(role.code, 0, "{}", role.err);
 }
 
-/// To be started; executors are single pods unless `conf` says otherwise.
+/// A submission to start; executors are single pods unless `conf` says otherwise.
 pub(crate) fn submit(bed: &Bed, version: &str, name: &str, conf: &[(&str, &str)], rest: &[&str]) -> Command {
     set_up(bed);
     let mut all = vec![
@@ -70,7 +70,7 @@ pub(crate) fn submit(bed: &Bed, version: &str, name: &str, conf: &[(&str, &str)]
     bed.submit(version, name, &all, rest)
 }
 
-/// The same for a script of this directory, with arguments.
+/// The same for a script in this directory, with arguments.
 pub(crate) fn submit_script(
     bed: &Bed,
     version: &str,
@@ -96,7 +96,7 @@ pub(crate) fn ledger(bed: &Bed, name: &str) -> Option<ExecutorLedgerStatus> {
     bed.get::<ExecutorLedger>(name)?.status
 }
 
-/// Nothing that the driver is not allowed to do was even tried.
+/// The driver did not even try anything that it is not allowed to do.
 pub(crate) fn assert_no_refusals(log: &str) {
     for word in ["Forbidden", "forbidden", "code=403", "code: 403", "Received 403"] {
         let bad = log.lines().find(|l| l.contains(word) && !l.contains("TaskSetManager"));
@@ -104,7 +104,7 @@ pub(crate) fn assert_no_refusals(log: &str) {
     }
 }
 
-/// Neither executors nor the sets that made them.
+/// Waits until the executors and their sets are gone.
 pub(crate) fn nothing_is_left(bed: &Bed) {
     bed.until("its executors and their sets to go", || {
         let sets = bed.list::<ReplicaSet>().len() + bed.list::<StatefulSet>().len();
@@ -136,10 +136,10 @@ fn an_application_that_authenticates(bed: &Bed, version: &str) {
     assert_no_refusals(&log);
     assert!(value.len() >= 32, "a guess is hopeless");
     let grant = serde_json::to_string(&bed.get::<ExecutorGrant>("out-auth").unwrap()).unwrap();
-    assert!(grant.contains("out-auth") && !grant.contains(&value), "the secret stands in no custom resource");
+    assert!(grant.contains("out-auth") && !grant.contains(&value), "the secret is in no custom resource");
 }
 
-/// Runs `grow.py` to its end and gives its log; what is to be seen meanwhile is `seen` first.
+/// Runs `grow.py` until it ends and returns its log; `seen` runs after the start.
 fn one_to_four(bed: &Bed, version: &str, conf: &[(&str, &str)], word: &str, seen: impl FnOnce()) -> String {
     let mut all = conf.to_vec();
     all.extend(ONE_TO_FOUR.iter().filter(|(key, _)| conf.iter().all(|(k, _)| k != key)));
@@ -156,7 +156,7 @@ fn one_to_four(bed: &Bed, version: &str, conf: &[(&str, &str)], word: &str, seen
     log
 }
 
-/// Spark stops idle executors; in the end a stage asks for others, with more memory.
+/// Spark stops idle executors; the last stage requests executors with more memory.
 fn grows(bed: &Bed, version: &str, way: Way) {
     let log = one_to_four(bed, version, &[way.allocator()], "profile", || {
         let memory = bed.until("an executor of the second profile", || {
@@ -170,7 +170,7 @@ fn grows(bed: &Bed, version: &str, way: Way) {
     assert!(log.contains("larger: 499500"), "{log}");
 }
 
-/// Spark tells idle executors to hand their shuffle data on and to go, instead of stopping them.
+/// Spark decommissions idle executors, which migrate their shuffle data, instead of stopping them.
 fn decommissions(bed: &Bed, version: &str, way: Way) {
     let conf = [
         way.allocator(),
@@ -178,12 +178,12 @@ fn decommissions(bed: &Bed, version: &str, way: Way) {
         ("spark.decommission.enabled", "true"),
         ("spark.storage.decommission.enabled", "true"),
         ("spark.storage.decommission.shuffleBlocks.enabled", "true"),
-        // How often they look whether all is handed on.
+        // How often they check whether everything has been migrated.
         ("spark.storage.decommission.replicationReattemptInterval", "1s"),
     ];
     let mut log = one_to_four(bed, version, &conf, "shuffle", || ());
     if took_the_last(&log) {
-        println!("  Spark let its last executor go with the data; once more");
+        println!("  Spark decommissioned its last executor with the data; trying again");
         bed.clear();
         log = one_to_four(bed, version, &conf, "shuffle", || ());
     }
@@ -191,8 +191,8 @@ fn decommissions(bed: &Bed, version: &str, way: Way) {
     assert!(log.contains("sum: 499500, mapped 1000"), "nothing was computed again: {log}");
 }
 
-/// Spark keeps the least number of executors, but for a moment in which it knows of those that went and not yet of their end:
-/// then it may let go of the last one, too, which has nobody to hand its data to.
+/// Spark keeps the minimum number of executors, except for a moment in which others are being decommissioned but have not yet
+/// exited: then it may decommission the last one too, which has no peer to migrate its data to.
 fn took_the_last(log: &str) -> bool {
     let idle = |line: &str| Some(line.split_once("ExecutorAllocationManager: Executors ")?.1.to_owned());
     let gone = log.lines().filter(|line| line.ends_with(" removed due to idle timeout.")).filter_map(idle);

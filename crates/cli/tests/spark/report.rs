@@ -1,5 +1,4 @@
-//! The results for people: a table that is written as cases end and that later runs bring up to date, so that hours of cases
-//! need not run in one go.
+//! A table of results, written as cases end and updated by later runs, so that hours of cases need not run in one go.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,12 +11,12 @@ const HEAD: &str = "| as | Spark | case | result | seconds | at |\n|---|---|---|
 pub(crate) struct Report {
     file: Option<PathBuf>,
     rows: Vec<String>,
-    /// The commit that is tested.
+    /// The commit under test.
     at: String,
 }
 
 impl Report {
-    /// The file that the environment names, if it does.
+    /// The report file named by the environment, if any.
     pub(crate) fn of_environment() -> Self {
         let file = std::env::var_os("FIRESTEEL_SPARK_REPORT").map(PathBuf::from);
         let before = file.as_ref().and_then(|file| std::fs::read_to_string(file).ok()).unwrap_or_default();

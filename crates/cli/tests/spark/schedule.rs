@@ -1,15 +1,15 @@
-//! Which cases run at the same time: as many as the machine bears, and none beside one that it would disturb.
+//! Which cases run at the same time: as many as the machine can handle, and none next to one that it would disturb.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Condvar, Mutex};
 
 use crate::cases::Case;
 
-/// What may run beside a case.
+/// What may run at the same time as a case.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Beside {
     Anything,
-    /// Not another one that kills the operator: each measures how soon Spark hears of a loss.
+    /// No other case that kills the operator: each measures how soon Spark learns of a loss.
     NoOtherThatKillsTheOperator,
     /// It changes the nodes of the cluster.
     Nothing,
@@ -24,7 +24,7 @@ impl Beside {
         }
     }
 
-    /// Those that wait for each other begin early, those that wait for all others come last.
+    /// Cases that exclude each other start early; cases that must run alone come last.
     fn order(self) -> u8 {
         match self {
             Beside::NoOtherThatKillsTheOperator => 0,
@@ -34,7 +34,7 @@ impl Beside {
     }
 }
 
-/// A case with a release.
+/// A case and a Spark release.
 pub(crate) type Run = (&'static Case, &'static str);
 
 struct State {
@@ -42,7 +42,7 @@ struct State {
     running: Vec<Beside>,
 }
 
-/// Runs all, so many at a time; `one` must not panic.
+/// Runs all, `at_once` at a time; `one` must not panic.
 pub(crate) fn run_all(runs: &[Run], at_once: usize, one: impl Fn(Run) + Sync) {
     let mut waiting = runs.to_vec();
     waiting.sort_by_key(|(case, _)| case.beside.order());
@@ -71,8 +71,8 @@ pub(crate) fn run_all(runs: &[Run], at_once: usize, one: impl Fn(Run) + Sync) {
     });
 }
 
-/// Cases at a time that keep the processors busy while others wait: one more than there are, as long as each finds memory for a
-/// driver and the executors of the largest application.
+/// How many cases to run at once: one more than there are CPUs, to keep them busy while some cases wait, as long as each has
+/// memory for a driver and the executors of the largest application.
 pub(crate) fn at_once() -> usize {
     const GIB_PER_CASE: u64 = 4;
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);

@@ -1,4 +1,4 @@
-"""Tasks that take their time, so that there is progress to be shown."""
+"""Slow tasks, so that there is progress to show."""
 import os
 import time
 

@@ -1,5 +1,5 @@
-"""Shuffles, waits until an executor was lost and another one came, and reads the shuffle again. What an executor wrote and was kept need not be
-computed again: `mapped` says how many records were."""
+"""Shuffles, waits until an executor is lost and replaced, and reads the shuffle again. Shuffle data that was kept need not be
+recomputed: `mapped` is the number of records computed."""
 import time
 
 from pyspark.sql import SparkSession
@@ -33,9 +33,9 @@ until(lambda: len(executors()) == 3)
 before = executors()
 pairs.count()
 print(f"shuffled: {outputs.getNumAvailableOutputs(0)} outputs, mapped {mapped.value}", flush=True)
-# One goes, another one comes, and with it what the one had written.
+# One executor is replaced; the new one brings back what the old one wrote.
 until(lambda: len(executors()) == 3 and executors() != before)
-# An executor looks at what is on its disk when it takes part in a shuffle for the first time.
+# An executor scans its disk when it first takes part in a shuffle.
 deadline = time.time() + 120
 while outputs.getNumAvailableOutputs(0) < 8 and time.time() < deadline:
     sc.parallelize(range(8), 8).map(lambda n: (time.sleep(0.5), (n, n))[1]).partitionBy(2).count()

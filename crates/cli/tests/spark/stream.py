@@ -1,4 +1,4 @@
-"""A stream without end."""
+"""An endless stream."""
 from pyspark.sql import SparkSession
 
 spark = SparkSession.builder.getOrCreate()

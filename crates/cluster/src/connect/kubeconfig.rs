@@ -1,4 +1,4 @@
-//! Credentials: from a kubeconfig, else from the pod we run in, with explicit settings laid over them.
+//! Credentials: from a kubeconfig, else from the pod's service account, overridden by explicit settings.
 
 use std::path::{Path, PathBuf};
 use std::{fs, io};
@@ -14,7 +14,7 @@ use crate::connect::BadAccess;
 /// Where a pod finds the credentials of its service account.
 const SERVICE_ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 
-/// What was found about a cluster and about us; empty where nothing was.
+/// The cluster and the credentials found; empty where none were.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) cluster: Cluster,
@@ -22,14 +22,14 @@ pub(super) struct Found {
     pub(super) namespace: Option<String>,
 }
 
-/// Looks in the kubeconfig and, if there is none, in the pod we run in; then lays the explicit settings over it.
+/// Reads the kubeconfig or, if there is none, the pod's service account, then applies the explicit settings.
 pub(super) fn find(access: &Access) -> anyhow::Result<Found> {
     let mut found = match read(access)? {
         Some(kubeconfig) => select(&kubeconfig, access)?,
         None => {
             if let Some(context) = &access.context {
                 return Err(BadAccess(format!(
-                    "the context {context} is wanted, but there is no kubeconfig: set KUBECONFIG, or leave spark.kubernetes.context out"
+                    "context {context} needs a kubeconfig, but there is none: set KUBECONFIG, or remove spark.kubernetes.context"
                 ))
                 .into());
             }
@@ -40,8 +40,8 @@ pub(super) fn find(access: &Access) -> anyhow::Result<Found> {
     Ok(found)
 }
 
-/// The kubeconfig, merged from all files that `KUBECONFIG` names as kubectl does. No file at all is not an error: the
-/// credentials may come from elsewhere, and a server behind `kubectl proxy` needs none.
+/// The kubeconfig, merged from all files in `KUBECONFIG` as kubectl does. A missing kubeconfig is not an error: credentials
+/// may come from elsewhere, and a server behind `kubectl proxy` needs none.
 fn read(access: &Access) -> anyhow::Result<Option<Kubeconfig>> {
     let paths: Vec<PathBuf> = match (&access.kubeconfig, std::env::var_os("KUBECONFIG")) {
         (Some(path), _) => {
@@ -67,8 +67,7 @@ fn read(access: &Access) -> anyhow::Result<Option<Kubeconfig>> {
     Ok(merged.filter(|kubeconfig| !kubeconfig.contexts.is_empty()))
 }
 
-/// The cluster and user of the wanted context. Without a current context there is nothing to take, which is an error only
-/// if a context was asked for.
+/// The cluster and user of the requested or current context; empty if there is neither.
 fn select(kubeconfig: &Kubeconfig, access: &Access) -> anyhow::Result<Found> {
     let Some(name) = access.context.as_ref().or(kubeconfig.current_context.as_ref()).filter(|name| !name.is_empty())
     else {
@@ -85,7 +84,7 @@ fn select(kubeconfig: &Kubeconfig, access: &Access) -> anyhow::Result<Found> {
         kubeconfig.clusters.iter().find(|named| named.name == context.cluster).and_then(|named| named.cluster.clone());
     if cluster.is_none() && access.master.is_none() {
         return Err(BadAccess(format!(
-            "context {name} of the kubeconfig names the cluster {}, which it does not have",
+            "context {name} of the kubeconfig refers to cluster {}, which the kubeconfig does not define",
             context.cluster
         ))
         .into());
@@ -99,7 +98,7 @@ fn select(kubeconfig: &Kubeconfig, access: &Access) -> anyhow::Result<Found> {
     Ok(Found { cluster, auth, namespace: context.namespace })
 }
 
-/// The service account of the pod we run in.
+/// The service account of this pod.
 fn in_cluster() -> Option<Found> {
     let base = Path::new(SERVICE_ACCOUNT);
     let token = base.join("token");
@@ -121,7 +120,7 @@ fn in_cluster() -> Option<Found> {
     })
 }
 
-/// Explicit credentials replace what was found; whom to act as stays.
+/// Explicit credentials replace those found; impersonation settings stay.
 fn lay_over(auth: &mut AuthInfo, access: &Access) -> anyhow::Result<()> {
     let token = match (&access.oauth_token, &access.oauth_token_file) {
         (Some(_), Some(_)) => {
@@ -167,7 +166,7 @@ fn lay_over(auth: &mut AuthInfo, access: &Access) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The certificate authorities to believe, as DER: the explicit file, else the kubeconfig's. `None` means the system's.
+/// The CA certificates to trust, as DER: the explicit file, else the kubeconfig's. `None` means the system's.
 pub(super) fn authorities(access: &Access, cluster: &Cluster) -> anyhow::Result<Option<Vec<Vec<u8>>>> {
     let (origin, pem) = if let Some(path) = &access.ca_cert_file {
         let key = "spark.kubernetes.authenticate.submission.caCertFile";
@@ -187,7 +186,7 @@ pub(super) fn authorities(access: &Access, cluster: &Cluster) -> anyhow::Result<
         CertificateDer::pem_slice_iter(&pem).map(|der| der.map(|der| der.to_vec())).collect();
     match found {
         Ok(found) if !found.is_empty() => Ok(Some(found)),
-        _ => Err(BadAccess(format!("{origin}: there is no PEM certificate in it")).into()),
+        _ => Err(BadAccess(format!("{origin} contains no PEM certificate")).into()),
     }
 }
 

@@ -1,4 +1,4 @@
-//! Which proxy, if any, stands between us and the API server.
+//! Chooses the proxy, if any, for the API server.
 //!
 //! A kubeconfig's `proxy-url` comes first, then `HTTPS_PROXY`/`HTTP_PROXY`/`ALL_PROXY` (either case), unless `NO_PROXY`
 //! covers the server.
@@ -36,14 +36,13 @@ pub(super) fn choose(
     let url = if proxy.contains("://") { proxy.clone() } else { format!("http://{proxy}") };
     match url.parse::<Uri>() {
         Ok(url) if url.host().is_some() && matches!(url.scheme_str(), Some("http" | "https")) => Ok(Some(url)),
-        _ => Err(BadAccess(format!(
-            "{origin}={proxy}: this is not the URL of an HTTP proxy; it looks like http://HOST:PORT"
-        ))
-        .into()),
+        _ => {
+            Err(BadAccess(format!("{origin}={proxy}: not the URL of an HTTP proxy; expected http://HOST:PORT")).into())
+        }
     }
 }
 
-/// Whether a `NO_PROXY` list covers the server: `*`, a host, a domain with all below it, an address, or a CIDR block.
+/// Whether a `NO_PROXY` list covers the server: by `*`, host, domain and its subdomains, address, or CIDR block.
 fn exempt(server: &Uri, list: &str) -> bool {
     let host = server.host().unwrap_or_default().trim_matches(['[', ']']).to_lowercase();
     let port = server.port_u16().unwrap_or(if server.scheme_str() == Some("http") { 80 } else { 443 });

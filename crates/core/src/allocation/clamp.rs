@@ -1,4 +1,4 @@
-//! What is wanted, within what was granted and what the operator allows an application.
+//! Demand, cut to the grant and to the operator's limit per application.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -10,18 +10,18 @@ use super::{CONDITION_WITHIN_MAXIMUM, Note};
 use crate::conditions::{self, Holds};
 use crate::event_reason::executors as reason;
 
-/// Environment variables of one executor, in bytes: each of its pods holds them.
+/// The most bytes of environment variables per executor: every pod holds them.
 const MOST_WORDS: usize = 128 << 10;
 
 impl Draft<'_> {
-    /// What an executor of a profile takes; nothing if nobody wants any.
+    /// The size of a profile's executors; zero if none are wanted.
     pub(super) fn size(&self, profile: &str) -> Size {
         let demand = self.profiles().get(profile);
         demand.map(|demand| Size::of(self.sight.grant, profile, demand)).unwrap_or_default()
     }
 
-    /// What is left of the maxima beside executors that are there or on their way, whatever they are for. A driver that
-    /// wants other ones has to let go of those it has first.
+    /// What executors that exist or are being created leave of the maxima, whatever their profile. A driver that wants
+    /// others has to release those it has first.
     pub(super) fn unused(&self) -> Allowance {
         let mut left = Allowance::of(&self.sight.grant.maximum).within(&self.sight.limit);
         for pod in self.sight.pods.iter().filter(|pod| self.is_live(pod)) {
@@ -40,7 +40,7 @@ impl Draft<'_> {
         left
     }
 
-    /// What is wanted, within the maxima.
+    /// Executors wanted per profile, within the maxima.
     pub(super) fn clamp(&mut self) -> BTreeMap<String, u32> {
         let mut granted = Allowance::of(&self.sight.grant.maximum);
         let mut allowed = granted.clone().within(&self.sight.limit);
@@ -51,8 +51,8 @@ impl Draft<'_> {
             let size = self.size(profile);
             let words: usize = demand.env.iter().map(|(name, value)| name.len() + value.len()).sum();
             let unfit = if size.memory_mib == 0 {
-                // It would have no limit at all.
-                Some("does not say how much memory an executor has".to_owned())
+                // Its executors would have no limit at all.
+                Some("does not set executor memory".to_owned())
             } else if words > MOST_WORDS {
                 Some(format!("has {} KiB of environment variables, more than {} KiB", words >> 10, MOST_WORDS >> 10))
             } else {
@@ -101,8 +101,8 @@ impl Draft<'_> {
     }
 }
 
-/// Profiles in the order of their numbers. The driver is not trusted: what is no number as Spark writes it (`00`, `x`)
-/// would be counted under another name than it is made under, and is left out.
+/// Profiles in numerical order. The driver is not trusted: an id that Spark would not write (`00`, `x`) would be created
+/// under another id than it is counted under, so it is skipped.
 fn by_number<T>(profiles: &BTreeMap<String, T>) -> Vec<(&String, &T)> {
     let number = |id: &str| id.parse::<u32>().ok().filter(|n| n.to_string() == id);
     let mut list: Vec<_> = profiles.iter().filter_map(|(id, each)| Some((number(id)?, id, each))).collect();

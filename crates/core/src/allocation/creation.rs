@@ -1,4 +1,4 @@
-//! Single executors to be made: the pod of each, and its volume claims.
+//! Single executors to create: the pod of each, and its volume claims.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,7 +13,7 @@ use super::draft::{Draft, LARGEST_ID};
 use super::pod::{Flight, Stage, State};
 use super::{Slots, nodes};
 
-/// One executor to be made: the claims first, then the pod.
+/// One executor to create: the claims first, then the pod.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Creation {
     pub id: u64,
@@ -24,7 +24,7 @@ pub struct Creation {
 }
 
 impl Draft<'_> {
-    /// Gives ids to the executors that slots were found for, and plans their pods. A free claim goes to a new executor.
+    /// Assigns ids to the executors that got slots, and plans their pods. New executors take over free claims.
     pub(super) fn create(&mut self, slots: &Slots) {
         let known = slots.claims.clone().or_else(|| self.known_claims().cloned());
         let mut free = self.free(known.as_ref());
@@ -51,32 +51,32 @@ impl Draft<'_> {
                 self.effects.create.push(Creation { id, flight, pod, claims });
             }
         }
-        // A list does not have those yet that are being made.
+        // A list does not contain those being created yet.
         let flights = self.sight.in_flight.values().chain(self.effects.create.iter().map(|creation| &creation.flight));
         let made = flights.flat_map(|flight| flight.claims.iter().cloned());
         self.effects.claims = known.map(|known| known.into_iter().chain(made).collect());
     }
 
-    /// Claims that exist; none if that has to be found out.
+    /// Claims that exist; `None` if they have to be listed.
     pub(super) fn known_claims(&self) -> Option<&BTreeSet<String>> {
-        // One of them may be why an executor failed, and those of creations that are taken back may not be there.
+        // One of them may be why an executor failed, and those of cancelled creations may not exist.
         let failed = self.effects.ledger.failures.row > self.sight.ledger.failures.row;
         self.sight.memory.claims.as_ref().filter(|_| !failed && self.effects.cancel.is_empty())
     }
 
-    /// Claims that new executors may take over: those that exist and that nobody has.
+    /// Claims that new executors may take over: those that exist and are unused.
     fn free(&self, known: Option<&BTreeSet<String>>) -> BTreeSet<String> {
         if !self.sight.grant.reuse_claims {
             return BTreeSet::new();
         }
-        // An ended executor lets go of its claims at once: its pod, if it is not kept, is deleted before the next one is made.
+        // An ended executor releases its claims at once: its pod, unless kept, is deleted before the next one is created.
         let pods = self.sight.pods.iter().filter(|pod| !matches!(pod.state, State::Ended(_)));
         let flights = self.sight.in_flight.values().flat_map(|flight| &flight.claims);
         let used: BTreeSet<&String> = pods.flat_map(|pod| &pod.claims).chain(flights).collect();
         known.into_iter().flatten().filter(|claim| !used.contains(claim)).cloned().collect()
     }
 
-    /// The driver as the owner of what is made for it, once it was seen.
+    /// The driver as the owner of its objects, once it was seen.
     pub(super) fn owner(&self) -> Option<OwnerReference> {
         Some(OwnerReference {
             api_version: "v1".to_owned(),
@@ -89,13 +89,13 @@ impl Draft<'_> {
     }
 }
 
-/// What the driver says about a profile.
+/// A profile as the driver reports it.
 pub(super) fn profile(profile: &str, demand: &ProfileDemand) -> Profile {
     let is_amount = |text: &String| text.parse::<Quantity>().is_ok_and(|amount| amount > Quantity::ZERO);
     Profile {
         id: profile.parse().unwrap_or_default(),
         cores: demand.cores,
-        // One that is no quantity would leave the template's.
+        // An invalid quantity would leave the template's value.
         cpu: demand.cpu.clone().filter(is_amount).unwrap_or_else(|| demand.cores.max(1).to_string()),
         cpu_limit: demand.cpu_limit.clone(),
         memory: demand.memory.clone(),
@@ -104,7 +104,7 @@ pub(super) fn profile(profile: &str, demand: &ProfileDemand) -> Profile {
     }
 }
 
-/// Labels by which executor pods are found, and the name of Spark's container if it is not the usual one.
+/// Adds the labels by which executor pods are found, and the name of Spark's container if it is not the usual one.
 pub(super) fn mark(meta: &mut ObjectMeta, spec: &ExecutorGrantSpec) {
     let labels = meta.labels.get_or_insert_default();
     labels.insert(names::LABEL_ALLOCATOR.to_owned(), "firesteel".to_owned());
@@ -125,7 +125,7 @@ pub(super) fn template(spec: &ExecutorGrantSpec) -> Pod {
     }
 }
 
-/// A claim of an application, found again by its label.
+/// A claim of an application, with the label by which it is found.
 pub(super) fn claim(spec: &ExecutorGrantSpec, template: &ClaimTemplate, name: &str) -> PersistentVolumeClaim {
     let mut labels: BTreeMap<String, String> = template.labels.clone();
     labels.insert(names::LABEL_APP_SELECTOR.to_owned(), spec.app_id.clone());
@@ -141,7 +141,7 @@ pub(super) fn claim(spec: &ExecutorGrantSpec, template: &ClaimTemplate, name: &s
     }
 }
 
-/// The claims of one executor: those to be made, and the names of all. A free claim of the same template is taken over.
+/// The claims of one executor: those to create, and the names of all. A free claim of the same template is taken over.
 fn claims(
     spec: &ExecutorGrantSpec,
     id: u64,

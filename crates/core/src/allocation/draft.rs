@@ -1,4 +1,4 @@
-//! A decision in the making: what is true of every strategy.
+//! A decision in the making: the parts common to every strategy.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -13,17 +13,17 @@ use crate::conditions::{self, Holds};
 use crate::event_reason::executors as reason;
 use crate::pod::Words;
 
-/// How long a lost connection may stay without a reason.
+/// How long to wait for the reason of a lost connection.
 const DISCONNECTED: SignedDuration = SignedDuration::from_secs(10);
-/// How long an executor may go on after Spark removed it.
+/// How long an executor may keep running after Spark removed it.
 const HUNG: SignedDuration = SignedDuration::from_secs(30);
-/// How long after its grace period a deleted pod may still be there.
+/// How long after its grace period a deleted pod may still exist.
 const OVERDUE: SignedDuration = SignedDuration::from_secs(10);
-/// How long an error that waiting on the same node hardly mends is waited for: its node has tried twice by then.
+/// How long to wait on an error that the same node is unlikely to get past: it has tried twice by then.
 pub(super) const START_ERROR: SignedDuration = SignedDuration::from_secs(15);
-/// The same for one that trying again on that node cannot mend.
+/// The same for an error that retrying on that node cannot fix.
 const CERTAIN_ERROR: SignedDuration = SignedDuration::from_secs(5);
-/// The largest id Spark takes.
+/// The largest id Spark accepts.
 pub(super) const LARGEST_ID: u64 = 2_147_483_647;
 
 /// A decision in the making.
@@ -31,18 +31,18 @@ pub(super) const LARGEST_ID: u64 = 2_147_483_647;
 pub(super) struct Draft<'a> {
     pub(super) sight: &'a Sight<'a>,
     pub(super) registered: HashSet<u64>,
-    /// Executors whose end is in the ledger.
+    /// Executors whose end is recorded in the ledger.
     pub(super) reported: HashSet<u64>,
-    /// Pods, by uid, that ended in this pass; they are not live any more, whatever their state says.
+    /// Pods, by uid, that ended in this pass; they no longer count as live, whatever their state says.
     pub(super) ended: HashSet<String>,
-    /// Failures of this pass that make the next start wait.
+    /// Failures of this pass that delay the next start.
     pub(super) fresh_failures: Vec<(Option<String>, Ending)>,
-    /// Members of sets that are to go, so that their set makes others.
+    /// Members to delete so that their set creates others.
     pub(super) given_up: Vec<&'a ExecutorPod>,
-    /// How many members the set of each profile has to have; none: there is to be no such set.
+    /// The size of each profile's set; a profile without an entry gets no set.
     pub(super) sizes: BTreeMap<String, u32>,
     pub(super) asked: Vec<Asked>,
-    /// Why less is asked for, or given, than is missing: a reason and its explanation.
+    /// Why fewer are requested or granted than are missing: a reason and its explanation.
     pub(super) waits: Option<(&'static str, String)>,
     pub(super) effects: Effects,
 }
@@ -53,7 +53,7 @@ impl<'a> Draft<'a> {
         let registered: HashSet<u64> = sight.demand.registered.keys().filter_map(|id| id.parse().ok()).collect();
         if sight.grant.strategy == Strategy::Pods {
             let used = sight.pods.iter().filter_map(|p| p.id).chain(sight.in_flight.keys().copied());
-            // A driver may claim any id; only those below the limit can be believed to have been used.
+            // A driver may claim any id; only those up to the limit can have been used.
             ledger.reserved_through = used.fold(ledger.reserved_through, u64::max).min(LARGEST_ID);
         }
         if sight.grant.maximum.lifetime.is_some() {
@@ -73,7 +73,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// The driver is gone or done: so are its executors. Those of sets go with their sets.
+    /// The driver has ended or stopped, and so do its executors. Members of sets go with their sets.
     pub(super) fn end(&mut self) {
         self.effects.cancel.extend(self.sight.queued());
         let single = |p: &&ExecutorPod| p.member.is_none() && !p.inactive && p.leaving_by.is_none();
@@ -97,7 +97,7 @@ impl<'a> Draft<'a> {
         self.effects.remove_claims = !self.sight.memory.over && !self.sight.grant.claims.is_empty();
     }
 
-    /// What each profile wants: before the driver has reported, what is known to be wanted early.
+    /// Demand by profile. Before the driver has reported, the early demand.
     pub(super) fn profiles(&self) -> &'a BTreeMap<String, ProfileDemand> {
         let reported = &self.sight.demand.profiles;
         self.sight.early.filter(|_| reported.is_empty()).unwrap_or(reported)
@@ -116,7 +116,7 @@ impl<'a> Draft<'a> {
         pod.id.is_some_and(|id| self.registered.contains(&id))
     }
 
-    /// Counts towards what is wanted, after what this pass found out.
+    /// Whether it counts towards demand, given what this pass found out.
     pub(super) fn is_live(&self, pod: &ExecutorPod) -> bool {
         pod.is_live() && !self.ended.contains(&pod.uid)
     }
@@ -129,17 +129,17 @@ impl<'a> Draft<'a> {
             Driver::Running => true,
             Driver::Ended => false,
         };
-        // Executors belong to their driver's pod.
+        // Executors are owned by the driver's pod.
         driver && ledger.driver_uid.is_some() && ledger.accepted && ledger.verdict.is_none()
     }
 
-    /// Until when nothing is started, after failures in a row.
+    /// Until when nothing is started, after consecutive failures.
     pub(super) fn held_until(&self) -> Option<Timestamp> {
         let not_before = self.effects.ledger.failures.not_before.as_ref().map(|t| t.0);
         not_before.filter(|at| *at > self.sight.now)
     }
 
-    /// Why an executor that has not ended has to be given up, if so. Asks to be woken when that may change.
+    /// Why an executor that has not ended is given up, if it is. Sets a wake-up for when that may change.
     pub(super) fn ending(&mut self, pod: &ExecutorPod) -> Option<Ending> {
         let (now, grant, memory) = (self.sight.now, self.sight.grant, self.sight.memory);
         if let Some(by) = pod.leaving_by {
@@ -166,7 +166,7 @@ impl<'a> Draft<'a> {
                 };
                 self.due(deadline)
             }
-            // It started once; what ended it is known, and its node starts it again.
+            // It started once; why it ended is known, and its node restarts it.
             State::Pending { .. } if pod.member.as_ref().is_some_and(|m| m.ends > 0) => None,
             State::Pending { waiting, .. } => {
                 let error = waiting.as_ref().filter(|words| words.is_start_error());
@@ -179,7 +179,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// An ending that is due at a time.
+    /// The ending, once it is due; until then a wake-up.
     pub(super) fn due(&mut self, (at, ending): (Timestamp, Ending)) -> Option<Ending> {
         if self.sight.now >= at {
             return Some(ending);
@@ -188,11 +188,11 @@ impl<'a> Draft<'a> {
         None
     }
 
-    /// Writes a loss down. An executor without an id is one that Spark never heard of: it counts, and that is all.
+    /// Records a loss. Spark never heard of an executor without an id: it is only counted.
     pub(super) fn report(&mut self, id: Option<u64>, node: Option<String>, ending: &Ending) {
         let now = Time(self.sight.now);
         if ending.kind == Kind::Done && !id.is_some_and(|id| self.registered.contains(&id)) {
-            // Spark let it go and knows.
+            // Spark released it and knows.
             return;
         }
         let ledger = &mut self.effects.ledger;
@@ -228,13 +228,13 @@ impl<'a> Draft<'a> {
         self.effects.ledger.verdict = Some(Verdict { reason: reason.to_owned(), message, at });
     }
 
-    /// Asks for executors of a profile, of which there are some.
+    /// Requests `count` executors of a profile that has `have`.
     pub(super) fn ask(&mut self, profile: &str, count: u32, have: u32) {
         let size = self.size(profile);
         self.asked.push(Asked { profile: profile.to_owned(), size, count, have });
     }
 
-    /// Asks for no more than holds, flapping demand and admission allow.
+    /// Requests no more than holds, flapping demand and admission allow.
     pub(super) fn hold_back(&mut self) {
         let memory = self.sight.memory;
         if let Some(hold) = memory.hold.as_ref().filter(|hold| !hold.told) {
@@ -255,7 +255,7 @@ impl<'a> Draft<'a> {
         self.asked.retain(|asked| asked.count > 0);
     }
 
-    /// Asks for no more than was admitted.
+    /// Requests no more than was admitted.
     fn keep_admitted(&mut self) {
         let Some(admitted) = self.sight.admitted else { return };
         let there = match self.sight.grant.strategy {
@@ -275,12 +275,12 @@ impl<'a> Draft<'a> {
             left -= asked.count;
         }
         if cut > 0 {
-            let why = format!("{cut} more executors wait until they are admitted; {admitted} are");
+            let why = format!("{cut} more executors wait to be admitted; {admitted} are admitted");
             self.waits = Some(("NotAdmitted", why));
         }
     }
 
-    /// Cuts what was asked for down to the slots there are.
+    /// Cuts the requests down to the available slots.
     pub(super) fn take(&mut self, slots: &Slots) {
         let mut cut = 0;
         for (asked, room) in self.asked.iter_mut().zip(slots.namespace.iter().flatten().copied()) {
@@ -290,8 +290,8 @@ impl<'a> Draft<'a> {
         if cut > 0 {
             let (namespace, limit) = (self.sight.namespace, self.sight.namespace_limit);
             let why = format!(
-                "{cut} more executors wait: the operator allows all applications of namespace {namespace} together {limit}; see \
-                 its flags --max-executors-per-namespace, --max-executor-cores-per-namespace and \
+                "{cut} more executors wait: the operator limits namespace {namespace} to {limit}; see its flags \
+                 --max-executors-per-namespace, --max-executor-cores-per-namespace and \
                  --max-executor-memory-per-namespace"
             );
             let known = |c: &&Condition| c.type_ == CONDITION_SATISFIED && c.reason == reason::NAMESPACE_LIMIT;
@@ -312,7 +312,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Leaves out what was asked of the cluster a moment ago and is not seen yet.
+    /// Leaves out what was recently requested and is not visible yet.
     pub(super) fn skip_sent(&mut self) {
         let memory = self.sight.memory;
         let sent: Vec<_> = self.effects.remove.iter().filter_map(|pod| memory.deleted_until(pod)).collect();
@@ -321,7 +321,7 @@ impl<'a> Draft<'a> {
         self.effects.marks.retain(|mark| !memory.is_marked(mark));
     }
 
-    /// Counts, conditions, the losses that need no longer be told, and whether all of it may wait.
+    /// Updates counts and conditions, drops acknowledged losses, and decides whether the write may wait.
     pub(super) fn finish(mut self, wanted: &BTreeMap<String, u32>) -> Effects {
         if self.effects.over {
             self.finish_over();
@@ -377,7 +377,7 @@ impl<'a> Draft<'a> {
         conditions::set(&mut ledger.conditions, &holds, 0, now);
     }
 
-    /// Whether there are as many executors as wanted; if not, what they wait for.
+    /// Whether as many executors run as are wanted; if not, what they wait for.
     fn satisfaction(&self, counts: &LedgerCounts, live: &[&ExecutorPod]) -> (&'static str, String, String) {
         let ledger = &self.effects.ledger;
         if let Some(verdict) = &ledger.verdict {
@@ -410,12 +410,12 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Whether nothing has changed that a driver or a next operator waits for: counts, conditions, and losses that were seen.
+/// Whether only counts, conditions and acknowledged losses changed, which neither a driver nor another operator waits for.
 fn is_news(old: &ExecutorLedgerStatus, new: &ExecutorLedgerStatus) -> bool {
     let rest = |ledger: &ExecutorLedgerStatus| ExecutorLedgerStatus {
         counts: LedgerCounts::default(),
         conditions: Vec::new(),
-        // Those that come have a number; those that go were seen.
+        // New losses change `loss_seq`; removed ones were seen.
         losses: Vec::new(),
         ..ledger.clone()
     };

@@ -1,7 +1,7 @@
-//! Why an executor was lost, and whose doing it was.
+//! Why an executor was lost, and what caused it.
 //!
-//! The application's: an exit code of its own, or more memory than its limit. The platform's: evicted, preempted, drained,
-//! deleted, node gone, image not to be had, no node that takes it, and everything for which no reason is known.
+//! The application: its own exit code, or exceeding its memory limit. The platform: eviction, preemption, drain, deletion, a
+//! lost node, an image that cannot be pulled, an unschedulable pod, and everything without a known reason.
 
 use firesteel_api::executors::Cause;
 
@@ -20,22 +20,22 @@ pub struct Ending {
 /// What an ending says about starting another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// It ended because it was done.
+    /// It finished.
     Done,
     /// It failed while it worked.
     Failed,
-    /// It never worked; another node may do better.
+    /// It never started to work; another node may do better.
     NeverStarted,
     /// The platform took it away.
     Taken,
 }
 
 impl Ending {
-    /// The same for an executor that never came to the driver: it cannot have been done.
+    /// The same for an executor that never registered with the driver: it cannot have finished.
     pub(super) fn unless_done(mut self) -> Self {
         if self.kind == Kind::Done {
             self.kind = Kind::Failed;
-            self.text += " before it registered with the driver; see its log, and what its image runs";
+            self.text += " before it registered with the driver; check its log and the command of its image";
         }
         self
     }
@@ -65,7 +65,7 @@ pub fn of_end(pod: &ExecutorPod, end: &End) -> Ending {
         return Ending { code: 0, cause: Cause::Application, text, kind: Kind::Done };
     }
     if end.code == -1 {
-        let words = end.pod.as_ref().map_or_else(|| "no container tells why".to_owned(), Words::explain);
+        let words = end.pod.as_ref().map_or_else(|| "no container reports why".to_owned(), Words::explain);
         return taken(-1, &format!("the pod failed: {words}"));
     }
     if is_start_failure(&end.reason) {
@@ -79,14 +79,14 @@ pub fn of_end(pod: &ExecutorPod, end: &End) -> Ending {
     Ending { code: end.code, cause: Cause::Application, text, kind: Kind::Failed }
 }
 
-/// The end of an executor whose pod is not there any more.
+/// The end of an executor whose pod no longer exists.
 pub fn of_missing() -> Ending {
     taken(-1, "its pod is gone: it was deleted, or its node was removed")
 }
 
-/// The end of an executor in whose pod another one is.
+/// The end of an executor whose pod runs another one now.
 pub fn of_restarted() -> Ending {
-    taken(-1, "its container was started again as another executor")
+    taken(-1, "its container restarted as another executor")
 }
 
 /// The end of an executor whose pod should have ended long ago.
@@ -100,29 +100,29 @@ pub fn of_overdue(pod: &ExecutorPod) -> Ending {
 
 /// The end of an executor that lost its driver, or that its driver lost, for no known reason.
 pub fn of_disconnected() -> Ending {
-    taken(-1, "it lost its connection to the driver and no reason became known within 10 s")
+    taken(-1, "it lost its connection to the driver, and no reason was found within 10 s")
 }
 
-/// The end of an executor that runs but never came to the driver.
+/// The end of an executor that runs but never registered with the driver.
 pub fn of_unregistered(seconds: u32) -> Ending {
     let text = format!(
-        "it ran for {seconds} s without registering with the driver; see its log, and whether it can reach the driver's \
-         service"
+        "it ran for {seconds} s without registering with the driver; check its log, and that it can reach the driver's \
+         Service"
     );
     Ending { code: -1, cause: Cause::Platform, text, kind: Kind::NeverStarted }
 }
 
-/// The end of an executor that goes on although Spark told it to stop.
+/// The end of an executor that keeps running although Spark told it to stop.
 pub fn of_hung() -> Ending {
     Ending {
         code: -1,
         cause: Cause::Platform,
-        text: "Spark removed it, but its process went on; it was stopped".to_owned(),
+        text: "Spark removed it, but its process kept running; it was stopped".to_owned(),
         kind: Kind::Done,
     }
 }
 
-/// The end of a pod that never came to run.
+/// The end of a pod that never started.
 pub fn of_waiting(words: Option<&Words>, seconds: u32) -> Ending {
     let why = words.map_or_else(|| "no reason is known".to_owned(), Words::explain);
     let text = format!("it did not start within {seconds} s: {why}");

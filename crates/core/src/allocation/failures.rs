@@ -1,4 +1,4 @@
-//! What follows from executors that fail: delays, nodes to avoid, and the end of what is hopeless.
+//! Reactions to failed executors: delays, nodes to avoid, and ending a hopeless application.
 
 use firesteel_api::executors::Cause;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -9,15 +9,15 @@ use super::pod::{ExecutorPod, State};
 use super::{Note, nodes};
 use crate::event_reason::executors as reason;
 
-/// The longest wait between failures in a row.
+/// The longest wait between consecutive failures.
 const LONGEST_DELAY: SignedDuration = SignedDuration::from_secs(60);
-/// After so many failures in a row, with no executor left, none will start.
+/// After this many consecutive failures with no executor left, none will start.
 const HOPELESS_ROW: u32 = 6;
-/// How long a pod waits for another node when the cluster has none but those it keeps away from. One may just be joining.
+/// How long a pod waits for another node when it avoids every node of the cluster. One may just be joining.
 const NOWHERE_ELSE: SignedDuration = SignedDuration::from_secs(2);
 
 impl Draft<'_> {
-    /// Counts failures, delays what follows them, and ends what is hopeless.
+    /// Counts failures, delays the next start, and ends a hopeless application.
     pub(super) fn follow_failures(&mut self) {
         let (now, budget) = (self.sight.now, self.sight.grant.failures);
         let by_application = self.fresh_failures.iter().filter(|(_, e)| e.cause == Cause::Application).count();
@@ -25,7 +25,7 @@ impl Draft<'_> {
         match budget.window_seconds {
             Some(window) => {
                 let back = SignedDuration::from_secs(i64::try_from(window).unwrap_or(i64::MAX));
-                // From before the calendar began: all count.
+                // A window longer than the calendar: all count.
                 let since = now.checked_sub(back).unwrap_or(Timestamp::MIN);
                 failures.at.retain(|at| at.0 > since);
                 failures.at.extend(std::iter::repeat_n(Time(now), by_application));
@@ -57,7 +57,7 @@ impl Draft<'_> {
         }
         let latest = self.fresh_failures.last().map(|(_, e)| e.text.clone());
         let over_budget = budget.maximum.is_some_and(|most| count > most);
-        // A member of a set that was started again has yet to show that it works.
+        // A restarted member of a set has yet to show that it works.
         let again = |p: &ExecutorPod| p.member.as_ref().is_some_and(|m| m.ends > 0) && !self.is_registered(p);
         let runs = |p: &ExecutorPod| self.is_live(p) && matches!(p.state, State::Running { .. }) && !again(p);
         let none_left = !self.sight.pods.iter().any(runs);
@@ -66,7 +66,7 @@ impl Draft<'_> {
             Some((
                 reason::KEEP_FAILING,
                 format!(
-                    "{count} executors failed by the application's fault, more than the {most} that \
+                    "{count} executors failed because of the application, more than the {most} that \
                      spark.executor.maxNumFailures allows; the last one: {latest}"
                 ),
             ))
@@ -83,7 +83,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Writes down that the cluster refused an executor, for a reason that waiting alone does not mend.
+    /// Records that the cluster refused an executor for a reason that waiting alone does not fix.
     pub(super) fn follow_refusal(&mut self) {
         let (now, Some(why)) = (self.sight.now, &self.sight.memory.refused) else { return };
         let failures = &mut self.effects.ledger.failures;
@@ -96,20 +96,20 @@ impl Draft<'_> {
         }
     }
 
-    /// Notes down where executors fail. If no node is left, none is avoided.
+    /// Records where executors fail. If no node is left, none is avoided.
     pub(super) fn follow_nodes(&mut self) {
         let now = self.sight.now;
         let list = &mut self.effects.ledger.avoided_nodes;
         let fresh = self.fresh_failures.iter().filter_map(|(node, ending)| Some((node.as_deref()?, ending)));
         let avoided = nodes::record(list, fresh, now);
         for node in avoided {
-            let text = format!("no executor goes to node {node} for a while: they keep failing there");
+            let text = format!("new executors avoid node {node} for a while: executors fail there");
             self.effects.notes.push(Note { warning: true, reason: reason::NODE_AVOIDED, text });
         }
         if nodes::avoided(&self.effects.ledger.avoided_nodes, now).is_empty() {
             return;
         }
-        // Until when a pod that no node takes may wait for a better one.
+        // Until when an unschedulable pod may wait for a better node.
         let homeless_until = |pod: &ExecutorPod| match &pod.state {
             State::Pending { scheduled: false, waiting: Some(words) } if words.reason == "Unschedulable" => {
                 let alone = words.keeps_away_from_all();
@@ -118,7 +118,7 @@ impl Draft<'_> {
             State::Pending { .. } | State::Running { .. } | State::Ended(_) => None,
         };
         let stuck = |pod: &ExecutorPod| homeless_until(pod).is_some_and(|until| until <= now);
-        // Nothing else may happen that would make us look again.
+        // No other event may trigger the next pass.
         let pods = self.sight.pods;
         let soon = pods.iter().filter_map(homeless_until).filter(|at| *at > now).min();
         if let Some(at) = soon {
@@ -136,7 +136,7 @@ impl Draft<'_> {
     }
 }
 
-/// How long to wait after so many failures in a row: not at all after the first.
+/// How long to wait after `row` consecutive failures: not at all after the first.
 fn delay(row: u32) -> Option<SignedDuration> {
     let doublings = row.checked_sub(2)?;
     Some(SignedDuration::from_secs(1 << doublings.min(10)).min(LONGEST_DELAY))

@@ -1,29 +1,29 @@
-//! Demand that falls and rises again and again: executors that were withdrawn before they ran are created anew. The first
-//! times are free, as stages come and go; whoever goes on waits longer each time, and what is forgiven comes with time.
+//! Flapping demand: executors withdrawn before they ran are created again. The first flaps are free, as stages come and go;
+//! after that each one waits longer, and flaps are forgiven over time.
 //!
-//! A flap counts when executors of a profile are created beyond the number that was wanted when some were withdrawn. What
-//! replaces lost executors below that number never waits.
+//! A flap counts when executors of a profile are created beyond the number wanted when some were withdrawn. Replacements of
+//! lost executors below that number never wait.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::draft::Draft;
 
-/// So many flaps are free.
+/// How many flaps are free.
 const FREE: u32 = 3;
 /// After this long, one flap is forgiven.
 const FORGIVEN: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST: SignedDuration = SignedDuration::from_secs(30);
 
 impl Draft<'_> {
-    /// Notes that executors of a profile are withdrawn, of which so many are still wanted.
+    /// Records that executors of a profile are withdrawn, and how many are still wanted.
     pub(super) fn note_withdrawal(&mut self, profile: &str, wanted: u32) {
         let withdrawn = &mut self.effects.ledger.flapping.withdrawn;
         let lowest = withdrawn.entry(profile.to_owned()).or_insert(wanted);
         *lowest = wanted.min(*lowest);
     }
 
-    /// Asks for nothing that was withdrawn a moment ago, while demand flaps.
+    /// Does not request recently withdrawn executors while demand flaps.
     pub(super) fn calm(&mut self) {
         let flapping = &self.effects.ledger.flapping;
         let Some(until) = not_before(flapping.count, flapping.last.as_ref()).filter(|at| *at > self.sight.now) else {
@@ -39,14 +39,14 @@ impl Draft<'_> {
         if waits {
             let count = flapping.count;
             let why = format!(
-                "executors were asked for, withdrawn and asked for again {count} times in short order; more are started at {until}"
+                "executors were requested, withdrawn and requested again {count} times in a short time; more start at {until}"
             );
             self.waits = Some(("DemandFlapping", why));
             self.wake(until);
         }
     }
 
-    /// Counts a flap if executors come back that were withdrawn.
+    /// Counts a flap if withdrawn executors come back.
     pub(super) fn count_flaps(&mut self) {
         let (now, flapping) = (self.sight.now, &mut self.effects.ledger.flapping);
         let mut flaps = false;
@@ -66,7 +66,7 @@ impl Draft<'_> {
     }
 }
 
-/// When executors may come back after so many flaps.
+/// When executors may come back after `count` flaps.
 fn not_before(count: u32, last: Option<&Time>) -> Option<Timestamp> {
     let doublings = count.checked_sub(FREE)?;
     let wait = SignedDuration::from_secs(1 << doublings.min(10)).min(LONGEST);

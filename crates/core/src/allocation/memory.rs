@@ -1,5 +1,5 @@
-//! What the operator remembers of one application between two passes: what it saw a moment ago, what it asked of the cluster
-//! and what came of it. Only the ledger lasts; whoever begins without a memory looks, asks and waits a little longer.
+//! What the operator remembers of one application between two passes: recent observations, requests to the cluster and their
+//! results. Only the ledger is durable; an operator without this memory looks, asks and waits a little longer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -12,42 +12,42 @@ use super::sets::Mark;
 use super::{Effects, Removal};
 use crate::event_reason::executors as reason;
 
-/// How long after the end of a wait the next refusal is one more in a row.
+/// How long after the end of a wait another refusal still counts as consecutive.
 const FORGIVEN: SignedDuration = SignedDuration::from_secs(60);
-/// How long to wait for an API server that does not say how long.
+/// How long to wait for an API server that sends no Retry-After.
 const BUSY: Duration = Duration::from_millis(500);
-/// A deletion that has had no effect for so long is asked for again.
+/// When to repeat a deletion that has had no effect.
 const DELETE_AGAIN: SignedDuration = SignedDuration::from_secs(10);
 /// The same for the labels and annotations of a member.
 const MARK_AGAIN: SignedDuration = SignedDuration::from_secs(5);
-/// A ledger in which nothing but counts has changed is written no more often than this.
+/// A ledger in which only counts have changed is written at most this often.
 const NEWS: SignedDuration = SignedDuration::from_secs(3);
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Memory {
-    /// Executors that this operator made and that are still there, or on their way.
+    /// Executors that this operator created and that still exist or are being created.
     pub(super) made: BTreeSet<u64>,
     /// Registered executors that had a pod.
     pub(super) registered: BTreeSet<u64>,
     pub(super) unregistered_since: BTreeMap<u64, Timestamp>,
     pub(super) disconnected_since: BTreeMap<u64, Timestamp>,
-    /// Registered executors for which no pod was found yet.
+    /// Registered executors without a known pod.
     pub(super) nowhere_since: BTreeMap<u64, Timestamp>,
-    /// Why no executor can be created for the moment, or could not a moment ago.
+    /// Why no executor can be created at the moment, or could not recently.
     pub(super) hold: Option<Hold>,
-    /// Why the cluster refused an executor for good, while the ledger does not say so.
+    /// Why the cluster permanently refused an executor, until the ledger records it.
     pub(super) refused: Option<String>,
-    /// Ids that no executor was made with and that the ledger does not count as such yet.
+    /// Ids that went unused and that the ledger does not count as such yet.
     pub(super) unused: u64,
-    /// Claims of this application that exist; none before they were listed.
+    /// Claims of this application that exist; `None` before they were listed.
     pub(super) claims: Option<BTreeSet<String>>,
-    /// Deletions that were asked for: pods by uid, whether at once, and until when they are waited for.
+    /// Requested deletions: pods by uid, whether at once, and until when to wait for them.
     deleted: BTreeMap<(String, bool), Timestamp>,
-    /// Marks by the uid of their pods, and until when they are waited for.
+    /// Marks by pod uid, and until when to wait for them.
     marked: BTreeMap<String, (Mark, Timestamp)>,
-    /// By profile: what a set's template was made from, and what the cluster made of it.
+    /// By profile: the plan of a set's template, and the template as the API server stored it.
     pub(super) templates: BTreeMap<String, (String, String)>,
-    /// Until then, news need not be written.
+    /// Until then, changed counts need not be written.
     pub(super) ledger_due: Option<Timestamp>,
     pub(super) over: bool,
 }
@@ -60,18 +60,18 @@ pub(super) struct Hold {
     pub(super) why: String,
     /// How often in a row.
     row: u32,
-    /// People were told.
+    /// Its event was published.
     pub(super) told: bool,
 }
 
-/// Why the cluster did not take an executor, or a set of them.
+/// Why the cluster rejected an executor or a set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
     /// Not the request's fault.
     Later { why: String, retry_after: Option<Duration> },
-    /// There is no room.
+    /// A quota is full.
     Quota(String),
-    /// It will be refused again.
+    /// A retry would be refused too.
     Final(String),
 }
 
@@ -118,7 +118,7 @@ impl Memory {
         }
     }
 
-    /// People were told; what follows is asked of the cluster.
+    /// Events were published; the requests to the cluster follow.
     pub fn begin(&mut self, effects: &Effects) {
         if let Some(hold) = &mut self.hold {
             hold.told = true;
@@ -127,7 +127,7 @@ impl Memory {
         self.made.extend(effects.create.iter().map(|creation| creation.id));
     }
 
-    /// So many creations were taken back before the cluster was asked for them. Claims that were counted are not there.
+    /// `count` creations were cancelled before they reached the API server. Their claims do not exist.
     pub fn cancelled(&mut self, count: usize) {
         self.unused += u64::try_from(count).unwrap_or(u64::MAX);
         if count > 0 {
@@ -139,31 +139,31 @@ impl Memory {
         self.marked.insert(mark.uid.clone(), (mark, now + MARK_AGAIN));
     }
 
-    /// What the cluster made of a set's template.
+    /// A set's template as the API server stored it.
     pub fn templated(&mut self, profile: &str, plan: &str, as_made: String) {
         self.templates.insert(profile.to_owned(), (plan.to_owned(), as_made));
     }
 
-    /// The cluster took these deletions.
+    /// The API server accepted these deletions.
     pub fn deleted(&mut self, pods: &[Removal], now: Timestamp) {
         self.deleted.extend(pods.iter().map(|pod| ((pod.uid.clone(), pod.at_once), now + DELETE_AGAIN)));
     }
 
     /// Everything was done.
     pub fn done(&mut self, effects: &Effects) {
-        // A driver may stop and, with a second SparkContext, begin again.
+        // A driver may stop and start again with a second SparkContext.
         self.over = effects.over;
         if effects.remove_claims {
             self.claims = None;
         }
     }
 
-    /// The cluster would not take an executor. Refusals that come together are one.
+    /// The cluster refused an executor. Refusals during a wait count as one.
     pub fn refuse(&mut self, refusal: Refusal, now: Timestamp) {
         if self.held(now).is_some() {
             return;
         }
-        // What was long ago is another matter.
+        // Older refusals do not count.
         let recent = self.hold.as_ref().filter(|hold| now.duration_since(hold.until) < FORGIVEN);
         let row = recent.map_or(0, |hold| hold.row);
         let (reason, why, wait) = match refusal {
@@ -178,19 +178,19 @@ impl Memory {
         self.hold = Some(Hold { until, reason, why, row: row + 1, told: false });
     }
 
-    /// An executor was not made. Whether its claims were is not known.
+    /// An executor was not created. Whether its claims were is unknown.
     pub fn abandoned(&mut self, refusal: Refusal, now: Timestamp) {
         self.unused += 1;
         self.claims = None;
         self.refuse(refusal, now);
     }
 
-    /// What creations wait for now.
+    /// The refusal that creations wait for now.
     pub(super) fn held(&self, now: Timestamp) -> Option<&Hold> {
         self.hold.as_ref().filter(|hold| hold.until > now)
     }
 
-    /// Until when a deletion is waited for that was asked for before.
+    /// Until when to wait for a deletion requested earlier.
     pub(super) fn deleted_until(&self, pod: &Removal) -> Option<Timestamp> {
         self.deleted.get(&(pod.uid.clone(), pod.at_once)).copied()
     }

@@ -1,4 +1,4 @@
-//! Nodes on which executors fail, and for how long others stay away from them.
+//! Nodes on which executors fail, and for how long new executors avoid them.
 
 use firesteel_api::executors::AvoidedNode;
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Pod};
@@ -7,14 +7,14 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::ending::{Ending, Kind};
 
-/// So many failures on one node make others stay away.
+/// How many failures on one node make others avoid it.
 const ENOUGH: u32 = 2;
-/// For how long; and failures older than this are forgotten.
+/// For how long. Failures older than this are forgotten.
 const PERIOD: SignedDuration = SignedDuration::from_mins(10);
 /// The most nodes that are remembered.
 const MOST: usize = 50;
 
-/// Notes failures down. Gives the nodes that are avoided from now on.
+/// Records failures. Returns the nodes that are avoided from now on.
 pub(super) fn record<'a>(
     list: &mut Vec<AvoidedNode>,
     failures: impl Iterator<Item = (&'a str, &'a Ending)>,
@@ -23,7 +23,7 @@ pub(super) fn record<'a>(
     list.retain(|n| n.until.as_ref().map_or(n.last.0 + PERIOD, |t| t.0) > now);
     let mut fresh = Vec::new();
     for (node, ending) in failures {
-        // What never started there will not start there; a program that fails may fail anywhere.
+        // An executor that could not start there will not start there; a program that fails may fail anywhere.
         let weight = if ending.kind == Kind::NeverStarted { ENOUGH } else { 1 };
         let index = list.iter().position(|n| n.node == node).unwrap_or_else(|| {
             let why = String::new();
@@ -46,12 +46,12 @@ pub(super) fn record<'a>(
     fresh
 }
 
-/// Nodes to stay away from now.
+/// Nodes to avoid now.
 pub fn avoided(list: &[AvoidedNode], now: Timestamp) -> Vec<String> {
     list.iter().filter(|n| n.until.as_ref().is_some_and(|t| t.0 > now)).map(|n| n.node.clone()).collect()
 }
 
-/// Keeps a pod away from nodes, whatever else it asks of them.
+/// Keeps a pod off nodes, whatever other node affinity it has.
 pub fn keep_away(pod: &mut Pod, nodes: &[String]) {
     if nodes.is_empty() {
         return;
@@ -65,7 +65,7 @@ pub fn keep_away(pod: &mut Pod, nodes: &[String]) {
     if terms.is_empty() {
         terms.push(NodeSelectorTerm::default());
     }
-    // One term is enough for a node to be taken, so each must exclude; a field takes one value at a time.
+    // A node matches if any term does, so each term must exclude it; matchFields takes one value per requirement.
     for term in terms {
         term.match_fields.get_or_insert_default().extend(nodes.iter().map(|node| NodeSelectorRequirement {
             key: "metadata.name".to_owned(),

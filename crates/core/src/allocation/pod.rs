@@ -1,4 +1,4 @@
-//! What decisions see of an executor pod.
+//! An executor pod, as far as decisions depend on it.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use super::size::Size;
 use crate::pod::{Ended, PodPhase, SparkContainer, Words, disruption, own_words, phase, waiting};
 
-/// An executor pod, as far as decisions depend on it.
+/// What decisions read from an executor pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExecutorPod {
-    /// The executor's id, by its label; that of a member of a set by its address, see [`super::sets::identify`].
+    /// The executor's id, by its label; for a member of a set by its address, see [`super::sets::identify`].
     pub id: Option<u64>,
     /// The resource profile, by its label.
     pub profile: String,
@@ -22,21 +22,20 @@ pub struct ExecutorPod {
     pub address: Option<String>,
     pub created: Timestamp,
     pub state: State,
-    /// When it must be gone, if its deletion was asked for.
+    /// When it must be gone, if it is being deleted.
     pub leaving_by: Option<Timestamp>,
-    /// Why the platform ends it, in the platform's words.
+    /// Why the platform ends it, in Kubernetes' words.
     pub disruption: Option<Words>,
     /// Ended, reported, and kept for inspection.
     pub inactive: bool,
-    /// Claims its volumes refer to.
+    /// The claims of its volumes.
     pub claims: Vec<String>,
-    /// What it takes.
     pub size: Size,
-    /// What only pods of sets have.
+    /// Only for pods of sets.
     pub member: Option<Member>,
 }
 
-/// A pod that a set made: its container is started again in place, and is another executor each time.
+/// A pod created by a set: its container restarts in place, as another executor each time.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Member {
     /// The uid of the set.
@@ -49,7 +48,7 @@ pub struct Member {
     pub ends: u32,
     /// How the last of them ended.
     pub last: Option<End>,
-    /// Executors that were in it and have ended, whose ends are to be told; see [`super::sets::identify`].
+    /// Executors that ran in it and whose ends are yet to be reported; see [`super::sets::identify`].
     pub former: Vec<u64>,
     /// Marked as the first to go when the set shrinks.
     pub cheap: bool,
@@ -59,23 +58,22 @@ pub struct Member {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Flight {
     pub profile: String,
-    /// What it takes.
     pub size: Size,
     /// Its claims, new and taken over.
     pub claims: Vec<String>,
     pub stage: Stage,
 }
 
-/// How far a creation is.
+/// The progress of a creation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stage {
-    /// It waits until it may be asked for.
+    /// Waiting to be sent.
     Queued,
-    /// The API server was asked.
+    /// Sent to the API server.
     Asked,
-    /// The pod was made, and the watch has yet to show it.
+    /// The pod was created, and the watch has yet to show it.
     Made,
-    /// The same, from before pods began to be listed anew: if the list does not have it, it is gone.
+    /// The same, from before a relist: if the list does not contain the pod, it is gone.
     MadeBeforeList,
 }
 
@@ -95,7 +93,7 @@ pub enum State {
 /// How Spark's container, or the pod as a whole, ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct End {
-    /// -1 if no container tells.
+    /// -1 if no container reports one.
     pub code: i32,
     pub reason: String,
     pub message: String,
@@ -104,7 +102,7 @@ pub struct End {
 }
 
 impl ExecutorPod {
-    /// Reads a pod; `None` if it has no executor id and no set. `container` is the one that Spark runs in.
+    /// Reads a pod; `None` if it has no executor id and no set. `container` names Spark's container.
     pub fn read(pod: &Pod, container: &str) -> Option<Self> {
         let meta = &pod.metadata;
         let none = BTreeMap::new();
@@ -137,8 +135,8 @@ impl ExecutorPod {
         })
     }
 
-    /// What is left of a pod that is gone: an ended one, if it tells why it ended. Of a single pod that is why the platform
-    /// took it: it may be gone before its end was looked at.
+    /// A deleted pod as an ended one, if it tells why it ended. For a single pod that is a disruption: the pod may be gone
+    /// before its end was processed.
     pub fn departed(mut self) -> Option<Self> {
         let ended = self.member.as_ref().is_some_and(|member| member.ends > member.accounted);
         let tells = match self.member {
@@ -159,12 +157,12 @@ impl ExecutorPod {
         Some(self)
     }
 
-    /// Every executor it is, or is labelled with.
+    /// Ids of the executor in it and of the one it is labelled with.
     pub fn ids(&self) -> impl Iterator<Item = u64> {
         self.id.into_iter().chain(self.member.as_ref().and_then(|member| member.label))
     }
 
-    /// Counts towards what is wanted: it works, or may come to.
+    /// Whether it counts towards demand: it works, or still may.
     pub fn is_live(&self) -> bool {
         self.leaving_by.is_none() && !matches!(self.state, State::Ended(_))
     }
@@ -207,8 +205,8 @@ fn member(pod: &Pod, label: Option<u64>, spark: SparkContainer<'_>) -> Option<Me
     let (ended, before, restarts) = (spark.ended(), spark.ended_before(), spark.restarts());
     let is_over = matches!(phase(pod), PodPhase::Succeeded | PodPhase::Failed);
     let backing_off = spark.waiting() == Some("CrashLoopBackOff");
-    // The count is that of containers made after the first. One that ended, or waits after an end, is not in it yet; one
-    // that is being made may be, and at least one has ended before it.
+    // The restart count excludes the first container. One that ended, or backs off after its end, is not counted yet; one
+    // that is being created may be, and at least one has ended before it.
     let ends = match (is_over || ended.is_some() || (backing_off && before.is_some()), spark.is_running()) {
         (true, _) => restarts.saturating_add(1),
         (false, true) => restarts,

@@ -1,7 +1,7 @@
-//! What ReplicaSets and StatefulSets of executors are to be, and what has to be written for it.
+//! Plans ReplicaSets and StatefulSets of executors, and the writes that bring them about.
 //!
-//! A set's name derives from its application and profile, its owner is the driver pod, and an annotation says what it was
-//! made from: whoever comes after a crash finds the same set and goes on with it.
+//! A set's name derives from its application and profile, its owner is the driver pod, and an annotation holds the hash of
+//! its plan: after a crash, the next operator finds the same set and continues with it.
 
 use firesteel_api::executors::{ExecutorGrantSpec, ProfileDemand, Strategy};
 use firesteel_api::names;
@@ -25,12 +25,12 @@ pub enum SetWrite {
         uid: String,
     },
     Create(SetPlan),
-    /// Another size, and nothing else.
+    /// Change the size only.
     Resize {
         name: String,
         replicas: u32,
     },
-    /// Another template, for pods that are made from now on, and another size: the operations of a JSON patch.
+    /// Change the template, for pods created from now on, and the size: the operations of a JSON patch.
     Replace {
         name: String,
         profile: String,
@@ -39,27 +39,27 @@ pub enum SetWrite {
     },
 }
 
-/// A set to be made.
+/// A set to create.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SetPlan {
     pub name: String,
     pub profile: String,
     /// The uid of the driver pod.
     pub owner: String,
-    /// What it is made from.
+    /// The hash of its template and claims.
     pub hash: String,
     pub object: Value,
-    /// What each of its executors takes.
+    /// Of each executor.
     size: Size,
 }
 
 impl Draft<'_> {
-    /// Makes the sets what they are to be, and none besides.
+    /// Brings the sets to their planned state, and deletes all others.
     pub(super) fn write_sets(&mut self) {
         for asked in &self.asked {
             *self.sizes.entry(asked.profile.clone()).or_default() += asked.count;
         }
-        // What was refused is not asked again before its time.
+        // After a refusal nothing is sent until the wait is over.
         if let Some(hold) = self.sight.memory.held(self.sight.now).filter(|_| !self.effects.over) {
             return self.wake(hold.until);
         }
@@ -79,7 +79,7 @@ impl Draft<'_> {
                         Some(found) => plan.change(found, *size, self.is_edited(found)),
                     }
                 }
-                // Nobody wants more of them; it shrinks as far as it can.
+                // The profile is no longer wanted; its set shrinks as far as it can.
                 (None, Some(found)) if found.replicas > *size => Some(resize(found, *size)),
                 (None, _) => None,
             };
@@ -87,8 +87,8 @@ impl Draft<'_> {
         }
     }
 
-    /// Whether someone else changed a set's template. What someone did to the set of an operator before this one cannot be
-    /// seen; writing it again changes nothing if nobody did anything.
+    /// Whether someone else changed a set's template. Edits made before this operator started cannot be detected; writing
+    /// the template again changes nothing if there were none.
     fn is_edited(&self, set: &ExecutorSet) -> bool {
         let known = self.sight.memory.templates.get(&set.profile);
         known.is_none_or(|(plan, as_made)| set.plan.as_ref() == Some(plan) && set.template != *as_made)
@@ -136,7 +136,7 @@ impl SetPlan {
         if stateful {
             let spec = &mut object["spec"];
             spec["podManagementPolicy"] = json!("Parallel");
-            // Another template is for new pods; those that work are left alone.
+            // A new template applies to new pods; working ones are left alone.
             spec["updateStrategy"] = json!({"type": "OnDelete"});
             if !claims.is_empty() {
                 spec["volumeClaimTemplates"] = json!(claims);
@@ -146,10 +146,10 @@ impl SetPlan {
         SetPlan { name, profile: of.to_owned(), owner: owner.uid.clone(), hash, object, size }
     }
 
-    /// What has to change in a set; `None` if nothing has to.
+    /// What has to change in a set, if anything.
     fn change(&self, found: &ExecutorSet, replicas: u32, edited: bool) -> Option<SetWrite> {
         let same = found.plan.as_ref() == Some(&self.hash) && !edited;
-        // Its members would be replaced by others of another size, beside those that stay: it has to be gone first.
+        // New members would have another size than those that stay: the set has to be gone first.
         let another = found.replicas > 0 && found.size.as_ref().is_some_and(|size| *size != self.size);
         if same || another {
             return (found.replicas != replicas).then(|| resize(found, replicas));
@@ -157,7 +157,7 @@ impl SetPlan {
         let pointer = |name: &str| name.replace('~', "~0").replace('/', "~1");
         let annotations = &self.object["metadata"]["annotations"];
         let annotation = |name: &str| json!({"op": "add", "path": format!("/metadata/annotations/{}", pointer(name)), "value": annotations[name]});
-        // As a whole: what the old template had and this one has not must go.
+        // As a whole: fields that only the old template had must go.
         let operations = json!([
             {"op": "add", "path": "/spec/replicas", "value": replicas},
             {"op": "replace", "path": "/spec/template", "value": self.object["spec"]["template"]},

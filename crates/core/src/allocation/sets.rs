@@ -1,12 +1,12 @@
-//! Sets: a ReplicaSet or a StatefulSet for each resource profile makes the pods, and keeps their number by itself.
+//! Sets: a ReplicaSet or a StatefulSet per resource profile creates the pods and keeps their number.
 //!
-//! Their executors get their ids from the driver when they start, so an id is known only from the moment its executor
-//! registers: [`identify`] finds the pod by its address. A container that ends is started again in its pod, by its node,
-//! as another executor: that ends the old one. What cannot be mended so (an image that cannot be had, a node on which
-//! executors fail) is mended by deleting the pod: its set makes another.
+//! Their executors get their ids from the driver when they start, so an id is known only once its executor registers:
+//! [`identify`] finds the pod by its address. The kubelet restarts an ended container in its pod, as another executor: that
+//! ends the old one. Where a restart does not help (an image that cannot be pulled, a node on which executors fail), the pod
+//! is deleted, and its set creates another.
 //!
-//! What is decided here is how large each set is to be, which pods go first when it shrinks, and which have to be made
-//! anew. A set shrinks only by pods in which no registered executor is.
+//! This module decides how large each set is, which pods go first when it shrinks, and which have to be replaced. A set
+//! shrinks only by pods without a registered executor.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -26,11 +26,11 @@ use crate::event_reason::executors as reason;
 use crate::identity::bounded_name;
 use crate::pod::Words;
 
-/// How long a registered executor may be at an address that no pod has: the news of pods may be late.
+/// How long no pod may have a registered executor's address: the watch may lag.
 const NOWHERE: SignedDuration = SignedDuration::from_secs(10);
-/// How long a set may be refused its pods, with none left, until the application is ended.
+/// How long a set without pods may be refused new ones before the application is ended.
 const REFUSED: SignedDuration = SignedDuration::from_secs(60);
-/// The longest name of a set: a label of its pods holds it and a hash.
+/// The longest name of a set: a label of its pods holds the name and a hash.
 const LONGEST_NAME: usize = 52;
 
 /// A set of executors, as far as decisions depend on it.
@@ -40,17 +40,17 @@ pub struct ExecutorSet {
     pub profile: String,
     pub name: String,
     pub uid: String,
-    /// How many pods it is to have.
+    /// `spec.replicas`.
     pub replicas: u32,
-    /// What each of them takes, if that was written down.
+    /// Of each pod, if recorded.
     pub size: Option<Size>,
-    /// Its deletion was asked for.
+    /// It is being deleted.
     pub leaving: bool,
-    /// Why it cannot make pods, and since when.
+    /// Why it cannot create pods, and since when.
     pub trouble: Option<Trouble>,
-    /// What it was made from, by its annotation.
+    /// The hash of its plan, by its annotation.
     pub plan: Option<String>,
-    /// A hash of its template as it is.
+    /// A hash of its current template.
     pub template: String,
 }
 
@@ -76,7 +76,7 @@ impl ExecutorSet {
         ExecutorSet { trouble, ..ExecutorSet::of(&set.metadata, set.spec.replicas) }
     }
 
-    /// A StatefulSet does not say in its status what keeps it from making pods.
+    /// The status of a StatefulSet does not say why it cannot create pods.
     pub fn of_stateful_set(set: &StatefulSet) -> Self {
         ExecutorSet::of(&set.metadata, set.spec.replicas)
     }
@@ -109,11 +109,11 @@ pub struct Mark {
     pub uid: String,
     /// The executor in it from now on, or none, and how many containers have ended in it.
     pub executor: Option<(Option<u64>, u32)>,
-    /// Whether it is the first to go.
+    /// Whether it goes first when the set shrinks.
     pub cheap: Option<bool>,
 }
 
-/// Whether executors can be members of sets; a sentence if not.
+/// Why executors cannot be members of sets, if so.
 pub fn refusal(strategy: Strategy, host_network: bool) -> Option<&'static str> {
     match strategy {
         Strategy::Pods => None,
@@ -132,8 +132,8 @@ pub fn name(strategy: Strategy, app_id: &str, profile: &str) -> String {
     bounded_name(&format!("spark-{letter}-{}-{profile}", id.trim_matches('-')), LONGEST_NAME)
 }
 
-/// The members of these sets, and which executor is in which, by the addresses of those that registered. With single
-/// pods: the pods as they are.
+/// The members of these sets, each with the executor in it, by the addresses of registered executors. Single pods are
+/// returned unchanged.
 pub fn identify(
     grant: &ExecutorGrantSpec,
     demand: &ExecutorGrantStatus,
@@ -154,7 +154,7 @@ pub fn identify(
             at.entry(address).or_default().insert(id);
         }
     }
-    // An address may be used again: it is that of the pod that lives, or else of the last that had it.
+    // An address may be reused: it belongs to the live pod, or else to the last pod that had it.
     let mut latest: HashMap<String, (bool, Timestamp, String)> = HashMap::new();
     for pod in &pods {
         let Some(address) = pod.address.clone() else { continue };
@@ -169,11 +169,11 @@ pub fn identify(
         let ended = member.ends > member.accounted;
         let label = member.label.filter(|id| !told.contains(id));
         if !ended || member.label.is_some() {
-            // Whoever hung up before it was seen here may have been in another pod with this address.
+            // One that disconnected before it was seen here may have been in another pod with this address.
             here.retain(|id| !cut_off.contains(id));
         }
         here.extend(label);
-        // Ids grow, so the last one is in the pod now, unless its container is known to have ended.
+        // Ids increase, so the last one is in the pod now, unless its container is known to have ended.
         pod.id = here.last().copied().filter(|id| {
             let over = ended && (member.label == Some(*id) || (member.label.is_none() && cut_off.contains(id)));
             !over
@@ -185,7 +185,7 @@ pub fn identify(
 }
 
 impl<'a> Draft<'a> {
-    /// Looks at each member: has an executor in it ended, or will none ever work there?
+    /// Checks each member: has an executor in it ended, or will none ever work there?
     pub(super) fn judge_members(&mut self) {
         let pods = self.sight.pods;
         for pod in pods {
@@ -194,7 +194,7 @@ impl<'a> Draft<'a> {
                 self.report_once(Some(*id), pod, &of_former(pod, member));
             }
             let accounted = self.accounted(pod, member);
-            // The end of a labelled executor was told by its id.
+            // The end of a labelled executor was reported by its id.
             let unnamed = member.label.is_none() && member.former.is_empty() && member.ends > accounted;
             if let State::Ended(end) = &pod.state {
                 let ending = ending::of_end(pod, end);
@@ -233,7 +233,7 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// How many of its containers' ends are accounted for.
+    /// How many container ends are accounted for.
     fn accounted(&self, pod: &ExecutorPod, member: &Member) -> u32 {
         self.counted(pod).max(member.accounted)
     }
@@ -252,7 +252,7 @@ impl<'a> Draft<'a> {
         self.given_up.push(pod);
     }
 
-    /// Registered executors that are in no pod.
+    /// Reports registered executors that are in no pod.
     pub(super) fn judge_nowhere(&mut self) {
         let memory = self.sight.memory;
         let addresses: HashSet<&str> = self.sight.pods.iter().filter_map(|p| p.address.as_deref()).collect();
@@ -264,7 +264,7 @@ impl<'a> Draft<'a> {
             let address = self.sight.demand.registered.get(&id.to_string());
             let unknown = address.is_none_or(|address| !addresses.contains(address.as_str()));
             let cut_off = memory.disconnected_since.contains_key(&id);
-            // What was in a pod a moment ago is lost with it.
+            // One that was in a pod a moment ago is lost with it.
             let gone = memory.registered.contains(&id) || (cut_off && unknown);
             let since = memory.nowhere_since.get(&id).copied().unwrap_or(self.sight.now);
             let ending =
@@ -275,8 +275,8 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Deletes members so that their sets make others: those that were given up, and those that fail on a node that is
-    /// avoided by now. After failures in a row this waits, as single pods would.
+    /// Deletes members so that their sets create others: those given up, and those that fail on an avoided node. After
+    /// consecutive failures this waits, as for single pods.
     pub(super) fn replace_members(&mut self) {
         let avoided = nodes::avoided(&self.effects.ledger.avoided_nodes, self.sight.now);
         let fails_there = |pod: &&ExecutorPod| {
@@ -292,14 +292,14 @@ impl<'a> Draft<'a> {
             match (pod.leaving_by, held) {
                 (None, Some(at)) => self.wake(at),
                 (None, None) => self.remove(pod, matches!(pod.state, State::Pending { .. })),
-                // Its node does not answer; nothing will confirm its end.
+                // Its node does not respond; nothing will confirm its end.
                 (Some(by), _) if self.sight.now > by => self.remove(pod, true),
                 (Some(by), _) => self.wake(by),
             }
         }
     }
 
-    /// How large each set is to be.
+    /// Decides the size of each set.
     pub(super) fn size_sets(&mut self, wanted: &BTreeMap<String, u32>) {
         self.judge_trouble();
         let mut shrinking = Vec::new();
@@ -320,7 +320,7 @@ impl<'a> Draft<'a> {
         let mut unused = self.unused();
         for (profile, want) in wanted {
             let set = self.sight.sets.iter().find(|set| set.profile == *profile);
-            // One that is going, or whose members have another size, has to be gone before it is made again.
+            // A set that is being deleted, or whose members have another size, must be gone before it is created again.
             let have = set.map_or(0, |set| if set.leaving || self.is_another(set) { *want } else { set.replicas });
             let size = self.size(profile);
             let more = want.saturating_sub(have).min(unused.fits(&size));
@@ -331,17 +331,17 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Whether the driver now says another size of a profile than the members of its set have. In Spark a profile never
-    /// changes; a second SparkContext may have another default one, when the set is empty.
+    /// Whether the driver now reports another size for a profile than its set's members have. Spark never changes a profile;
+    /// a second SparkContext may have another default profile, when the set is empty.
     fn is_another(&self, set: &ExecutorSet) -> bool {
         let wanted = self.profiles().contains_key(&set.profile);
         let other = |size: &Size| *size != self.size(&set.profile);
         wanted && set.replicas > 0 && set.size.as_ref().is_some_and(other)
     }
 
-    /// The size a set can come down to now. Pods that are to go are put into `going`; they count only once it can be seen
-    /// that they are marked, because the set's controller, too, sees that no sooner. Those without a node need no mark: the
-    /// controller takes them before all others, and sees the new size sooner than one of them could get a node and start.
+    /// The size a set can shrink to now. Pods to delete are added to `going`; they count only once their mark is visible,
+    /// because the set's controller sees it no sooner. Pods without a node need no mark: the controller deletes them first,
+    /// and sees the new size before one of them could get a node and start.
     fn shrink(&self, set: &ExecutorSet, want: u32, going: &mut Vec<&'a ExecutorPod>) -> u32 {
         let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
         let members: Vec<&ExecutorPod> = self.sight.pods.iter().filter(|pod| set.has(pod) && pod.is_live()).collect();
@@ -367,25 +367,25 @@ impl<'a> Draft<'a> {
             };
             (!has_no_node(pod), !cheap_member(pod), progress, Reverse(pod.created), pod.name.clone())
         });
-        // Some may be going already, for an earlier size.
+        // Some may already be going, because of an earlier size.
         let before = have.saturating_sub(set.replicas);
         let surplus = set.replicas - want;
         let more = surplus.saturating_sub(unmade).min(count(free.len()).saturating_sub(before));
         let first = |n: u32| free.iter().take(n as usize);
         going.extend(first(before + more).copied());
-        // One that registered after it was marked must lose its mark first, or it would go for another.
+        // One that registered after it was marked must lose its mark first, or it would be deleted instead of another.
         let certain = |pod: &&&ExecutorPod| has_no_node(pod) || (cheap_member(pod) && !busy_and_cheap);
         let certain = count(first(before + more).filter(certain).count());
         set.replicas - surplus.min(unmade) - certain.saturating_sub(before).min(more)
     }
 
-    /// Marks those that are to go first, and takes the mark from those that are not to go after all.
+    /// Marks the pods that go first, and unmarks those that stay after all.
     fn mark_cheap(&mut self, going: &[&ExecutorPod]) {
         let uids: HashSet<&str> = going.iter().map(|pod| pod.uid.as_str()).collect();
         for set in self.sight.sets {
             let members: Vec<&ExecutorPod> =
                 self.sight.pods.iter().filter(|pod| set.has(pod) && pod.is_live()).collect();
-            // While its controller still has to delete some, it must find the marks.
+            // The controller needs the marks until it has deleted its surplus.
             let settled = members.len() <= set.replicas as usize;
             for pod in members.into_iter().filter(|pod| !has_no_node(pod)) {
                 let is = pod.member.as_ref().is_some_and(|m| m.cheap);
@@ -416,7 +416,7 @@ impl<'a> Draft<'a> {
         &mut marks[index]
     }
 
-    /// Ends the application if its sets are refused pods for good, and none is left. A full quota is waited for.
+    /// Ends the application if its sets are permanently refused pods and none is left. A full quota is waited for.
     fn judge_trouble(&mut self) {
         if self.effects.ledger.verdict.is_some() || self.sight.pods.iter().any(|pod| self.is_live(pod)) {
             return;
@@ -433,12 +433,12 @@ impl<'a> Draft<'a> {
     }
 }
 
-/// Whether a pod waits for a node.
+/// Whether a pod is not scheduled yet.
 fn has_no_node(pod: &ExecutorPod) -> bool {
     matches!(pod.state, State::Pending { scheduled: false, .. })
 }
 
-/// Why an executor ended whose pod lives on.
+/// Why an executor ended whose pod still exists.
 fn of_former(pod: &ExecutorPod, member: &Member) -> Ending {
     if let State::Ended(end) = &pod.state {
         return ending::of_end(pod, end);

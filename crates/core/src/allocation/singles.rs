@@ -1,4 +1,4 @@
-//! Single pods: the operator makes each, with an id of its own.
+//! Single pods: the operator creates each one and assigns its id.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
@@ -12,13 +12,13 @@ use super::pod::{End, ExecutorPod, State};
 use crate::event_reason::executors as reason;
 
 impl Draft<'_> {
-    /// Looks at each pod: has it ended, or will it never work?
+    /// Checks each pod: has it ended, or will it never work?
     pub(super) fn judge(&mut self) {
         let pods = self.sight.pods;
         for pod in pods.iter().filter(|p| !p.inactive) {
             let Some(id) = pod.id else { continue };
             if self.reported.contains(&id) {
-                // Reported in an earlier pass that did not come to removing it.
+                // Reported in an earlier pass that did not get to removing it.
                 self.ended.insert(pod.uid.clone());
                 self.put_away(pod, self.kept_before(id));
                 continue;
@@ -38,7 +38,7 @@ impl Draft<'_> {
         }
     }
 
-    /// The end of a pod. One that says it is done and never came to the driver has not even begun.
+    /// The end of a pod. An executor that exited with 0 without ever registering has failed.
     fn ending_of(&self, pod: &ExecutorPod, end: &End) -> Ending {
         let ending = ending::of_end(pod, end);
         let memory = self.sight.memory;
@@ -57,14 +57,14 @@ impl Draft<'_> {
         } else if pod.leaving_by.is_none() {
             self.remove(pod, matches!(pod.state, State::Ended(_) | State::Pending { .. }));
         } else if self.sight.now > pod.leaving_by.unwrap_or(self.sight.now) {
-            // Its node does not answer; nothing will confirm its end.
+            // Its node does not respond; nothing will confirm its end.
             self.remove(pod, true);
         } else if let Some(by) = pod.leaving_by {
             self.wake(by);
         }
     }
 
-    /// Registered executors whose pods are not there any more.
+    /// Reports registered executors whose pods no longer exist.
     pub(super) fn judge_missing(&mut self) {
         let present: HashSet<u64> = self.sight.pods.iter().filter_map(|p| p.id).collect();
         let through = self.sight.ledger.reserved_through;
@@ -81,7 +81,7 @@ impl Draft<'_> {
         }
     }
 
-    /// Finds what is missing, and takes back what is too much and does not run yet.
+    /// Requests missing executors, and withdraws surplus ones that do not run yet.
     pub(super) fn balance(&mut self, wanted: &BTreeMap<String, u32>) {
         self.take_back(wanted);
         let ready = self.is_ready();
@@ -100,13 +100,13 @@ impl Draft<'_> {
             if given > 0 {
                 self.ask(profile, given, have);
             } else if left == 0 && self.held_until().is_none() {
-                // Otherwise as soon as others have gone.
+                // Otherwise more follow as soon as others are gone.
                 self.used_up();
             }
         }
     }
 
-    /// Takes back what is too much: creations that were not asked for yet, then pods that do not run yet.
+    /// Withdraws the surplus: creations not sent yet, then pods that do not run yet.
     fn take_back(&mut self, wanted: &BTreeMap<String, u32>) {
         let in_flight = self.sight.in_flight;
         let mut live: BTreeMap<&str, Vec<&ExecutorPod>> =
@@ -122,7 +122,7 @@ impl Draft<'_> {
             let before = self.effects.cancel.len();
             self.effects.cancel.extend(queued.take(too_many));
             let too_many = too_many - (self.effects.cancel.len() - before);
-            // One that came to the driver runs, even if its pod's status does not say so yet.
+            // A registered executor runs, even if its pod's status does not say so yet.
             pods.retain(|p| matches!(p.state, State::Pending { .. }) && !self.is_registered(p));
             // Those furthest from running go first.
             pods.sort_by_key(|p| (matches!(p.state, State::Pending { scheduled: true, .. }), Reverse(p.id)));
@@ -134,14 +134,14 @@ impl Draft<'_> {
         }
     }
 
-    /// How many executors may still be made in the life of the application.
+    /// How many more executors the application may create in its lifetime.
     fn left(&self) -> u32 {
         let ledger = &self.effects.ledger;
         let used = u32::try_from(ledger.reserved_through.saturating_sub(ledger.unused)).unwrap_or(u32::MAX);
         self.sight.grant.maximum.lifetime.map_or(u32::MAX, |most| most.saturating_sub(used))
     }
 
-    /// All executors that may ever be made were made: the application goes on with those it has, and without any not at all.
+    /// The lifetime limit is reached: the application continues with the executors it has, and ends if it has none.
     fn used_up(&mut self) {
         let any = self.sight.pods.iter().any(|p| self.is_live(p));
         if any || !self.sight.in_flight.is_empty() {
@@ -149,13 +149,13 @@ impl Draft<'_> {
         }
         let most = self.sight.grant.maximum.lifetime.unwrap_or_default();
         let message = format!(
-            "no executor is left, and all {most} that spark.kubernetes.allocation.maximum allows in the life of an \
-             application were made"
+            "no executor is left, and all {most} that spark.kubernetes.allocation.maximum allows an application were \
+             created"
         );
         self.sentence(reason::USED_UP, message);
     }
 
-    /// Takes a pod away that does not run yet.
+    /// Deletes a pod that does not run yet.
     pub(super) fn withdraw(&mut self, pod: &ExecutorPod) {
         self.ended.insert(pod.uid.clone());
         if let Some(id) = pod.id {

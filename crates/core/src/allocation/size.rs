@@ -1,4 +1,4 @@
-//! How much an executor takes, and how much all of an application may take together.
+//! The size of one executor, and the total that an application may have.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as Written;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-/// Only this profile has the devices that the template has.
+/// Only this profile gets the devices of the template.
 const DEFAULT_PROFILE: &str = "0";
 
-/// What one executor takes.
+/// The resources of one executor.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Size {
@@ -25,7 +25,7 @@ pub struct Size {
 }
 
 impl Size {
-    /// What an executor of a profile takes. The driver is not trusted to name the devices that the template has.
+    /// The size of a profile's executors. The driver is not trusted to report the template's devices.
     pub fn of(grant: &ExecutorGrantSpec, profile: &str, demand: &ProfileDemand) -> Self {
         let size = Size::of_demand(demand);
         if profile != DEFAULT_PROFILE {
@@ -34,7 +34,7 @@ impl Size {
         size.with_devices_of(&Size::of_pod(grant.template.spec.as_ref(), &grant.container))
     }
 
-    /// What a driver says of a profile.
+    /// The size that the driver reports for a profile.
     fn of_demand(demand: &ProfileDemand) -> Self {
         let requested = demand.cpu.as_deref().map_or(0, whole);
         let devices = demand.resources.iter().filter(|(name, _)| is_device(name));
@@ -45,13 +45,13 @@ impl Size {
         }
     }
 
-    /// What a pod takes for the container that Spark runs in.
+    /// The size of Spark's container in a pod.
     pub fn of_pod(spec: Option<&PodSpec>, container: &str) -> Self {
         let spark = spec.and_then(|spec| spec.containers.iter().find(|each| each.name == container));
         spark.map(Size::of_container).unwrap_or_default()
     }
 
-    /// What the pods of a set take: as was written when it was made.
+    /// The size of a set's pods, recorded when the set was created.
     pub fn of_set(meta: &ObjectMeta) -> Option<Self> {
         serde_json::from_str(meta.annotations.as_ref()?.get(names::ANNOTATION_SIZE)?).ok()
     }
@@ -81,7 +81,7 @@ impl Size {
     }
 }
 
-/// What executors take together, or may take at most.
+/// A total of executors, or its limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Amount {
     pub executors: u64,
@@ -90,7 +90,7 @@ pub struct Amount {
 }
 
 impl Amount {
-    /// So many more executors of a size.
+    /// Adds `count` executors of a size.
     pub fn add(&mut self, size: &Size, count: u64) {
         let more = |sum: &mut u64, each: u64| *sum = sum.saturating_add(each.saturating_mul(count));
         more(&mut self.executors, 1);
@@ -114,14 +114,14 @@ impl Amount {
         }
     }
 
-    /// How many executors of a size fit into it.
+    /// How many executors of a size fit.
     pub fn fits(&self, size: &Size) -> u64 {
         let share = |left: u64, each: u64| left.checked_div(each).unwrap_or(u64::MAX);
         self.executors.min(share(self.cores, size.cores)).min(share(self.memory_mib, size.memory_mib))
     }
 }
 
-/// As people read it: `5000 executors, 20000 cores and 80Ti of memory`.
+/// For people: `5000 executors, 20000 cores and 80Ti of memory`.
 impl std::fmt::Display for Amount {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (mut memory, mut unit) = (self.memory_mib, "Mi");
@@ -173,7 +173,7 @@ impl Allowance {
         u32::try_from(named.fold(most, u64::min)).unwrap_or(u32::MAX)
     }
 
-    /// So many of a size are there.
+    /// Subtracts `count` executors of a size.
     pub fn take(&mut self, size: &Size, count: u32) {
         let count = u64::from(count);
         let less = |left: &mut u64, each: u64| {
@@ -194,12 +194,12 @@ impl Allowance {
 
 const MIB: u32 = 1 << 20;
 
-/// A memory quantity in MiB, rounded up; 0 if it is none.
+/// A memory quantity in MiB, rounded up; 0 if it is not a quantity.
 pub(crate) fn mebibytes(text: &str) -> u64 {
     units(text, MIB)
 }
 
-/// A quantity as a whole number, rounded up; 0 if it is none.
+/// A quantity as a whole number, rounded up; 0 if it is not a quantity.
 pub(crate) fn whole(text: &str) -> u64 {
     units(text, 1)
 }

@@ -1,4 +1,4 @@
-//! The field of a manifest that an error about its configuration means.
+//! Finds the field of a manifest that caused a configuration error.
 
 use firesteel_api::validate::Problem;
 use firesteel_spark::driver::PlanError;
@@ -12,7 +12,7 @@ use super::{Role, Settings};
 use crate::overlay;
 
 impl Settings<'_> {
-    /// Why the command line is no submission, by field.
+    /// Why the command line is not a valid submission, by field.
     pub(crate) fn unresolved(&self, error: &SubmissionError) -> Problem {
         self.problem(&error.input(), error.to_string())
     }
@@ -36,7 +36,7 @@ impl Settings<'_> {
                 declared(is_it).unwrap_or_else(|| "spec".to_owned())
             }
             Input::Application => declared(|target| target == Target::Application).unwrap_or_else(|| "spec".to_owned()),
-            // An application has neither variables nor files of its own.
+            // An application has neither variables nor files.
             Input::Variable(_) | Input::File(_) => "spec".to_owned(),
             Input::Template { key, part } => {
                 let role = if *key == key::DRIVER_TEMPLATE { Role::Driver } else { Role::Executor };
@@ -53,7 +53,7 @@ impl Settings<'_> {
         }
     }
 
-    /// A part of a role's template: a typed field that was merged over the template, or the template's own.
+    /// The path of a part of a role's template: a typed field merged over the template, or a field of the template.
     fn path_of_part(&self, role: Role, part: &TemplatePart) -> String {
         const TEMPLATE: &str = "spec.ROLE.template";
         let (spec, pod) = (self.app.spec, role.pod(self.app.spec));
@@ -93,7 +93,7 @@ impl Settings<'_> {
     }
 }
 
-/// The field that the table names for a target.
+/// The field that the table lists for a target.
 fn declared(is_it: impl Fn(Target) -> bool) -> Option<String> {
     let fields = FIELDS.iter().chain(LAST_FIELDS).map(|field| (field.path.to_owned(), field.target));
     let of_pods = POD_FIELDS.iter().flat_map(|field| {

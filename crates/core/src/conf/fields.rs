@@ -1,8 +1,8 @@
 //! The fields of a SparkApplication that become Spark configuration: one table, read in both directions.
 //!
 //! [`super::settings`] writes the configuration row by row, and every setting remembers the field it came from;
-//! [`super::Settings::path`] gives the field that an error about the configuration means. Where two rows write the
-//! same key, the later one wins.
+//! [`super::Settings::path`] finds the field that caused a configuration error. If two rows write the same key, the later
+//! one wins.
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -38,9 +38,9 @@ pub(super) struct PodManifest<'a> {
 /// What a field is to `spark-submit`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Target {
-    /// A configuration key; one that ends in a dot begins the keys of a family.
+    /// A configuration key; one that ends in a dot is the prefix of a family.
     Key(&'static str),
-    /// An option that stands for no key.
+    /// An option without a key.
     Option(Opt),
     /// The application's file.
     Application,
@@ -48,7 +48,7 @@ pub(super) enum Target {
 
 /// A field of the application.
 pub(super) struct Field {
-    /// Where it stands in a manifest.
+    /// Its path in a manifest.
     pub(super) path: &'static str,
     pub(super) target: Target,
     pub(super) parts: fn(&Manifest<'_>) -> Vec<Part>,
@@ -56,7 +56,7 @@ pub(super) struct Field {
 
 /// A field that driver and executors share.
 pub(super) struct PodField {
-    /// Where it stands in a manifest; `ROLE` is `driver` or `executor`.
+    /// Its path in a manifest; `ROLE` is `driver` or `executor`.
     pub(super) path: &'static str,
     /// The driver's key and the executors'.
     pub(super) keys: [&'static str; 2],
@@ -100,7 +100,7 @@ fn dynamic<T: Display>(manifest: &Manifest<'_>, value: fn(&DynamicAllocation) ->
 
 /// Fields of the application as a whole, and those that only one role has.
 pub(super) const FIELDS: &[Field] = &[
-    // What `sparkConf` may decide otherwise.
+    // What `sparkConf` can override.
     Field {
         path: "metadata.name",
         target: Target::Key(key::DRIVER_POD_NAME),
@@ -112,7 +112,7 @@ pub(super) const FIELDS: &[Field] = &[
         target: Target::Key(key::HADOOP_PREFIX),
         parts: |m| each(&m.app.spec.hadoop_conf),
     },
-    // What it may not.
+    // What it cannot.
     Field { path: "metadata.name", target: Target::Key(key::APP_NAME), parts: |m| one(Some(m.app.name)) },
     Field { path: "metadata.namespace", target: Target::Key(key::NAMESPACE), parts: |m| one(Some(m.app.namespace)) },
     Field {
@@ -254,7 +254,7 @@ pub(super) const FIELDS: &[Field] = &[
     Field {
         path: "spec.executor.terminationGracePeriodSeconds",
         target: Target::Key(key::EXECUTOR_GRACE_PERIOD),
-        // From 4.1 on Spark writes its own value over the template's.
+        // From 4.1 on, Spark overwrites the template's value.
         parts: |m| {
             let seconds = m.app.spec.executor.pod.termination_grace_period_seconds;
             one(seconds.filter(|_| m.extras.version.line() >= Line::V4_1).map(|seconds| format!("{seconds}s")))
@@ -344,7 +344,7 @@ pub(super) const LAST_FIELDS: &[Field] = &[
     Field {
         path: "spec.sparkConfigMap",
         target: Target::Key(key::EXECUTOR_ENV_PREFIX),
-        // Spark appends its own SPARK_CONF_DIR to what the template has; only spark.executorEnv comes after it.
+        // Spark appends its own SPARK_CONF_DIR after the template's; only spark.executorEnv comes later.
         parts: |m| {
             let part = |_: &String| Part {
                 place: String::new(),
@@ -372,7 +372,7 @@ const ENV: [&str; 2] = [key::DRIVER_ENV_PREFIX, key::EXECUTOR_ENV_PREFIX];
 const LABELS: [&str; 2] = [key::DRIVER_LABEL_PREFIX, key::EXECUTOR_LABEL_PREFIX];
 const VOLUMES: [&str; 2] = [key::DRIVER_VOLUMES_PREFIX, key::EXECUTOR_VOLUMES_PREFIX];
 
-/// Labels of the application that its pods get too: all but Kueue's and Spark's own.
+/// Labels that pods inherit from the application: all but Kueue's and Spark's own.
 fn inherited_labels(labels: &BTreeMap<String, String>) -> impl Iterator<Item = (&String, &String)> {
     let is_sparks = |name: &str| [label::VERSION, label::APP_ID, label::APP_NAME, label::ROLE].contains(&name);
     labels.iter().filter(move |(name, _)| !name.starts_with(names::KUEUE_PREFIX) && !is_sparks(name))
@@ -401,7 +401,7 @@ struct Scratch<'a> {
     source: ScratchSource,
 }
 
-/// What Spark knows of such a volume: its kind, its options, and whether the volume says it is read-only.
+/// Spark's view of such a volume: its kind, its options, and whether it is read-only.
 struct ScratchSource {
     kind: &'static str,
     options: Vec<(&'static str, String)>,
@@ -469,7 +469,7 @@ fn volume_parts(scratch: Scratch<'_>) -> Vec<Part> {
         value,
     };
     let options = options.into_iter().map(|(name, value)| part(name, format!("options.{name}"), value));
-    // Spark has one word for it: that of the mount.
+    // Spark has only one key for it, that of the mount.
     let read_only = read_only.then(|| part("readOnly", "mount.readOnly".to_owned(), "true".to_owned()));
     options.chain(read_only).collect()
 }

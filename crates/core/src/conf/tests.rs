@@ -60,7 +60,7 @@ fn complete() -> Value {
     manifest
 }
 
-/// A small application whose executors are outside of the driver, so that they are planned too.
+/// A small application with executors outside the driver, so that they are planned too.
 fn small() -> Value {
     json!({
         "metadata": {"name": "pi", "namespace": "jobs", "labels": {}},
@@ -128,7 +128,7 @@ fn rows(manifest: &Value) -> Vec<(String, Written)> {
     })
 }
 
-/// `spec.driver.labels[team]`, `spec.volumes[0].name` and the like, as a JSON pointer.
+/// A path such as `spec.driver.labels[team]` or `spec.volumes[0].name` as a JSON pointer.
 fn pointer(path: &str) -> String {
     let (outer, entry) = match path.split_once('[') {
         Some((outer, rest)) => (outer, rest.split_once(']').expect("a closed bracket")),
@@ -157,7 +157,7 @@ fn every_row_reads_the_field_at_its_path_and_nothing_else() {
         assert_ne!(after[at].1, *written, "{path}: without the field the row writes the same");
         let same_field = |other: &str| other == path || other.starts_with(&format!("{path}."));
         let changed = |i: &usize| after[*i].1 != before[*i].1 && !same_field(&before[*i].0);
-        // The image and scratch volumes belong to both roles, the names of monitoring are the application's.
+        // The image and scratch volumes belong to both roles, and monitoring uses the application's name.
         let derived = ["spec.image", "spec.monitoring", "spec.volumes", "spec.driver.volumeMounts"];
         let also = |other: &str| derived.contains(&other) || other == "spec.executor.volumeMounts";
         let others: Vec<&str> = (0..before.len()).filter(changed).map(|i| before[i].0.as_str()).collect();
@@ -189,7 +189,7 @@ fn the_setting_that_wins_names_its_field() {
             ("spark.kubernetes.driver.label.l", "spec.driver.labels[l]"),
             ("spark.kubernetes.executor.volumes.nfs.spark-local-dir-2.mount.readOnly", "spec.volumes[1].nfs.readOnly"),
             ("spark.x", "spec.sparkConf[spark.x]"),
-            // Nothing sets these: that is where they would be set.
+            // Nothing sets these: this is where they would be set.
             ("spark.ui.port", "spec.sparkConf[spark.ui.port]"),
             ("spark.ui.proxyBase", "spec.sparkConf[spark.ui.proxyBase]"),
         ] {
@@ -215,7 +215,7 @@ struct Bad {
     row: &'static str,
     /// The path that the error names.
     path: &'static str,
-    /// What to merge over the application; `junk` is a text that is no name, size or number.
+    /// What to merge over the application; `junk` is not a valid name, size or number.
     patch: fn(junk: &str) -> Value,
 }
 
@@ -438,7 +438,7 @@ const BAD: &[Bad] = &[
     },
 ];
 
-/// Rows whose field may hold anything that its type takes, as far as a plan can tell. Validation knows more of some.
+/// Rows whose field may hold any value of its type, as far as planning goes. Validation is stricter for some.
 const ANY_VALUE: &[&str] = &[
     "spec.hadoopConf",
     "spec.deps.packages",
@@ -457,7 +457,7 @@ const ANY_VALUE: &[&str] = &[
     "spec.executor.deleteOnTermination",
     "spec.executor.image",
     "spec.executor.serviceAccount",
-    // Spark leaves out variables that executors cannot have, with a warning.
+    // Spark skips variables that executors cannot have, with a warning.
     "spec.executor.envVars",
     "spec.sparkConfigMap",
     "spec.monitoring",
@@ -534,7 +534,7 @@ fn every_row_has_a_bad_value_or_cannot_have_one() {
     let tried: BTreeSet<String> =
         BAD.iter().map(|bad| bad.row).chain(ANY_VALUE.iter().copied()).map(str::to_owned).collect();
     assert_eq!(rows, tried);
-    assert!(ANY_VALUE.iter().all(|row| BAD.iter().all(|bad| bad.row != *row)), "a row is either refused or not");
+    assert!(ANY_VALUE.iter().all(|row| BAD.iter().all(|bad| bad.row != *row)), "a row is in one of the two");
 }
 
 proptest! {

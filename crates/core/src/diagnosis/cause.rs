@@ -265,7 +265,7 @@ fn refused(refusal: &Refusal<'_>, facts: Facts<'_>) -> Cause {
     };
     let remedy = match (own, name) {
         (true, "default") => format!(
-            "firesteel setup -n {home}{more} --apply makes the account `spark`; run the driver as it (spec.driver.serviceAccount: spark, or --conf spark.kubernetes.authenticate.driver.serviceAccountName=spark)"
+            "firesteel setup -n {home}{more} --apply creates the account `spark`; run the driver with it (spec.driver.serviceAccount: spark, or --conf spark.kubernetes.authenticate.driver.serviceAccountName=spark)"
         ),
         (true, name) => format!("firesteel setup -n {home} --service-account {name}{more} --apply"),
         (false, _) => format!("ask an administrator to grant it with a Role and a RoleBinding in {place}"),

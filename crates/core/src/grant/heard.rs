@@ -1,10 +1,10 @@
-//! What a driver said while nobody else could speak for it.
+//! Demand that only the driver itself can have written.
 //!
-//! Where nothing keeps the drivers of one account apart, each can write what the others ask for. What decides whom executors
-//! belong to is their environment: the driver's address is in it. So that of each profile stays as it was heard while the driver
-//! was alone, or kept apart, until it changes at such a time again. How many executors are wanted is limited anyway.
+//! Unless the admission policy isolates the drivers of a service account, each can write the others' demand. The environment
+//! of executors decides which driver they belong to: it holds the driver's address. So each profile keeps the environment seen
+//! while the driver was alone or isolated, until it changes at such a time again. The number of executors is limited anyway.
 //!
-//! An operator that has just started believes what it hears first.
+//! An operator that has just started trusts the first demand it sees.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +21,8 @@ pub struct Heard {
 }
 
 impl Heard {
-    /// Takes in what is published; `alone` says whether nobody but the driver can have written it. Gives what is to be believed
-    /// where that differs, and of which profiles it does.
+    /// Records published demand; `alone` means that only the driver can have written it. If some of it is not trusted, returns
+    /// the trusted demand and the profiles in doubt.
     pub fn hear(&mut self, profiles: &Profiles, alone: bool) -> Option<(Profiles, Vec<String>)> {
         if profiles.is_empty() {
             return None;

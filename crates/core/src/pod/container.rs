@@ -1,8 +1,8 @@
-//! The container of a pod that Spark runs in.
+//! Spark's container in a pod.
 //!
 //! It has Spark's usual name, unless a pod template names it otherwise. Then the operator writes its name into an annotation;
-//! Spark itself leaves no mark, but puts it last. The annotation is kubectl's, so in pods that the operator did not make it
-//! may name any container.
+//! Spark itself does not mark it, but puts it last. The annotation is kubectl's, so in pods that the operator did not create
+//! it may name any container.
 
 use firesteel_api::names;
 use k8s_openapi::api::core::v1::{ContainerState, ContainerStatus, Pod, PodStatus};
@@ -22,7 +22,7 @@ impl<'a> SparkContainer<'a> {
         SparkContainer::named(pod.status.as_ref(), name(pod))
     }
 
-    /// The container of this name; if there is but one, that one.
+    /// The container of this name; if there is only one, that one.
     pub fn named(status: Option<&'a PodStatus>, name: &'a str) -> Self {
         let statuses = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
         let status = statuses.iter().find(|status| status.name == name).or(match statuses {
@@ -49,17 +49,17 @@ impl<'a> SparkContainer<'a> {
         Some(self.state()?.running.as_ref()?.started_at.as_ref()?.0)
     }
 
-    /// How it ended, unless it was started again.
+    /// How it ended, unless it was restarted.
     pub fn ended(self) -> Option<Ended> {
         self.state()?.terminated.as_ref().map(Ended::from)
     }
 
-    /// How it ended before it was started again.
+    /// How it ended before its restart.
     pub fn ended_before(self) -> Option<Ended> {
         self.status?.last_state.as_ref()?.terminated.as_ref().map(Ended::from)
     }
 
-    /// How often it was started again.
+    /// How often it was restarted.
     pub fn restarts(self) -> u32 {
         self.status.map_or(0, |status| u32::try_from(status.restart_count).unwrap_or_default())
     }
@@ -69,7 +69,7 @@ impl<'a> SparkContainer<'a> {
         self.state()?.waiting.as_ref()?.reason.as_deref()
     }
 
-    /// Whether nothing is known of its state.
+    /// Whether its state is unknown.
     pub fn is_unknown(self) -> bool {
         self.state().is_none()
     }

@@ -1,4 +1,4 @@
-//! What decisions see of a driver pod, and how a driver came to its end.
+//! A driver pod, as far as decisions depend on it, and how a driver ended.
 
 use firesteel_api::names;
 use k8s_openapi::api::core::v1::Pod;
@@ -10,24 +10,24 @@ use super::exit::Ended;
 use super::phase::{PodPhase, phase};
 use super::reason::{Words, failure, waiting};
 
-/// A driver pod, as far as decisions depend on it.
+/// What decisions read from a driver pod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriverPod {
     pub name: String,
     pub uid: String,
     /// The submission it belongs to, by its label.
     pub submission_id: Option<String>,
-    /// The specification it was made from, by its annotation.
+    /// The hash of the specification it was created from, by its annotation.
     pub spec_hash: Option<String>,
-    /// The generation of the application it was made from, by its annotation.
+    /// The generation of the application it was created from, by its annotation.
     pub generation: Option<i64>,
     /// `spark.app.id`, by its label.
     pub app_id: Option<String>,
     pub owner: Owner,
     pub phase: PodPhase,
-    /// Someone asked for its deletion.
+    /// It is being deleted.
     pub deleting: bool,
-    /// When it should be gone, if someone asked for its deletion.
+    /// When it should be gone, if it is being deleted.
     pub gone_by: Option<Timestamp>,
     /// Its deletion does not wait for its node.
     pub forced: bool,
@@ -35,7 +35,7 @@ pub struct DriverPod {
     pub node: Option<String>,
     /// Its status says that it is not ready.
     pub unready: bool,
-    /// The end of the container Spark runs in.
+    /// How Spark's container ended.
     pub ended: Option<Ended>,
     /// Why the pod failed as a whole, in Kubernetes' words.
     pub failure: Option<Words>,
@@ -44,7 +44,7 @@ pub struct DriverPod {
     pub created: Option<Timestamp>,
 }
 
-/// The reference with which Spark makes a driver the owner of what it needs.
+/// The owner reference that Spark sets on the objects a driver needs.
 pub fn driver_owner(name: &str, uid: &str) -> OwnerReference {
     OwnerReference {
         api_version: "v1".to_owned(),
@@ -61,7 +61,7 @@ pub fn driver_owner(name: &str, uid: &str) -> OwnerReference {
 pub enum Owner {
     /// The application's.
     Application,
-    /// An application of the same name that exists no more.
+    /// An application of the same name that no longer exists.
     Former,
     /// Someone else's.
     Other,
@@ -96,13 +96,13 @@ impl DriverPod {
         }
     }
 
-    /// Whether its node may be dead: only then is the node worth a look.
+    /// Whether its node may be dead: only then is the node read.
     pub fn may_be_unreachable(&self) -> bool {
         let quiet = match self.phase {
             PodPhase::Pending => self.deleting,
             PodPhase::Running => self.deleting || (self.unready && self.outcome().is_none()),
             PodPhase::Unknown => true,
-            // Such a pod goes at once when it is deleted.
+            // Such a pod is gone as soon as it is deleted.
             PodPhase::Succeeded | PodPhase::Failed => false,
         };
         quiet && self.node.is_some() && self.owner != Owner::Other
@@ -121,7 +121,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Spark's container decides. A sidecar that lives on does not hide its end, and one that fails does not change it.
+    /// Spark's container decides. A sidecar that keeps running does not hide its end, and one that fails does not change it.
     fn of(ended: Option<&Ended>, phase: PodPhase) -> Option<Self> {
         match (ended, phase) {
             (Some(ended), _) if ended.exit_code == 0 => Some(Outcome::Succeeded),
@@ -174,7 +174,7 @@ impl DriverEnd {
     }
 }
 
-/// Whether a container that ended is started again. Never in Spark's own pods.
+/// Whether an ended container restarts. Never in Spark's own pods.
 fn starts_again(pod: &Pod, ended: &Ended) -> bool {
     match pod.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref()) {
         Some("Always") => true,

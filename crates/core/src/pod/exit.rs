@@ -3,9 +3,9 @@
 use k8s_openapi::api::core::v1::ContainerStateTerminated;
 use k8s_openapi::jiff::Timestamp;
 
-/// The code of a driver that was ended because its executors do not work.
+/// The exit code of a driver that was ended because its executors do not work.
 pub const EXECUTORS_FAILED: i32 = 11;
-/// Kubernetes' reason for a container that passed its memory limit.
+/// Kubernetes' reason for a container that exceeded its memory limit.
 pub(crate) const OUT_OF_MEMORY: &str = "OOMKilled";
 
 /// How a container ended.
@@ -38,7 +38,7 @@ impl Ended {
     }
 }
 
-/// What Spark runs in a container. Some exit codes depend on it, and so does what to do about them.
+/// What Spark runs in a container. The meaning of some exit codes, and their remedy, depend on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Driver,
@@ -50,7 +50,7 @@ pub(crate) fn is_start_failure(reason: &str) -> bool {
     matches!(reason, "StartError" | "ContainerCannotRun" | "CreateContainerError")
 }
 
-/// What an exit code means, for those that say more than "it failed". `reason` is the one that Kubernetes gives.
+/// What an exit code means, if that says more than "it failed". `reason` is Kubernetes' reason.
 pub(crate) fn exit_meaning(role: Role, exit_code: i32, reason: &str) -> Option<String> {
     use Role::{Driver, Executor};
     let meaning = match (exit_code, role) {
@@ -60,7 +60,7 @@ pub(crate) fn exit_meaning(role: Role, exit_code: i32, reason: &str) -> Option<S
                  (spark.driver.memoryOverhead) or spec.driver.memory"
             }
             Executor => {
-                "the container passed its memory limit; raise spark.executor.memoryOverhead or spark.executor.memory"
+                "the container exceeded its memory limit; raise spark.executor.memoryOverhead or spark.executor.memory"
             }
         },
         _ if is_start_failure(reason) => "the container could not be started",
@@ -73,7 +73,7 @@ pub(crate) fn exit_meaning(role: Role, exit_code: i32, reason: &str) -> Option<S
         (50 | 51, Executor) => "uncaught exception in the executor",
         (52, Driver) => "out of memory inside the JVM; raise memory",
         (52, Executor) => "out of memory inside the JVM (OOM); raise spark.executor.memory",
-        (53, _) => "no scratch directory could be made; check local volumes and their permissions",
+        (53, _) => "no scratch directory could be created; check local volumes and their permissions",
         (56, Executor) => "the driver did not answer heartbeats",
         (57, Executor) => "a task could not be killed",
         (58, Executor) => "the block manager could not register again",

@@ -1,4 +1,4 @@
-//! What keeps a driver from starting, for a person who waits for it.
+//! What keeps a driver from starting, for a user waiting for it.
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -7,10 +7,10 @@ use super::reason::{Class, unscheduled, waiting_containers};
 /// Something that holds a driver back and may pass.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldUp {
-    /// The same for the same trouble, so that it is told once.
+    /// The same for the same problem, so that it is reported once.
     pub key: String,
     pub sentence: String,
-    /// Usual for a moment: worth telling only if it lasts.
+    /// Normal for a moment: worth reporting only if it lasts.
     pub is_usual: bool,
 }
 

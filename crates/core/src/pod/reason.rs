@@ -1,4 +1,4 @@
-//! Kubernetes' reasons: why a pod waits, cannot start, was taken away or failed. The one table of them, in words.
+//! Kubernetes' reasons: why a pod waits, cannot start, was disrupted or failed. The only table that explains them.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, PodCondition, PodStatus};
 
@@ -9,18 +9,18 @@ pub struct Words {
     pub message: String,
 }
 
-/// What sort of thing a reason tells.
+/// The class of a reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Class {
-    /// It waits to be placed, or for a volume. That may pass.
+    /// It waits for a node or a volume. That may pass.
     Waits,
-    /// Its image cannot be had.
+    /// Its image cannot be pulled.
     Image,
-    /// A container of it cannot be created.
+    /// One of its containers cannot be created.
     Creation,
-    /// Its container keeps ending and is started again.
+    /// Its container keeps crashing and restarting.
     Crashes,
-    /// Its node did not let it in. The scheduler may choose the same node again at once.
+    /// Its node rejected it. The scheduler may choose the same node again at once.
     Refused,
     /// The platform took it away.
     Taken,
@@ -28,11 +28,11 @@ pub(super) enum Class {
     Ended,
 }
 
-/// The table: what a reason tells, and what it is called in plain words.
+/// The table: the class of a reason, and an explanation in plain words.
 fn known(reason: &str) -> Option<(Class, &'static str)> {
     Some(match reason {
         "Unschedulable" => (Class::Waits, "no node takes it"),
-        "SchedulingGated" => (Class::Waits, "a scheduling gate holds it"),
+        "SchedulingGated" => (Class::Waits, "a scheduling gate holds it back"),
         "FailedMount" | "FailedAttachVolume" => (Class::Waits, "a volume cannot be mounted"),
         "ErrImagePull"
         | "ImagePullBackOff"
@@ -63,12 +63,12 @@ fn known(reason: &str) -> Option<(Class, &'static str)> {
         | "PodOSNotSupported" => (Class::Refused, "its node refused it"),
         other if other.starts_with("OutOf") => (Class::Refused, "its node refused it"),
         "DeadlineExceeded" => (Class::Ended, "it ran longer than its deadline"),
-        INIT_CONTAINER_FAILED => (Class::Ended, "it never began"),
+        INIT_CONTAINER_FAILED => (Class::Ended, "it never started"),
         _ => return None,
     })
 }
 
-/// Ours, for a pod that Kubernetes gives no reason for.
+/// Our own, for a pod without a reason from Kubernetes.
 const INIT_CONTAINER_FAILED: &str = "InitContainerFailed";
 
 impl Words {
@@ -93,7 +93,7 @@ impl Words {
         }
     }
 
-    /// The reason itself, except that those which take turns while one thing is wrong count as one.
+    /// The reason itself, except that reasons which alternate for the same problem count as one.
     pub(crate) fn kind(&self) -> &str {
         reason_kind(&self.reason)
     }
@@ -103,7 +103,7 @@ impl Words {
         self.class() == Some(Class::Taken)
     }
 
-    /// A node did not let the pod in.
+    /// A node rejected the pod.
     pub(crate) fn is_node_refusal(&self) -> bool {
         self.class() == Some(Class::Refused)
     }
@@ -113,8 +113,8 @@ impl Words {
         matches!(self.class(), Some(Class::Image | Class::Creation | Class::Crashes))
     }
 
-    /// The registry answered that it has no such image, the node that it has none, or the name is none: the node need not try
-    /// again. Another node may have it.
+    /// The registry has no such image, the node has none and may not pull, or the name is invalid: a retry on this node is
+    /// useless. Another node may have the image.
     pub(crate) fn is_certain(&self) -> bool {
         match self.reason.as_str() {
             "InvalidImageName" | "ErrImageNeverPull" => true,
@@ -128,7 +128,7 @@ impl Words {
         }
     }
 
-    /// No node was refused for a reason that may pass: the pod keeps away from all of them. The scheduler's sentence is
+    /// The pod's affinity excludes every node, and no node was refused for a reason that may pass. The scheduler's message is
     /// `0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector. …`.
     pub(crate) fn keeps_away_from_all(&self) -> bool {
         let reasons = self.message.split_once(" nodes are available: ").and_then(|(_, rest)| rest.split(". ").next());
@@ -153,18 +153,18 @@ pub(crate) fn reason_kind(reason: &str) -> &str {
     }
 }
 
-/// Why the platform ends a pod, in its words.
+/// Why the platform ends a pod, in Kubernetes' words.
 pub fn disruption(status: &PodStatus) -> Option<Words> {
     let condition = condition(status, "DisruptionTarget", "True")?;
     Some(Words::of_condition(condition, "DisruptionTarget"))
 }
 
-/// Why a pod failed as a whole: its own words, those of who disrupted it, or an init container that failed.
+/// Why a pod failed as a whole: its own reason, that of its disruption, or a failed init container.
 pub fn failure(status: &PodStatus) -> Option<Words> {
     own_words(status).or_else(|| disruption(status)).or_else(|| failed_init(status))
 }
 
-/// What the status of a pod says for the pod itself.
+/// The reason and message in a pod's status.
 pub(crate) fn own_words(status: &PodStatus) -> Option<Words> {
     let reason = status.reason.clone().filter(|reason| !reason.is_empty())?;
     Some(Words { reason, message: status.message.clone().unwrap_or_default() })
@@ -197,7 +197,7 @@ pub(super) fn unscheduled(status: &PodStatus) -> Option<Words> {
     Some(Words::of_condition(condition, "Unschedulable"))
 }
 
-/// Containers that wait for something, those that come first first.
+/// Waiting containers, init containers first.
 pub(super) fn waiting_containers(status: &PodStatus) -> impl Iterator<Item = (&ContainerStatus, Words)> {
     let containers = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
     containers.filter_map(|container| {

@@ -1,4 +1,4 @@
-//! Clusters in miniature: random events, crashes at every point of a pass, and the promises of the allocation planner.
+//! Miniature clusters with random events and crashes at every point of a pass, and the allocation planner's guarantees.
 
 mod admission;
 mod application;

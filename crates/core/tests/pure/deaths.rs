@@ -1,4 +1,4 @@
-//! Logs of drivers that really died, with Spark 3.5 and 4.1, and their diagnoses. Only long runs of frames and of INFO
+//! Logs of drivers that actually died, with Spark 3.5 and 4.1, and their diagnoses. Only long runs of frames and of INFO
 //! records were removed.
 
 use std::collections::BTreeMap;
@@ -183,5 +183,5 @@ fn secrets_in_a_log_are_not_in_its_cause() {
         text.contains("ValueError: cannot open https://*********(redacted)@db.example") && !text.contains("hunter2"),
         "{text}"
     );
-    assert_eq!(shown(Some("(unreadable")), None, "a pattern that cannot be read leaves nothing to show");
+    assert_eq!(shown(Some("(unreadable")), None, "an invalid pattern leaves nothing to show");
 }

@@ -66,7 +66,7 @@ fn a_driver_runs_without_its_exposure_which_is_retried_for_a_while() {
     assert_eq!((status.as_str(), reason.as_str()), ("False", "Retrying"));
     assert!(message.contains(words), "{message}");
     assert!(told.events.iter().any(|e| e.warning && e.reason == "SparkDriverNotExposed"), "{:?}", told.events);
-    assert_eq!(world.status.driver_info.web_ui_service_name.as_deref(), Some("pi-ui-svc"), "what is there is shown");
+    assert_eq!(world.status.driver_info.web_ui_service_name.as_deref(), Some("pi-ui-svc"), "what exists is shown");
     assert_eq!((told.wake, told.effects.len()), (Some(at(12)), 0));
     let next = world.look(&running(12, made(1, 10, &[words])));
     assert_eq!((next.effects, next.events.len()), (vec![Effect::Expose], 0));
@@ -104,7 +104,7 @@ fn exposing_is_given_up_after_its_time_limit_also_by_another_operator() {
 fn rejections_are_reported_and_not_retried() {
     let mut world = Pi::new(json!({}), submitted_once("RUNNING"));
     let mut around = made(0, 10, &[]).unwrap();
-    around.outcome.as_mut().unwrap().refused = vec!["a Service named pi-ui-svc exists already".to_owned()];
+    around.outcome.as_mut().unwrap().refused = vec!["a Service named pi-ui-svc already exists".to_owned()];
     let told = world.look(&running(10, Some(around)));
     assert_eq!((told.effects.len(), told.events.len()), (0, 1));
     assert_eq!(world.condition("Exposed").unwrap().1, "Refused");
@@ -180,7 +180,7 @@ fn a_cluster_that_fails_at_a_submission_for_two_minutes_counts_as_rejecting_it()
     assert_eq!(first.events.len(), 1, "{:?}", first.events);
     assert!(first.events[0].warning && first.events[0].note.contains("w.example"));
     assert_eq!((world.state(), first.wake), ("", Some(at(1))));
-    assert!(hinder(&mut world, 60, 4).events.is_empty(), "it was told");
+    assert!(hinder(&mut world, 60, 4).events.is_empty(), "it was reported");
     // Other events do not make the retries more frequent.
     let sent = Sent { effect: Effect::Submit { attempt: 1 }, first: at(0), last: at(60), times: 4 };
     let seen =
@@ -195,7 +195,7 @@ fn a_cluster_that_fails_at_a_submission_for_two_minutes_counts_as_rejecting_it()
     assert!(message.starts_with("failed to run spark-submit: ") && message.contains("w.example"), "{message}");
     assert!(message.contains("an admission webhook of the cluster is failing"), "{message}");
     assert!(spent.events.iter().any(|e| e.reason == "SparkApplicationSubmissionFailed"), "{:?}", spent.events);
-    // The next attempt has two minutes of its own.
+    // The next attempt gets two minutes as well.
     let outcome = Submission::Hindered { why: why.to_owned(), since: at(130), times: 3 };
     world.status = world.with(|app| submitted(app, 2, &outcome, at(130))).status;
     assert_eq!(world.state(), "SUBMISSION_FAILED");

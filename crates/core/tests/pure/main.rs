@@ -1,6 +1,6 @@
 //! The decisions of this crate, from the outside: values in, values out.
 
-#![allow(clippy::unwrap_used, reason = "a test that cannot go on says where")]
+#![allow(clippy::unwrap_used, reason = "a panic shows where the test failed")]
 
 mod allocation;
 mod deaths;

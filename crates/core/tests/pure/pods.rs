@@ -57,7 +57,7 @@ fn container<'a>(pod: &'a Pod, name: &str) -> &'a Container {
 }
 
 /// One row of `fields.json`: a field, a value for it, and where that shows. The same table is checked against the pods
-/// that real Spark makes (`crates/cli/tests/it/applications`).
+/// that real Spark creates (`crates/cli/tests/it/applications`).
 struct Row(Value);
 
 impl Row {
@@ -130,11 +130,11 @@ impl Row {
         }
         let lost: Vec<Value> = run.lost.iter().map(|(path, _)| json!(path)).collect();
         assert_eq!(lost, self.0["lost"].as_array().cloned().unwrap_or_default(), "{field}");
-        assert_eq!(run.warnings, Vec::<String>::new(), "{field}: nothing that we write ourselves is remarkable");
+        assert_eq!(run.warnings, Vec::<String>::new(), "{field}: the operator's own settings cause no warnings");
     }
 }
 
-/// An expected object must be somewhere in the list, expected objects all in it; anything else must be equal.
+/// A list must contain an expected object, or all objects of an expected list; anything else must be equal.
 fn holds(got: &Value, expected: &Value) -> bool {
     match (got, expected) {
         (Value::Array(items), Value::Object(_)) => items.iter().any(|item| contains(item, expected)),

@@ -186,7 +186,7 @@ fn an_invalid_edit_waits_while_the_run_continues() {
     assert!(broken.effects.is_empty() && refused(&broken).unwrap().starts_with("spec.x: no;"), "{broken:?}");
     assert_eq!(broken.events.iter().filter(|e| e.reason == "SparkApplicationSpecUpdateFailed").count(), 1);
     world.status = broken.status;
-    assert!(world.decide(("broken", 2, Some("spec.x: no")), &running).events.is_empty(), "said twice");
+    assert!(world.decide(("broken", 2, Some("spec.x: no")), &running).events.is_empty(), "reported twice");
 
     // Reverted, it is not an edit; fixed, it is one like any other; so it is when a newer operator can parse it.
     let back = world.decide(("h", 3, None), &running);

@@ -1,5 +1,5 @@
-//! Which grants are accepted: those that can be served, and of drivers that share a service account one at a time, unless they are
-//! kept apart. What was accepted once stays accepted; what was not is looked at again and again.
+//! Decides which grants are accepted: those that can be served, and only one per service account at a time unless the admission
+//! policy isolates drivers. An accepted grant stays accepted; others are checked again regularly.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -16,20 +16,20 @@ use super::{Allocator, writes};
 use crate::error::Error;
 use crate::pods::allocated::{AppKey, AppPods, live_driver};
 
-/// How soon a grant is looked at again that waits until drivers are kept apart, or until another one has ended.
+/// How soon to check a grant again that waits for the admission policy or for another driver to end.
 const WAITING: Duration = Duration::from_secs(3);
-/// The same for one whose driver has not been seen. The watch of pods tells sooner.
+/// The same for a grant whose driver has not been seen. The pod watch usually triggers a pass sooner.
 const UNSEEN: Duration = Duration::from_secs(10);
 
-/// What became of a grant.
+/// The decision on a grant.
 #[derive(Debug)]
 pub(super) enum Answer {
     Accepted(Box<ExecutorLedgerStatus>),
-    /// Not now: when to look again.
+    /// Not now; when to check again.
     Later(Action),
 }
 
-/// Accepts a grant, or says why not.
+/// Accepts a grant, or writes into its ledger why not.
 pub(super) async fn admit(
     grant: &ExecutorGrant,
     allocator: &Allocator,
@@ -57,7 +57,7 @@ pub(super) async fn admit(
                 }
             }
         } else if old.is_some() {
-            // It ended before its turn came.
+            // It ended before its grant was accepted.
             return Ok(Answer::Later(Action::await_change()));
         }
     }
@@ -66,7 +66,7 @@ pub(super) async fn admit(
     Ok(Answer::Accepted(Box::new(ledger)))
 }
 
-/// Writes down why a grant waits.
+/// Records why a grant waits.
 async fn wait(
     grant: &ExecutorGrant,
     allocator: &Allocator,
@@ -83,16 +83,16 @@ async fn wait(
 }
 
 impl Allocator {
-    /// Whether what stands in a grant can have been written by its driver only.
+    /// Whether only its own driver can have written a grant's status.
     pub(super) async fn is_alone(&self, grant: &ExecutorGrant, key: &AppKey, account: &str) -> bool {
         self.shared.options.drivers_trust_each_other
             || self.index.neighbours(key, account).is_empty()
             || self.shared.policy.apart(&self.client, grant).await == Apart::Yes
     }
 
-    /// The neighbour that comes before a driver. If there is none, the driver is the one that comes before others from now on.
+    /// The neighbour that takes precedence over a driver. If there is none, the driver takes precedence from now on.
     async fn first(&self, key: &AppKey, account: &str, driver: &LiveDriver) -> Result<Option<LiveDriver>, Error> {
-        // What an operator before this one accepted is in its ledger.
+        // What a previous operator accepted is in the ledgers.
         for (app, grant) in self.unasked(key, account, driver) {
             if writes::is_accepted(&self.client, &key.0, &grant).await? {
                 self.note_accepted(&app);
@@ -111,7 +111,7 @@ impl Allocator {
         Ok(first)
     }
 
-    /// Younger neighbours of which it is not known whether their grants were accepted, and the names of these.
+    /// Younger neighbours whose grants may or may not have been accepted, and the names of those grants.
     fn unasked(&self, key: &AppKey, account: &str, driver: &LiveDriver) -> Vec<(AppKey, String)> {
         let grants = self.grants();
         let accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);

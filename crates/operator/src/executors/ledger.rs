@@ -1,4 +1,4 @@
-//! The ledger of one application, as this operator knows it: read once, then written when a pass has changed it.
+//! An application's ledger as this operator knows it: read once, then written when a pass changes it.
 
 use firesteel_api::ExecutorGrant;
 use firesteel_api::executors::ExecutorLedgerStatus;
@@ -10,21 +10,21 @@ use crate::error::Error;
 
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    /// As it was last written or read, with its version.
+    /// As last written or read, with its resource version.
     known: Option<(ExecutorLedgerStatus, String)>,
-    /// Ids that were used for sure, whatever a ledger says that someone else changed.
+    /// Ids up to here may have been used, even if someone changed the ledger.
     floor: u64,
-    /// The grant was accepted once.
+    /// Whether the grant was ever accepted.
     accepted: bool,
 }
 
 impl Ledger {
-    /// As it was last written or read; none while that has to be found out.
+    /// As last written or read; `None` if it has to be read first.
     pub(super) fn status(&self) -> Option<&ExecutorLedgerStatus> {
         self.known.as_ref().map(|(status, _)| status)
     }
 
-    /// The ledger, from memory or from the cluster, if there is one.
+    /// The ledger, from memory or from the cluster, if it exists.
     pub(super) async fn read(
         &mut self,
         client: &Client,
@@ -40,12 +40,12 @@ impl Ledger {
         Ok(status)
     }
 
-    /// Whether the grant was accepted once, whatever became of its ledger.
+    /// Whether the grant was ever accepted, whatever happened to its ledger.
     pub(super) fn was_accepted(&self) -> bool {
         self.accepted
     }
 
-    /// Writes down that the grant is accepted, or why not: in the ledger that was read, or in a new one.
+    /// Records that the grant is accepted, or why not, in the existing ledger or a new one.
     pub(super) async fn answer(
         &mut self,
         client: &Client,
@@ -80,9 +80,9 @@ impl Ledger {
         grant: &ExecutorGrant,
         new: &ExecutorLedgerStatus,
     ) -> Result<(), Error> {
-        // Even if the write is not answered, these ids may have been used.
+        // Even if the response is lost, these ids may have been used.
         self.floor = self.floor.max(new.reserved_through);
-        // Forgotten until the write is known to have been made: after an error the cluster is asked again.
+        // Forgotten until the write has succeeded: after an error the ledger is read again.
         let Some((old, version)) = self.known.take() else { return Err(Error::Changed) };
         let version = writes::update_ledger(client, grant, &old, new, &version).await?;
         self.known = Some((new.clone(), version));
@@ -90,8 +90,8 @@ impl Ledger {
     }
 }
 
-/// A number above those of all losses that the driver has seen, though it may not have said so yet. It says what it likes: what
-/// the API server cannot store as a number is cut off.
+/// A sequence number above those of all losses that the driver can have seen, including ones it has not acknowledged yet. The
+/// driver's value is untrusted, so it is capped at what the API server can store as a number.
 fn above_all_seen(said: u64) -> u64 {
     const LARGEST: u64 = 1 << 53;
     said.min(LARGEST) + allocation::MOST_LOSSES

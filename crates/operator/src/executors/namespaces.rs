@@ -1,8 +1,8 @@
-//! What the applications of one namespace have together, kept within its limit.
+//! Keeps the executors of all applications in a namespace within its limit.
 //!
-//! What they have is counted from what is there. What a pass was given counts from the moment it is given, until the pass has
-//! noted its creations elsewhere: so two passes at the same time never take the same room. What is free is shared between those
-//! that asked a moment ago, as [`fair::share_namespace`] does.
+//! Usage is counted from existing executors. What a pass is given is reserved until the pass has recorded its creations, so
+//! that concurrent passes never take the same room. [`fair::share_namespace`] divides the free room among applications that
+//! asked recently.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,9 +13,9 @@ use firesteel_core::fair::{self, Asker};
 
 use crate::pods::allocated::AppKey;
 
-/// How soon an application that did not get all asks again.
+/// How soon an application that did not get everything asks again.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
-/// An application that has not asked for this long no longer takes part in the sharing.
+/// An application that has not asked for this long no longer gets a share.
 const FORGOTTEN: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
@@ -28,21 +28,21 @@ pub(super) struct Namespaces {
 struct Asking {
     asked: Vec<(Size, u32)>,
     at: Instant,
-    /// Given to a pass that is not over yet.
+    /// Given to a pass that is still running.
     reserved: Amount,
 }
 
-/// What one pass was given, until it is over.
+/// What one pass was given, reserved until dropped.
 #[derive(Debug)]
 pub(super) struct Given<'a> {
-    /// How many of each size, in the order in which they were asked for.
+    /// How many of each size, in the order requested.
     pub(super) counts: Vec<u32>,
     app: AppKey,
     namespaces: &'a Namespaces,
 }
 
 impl Namespaces {
-    /// Takes room for executors. `used` is what the applications of the namespace have; it is looked up when nobody else takes.
+    /// Takes room for executors. `used` returns what the namespace's applications have; it is called under the lock.
     pub(super) fn take(
         &self,
         app: &AppKey,
@@ -113,7 +113,7 @@ mod tests {
         let first = namespaces.take(&app("a"), ask(8), &LIMIT, || has(&[]), now);
         let second = namespaces.take(&app("b"), ask(8), &LIMIT, || has(&[]), now);
         assert_eq!((&first.counts[..], &second.counts[..]), (&[8][..], &[2][..]));
-        // What the first was given is under way now, and counted there.
+        // What the first was given is now being created, and counted there.
         drop(first);
         let third = namespaces.take(&app("c"), ask(8), &LIMIT, || has(&[("a", 8)]), now);
         assert_eq!(third.counts, [0]);
@@ -133,7 +133,7 @@ mod tests {
         // One of the large application's executors ended.
         assert_eq!(take("large", 11, &[("large", 9)], now), [0]);
         assert_eq!(take("small", 3, &[("large", 9)], now), [1]);
-        // Whoever stopped asking is not waited for.
+        // An application that stopped asking no longer gets a share.
         let later = now + Duration::from_secs(10);
         assert_eq!(take("large", 11, &[("large", 9)], later), [1]);
     }

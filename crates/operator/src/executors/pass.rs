@@ -1,5 +1,5 @@
-//! One pass over one application's executors: observe, find out what is wanted, obtain slots for it, have
-//! `firesteel_core::allocation` decide, write the ledger, and perform the rest. Nothing is decided here.
+//! One pass over an application's executors: observe, determine the demand, obtain slots for it, have
+//! `firesteel_core::allocation` decide, write the ledger, and carry out the rest. Nothing is decided here.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -29,20 +29,20 @@ use crate::error::Error;
 use crate::events::Reporter;
 use crate::pods::allocated::{self, AppKey, AppPods};
 
-/// A pass that takes longer is given up and tried again.
+/// A pass that takes longer is aborted and retried.
 const LONGEST_PASS: Duration = Duration::from_secs(60);
 
-/// What is kept of one application between passes.
+/// An application's state between passes.
 #[derive(Debug, Default)]
 pub(super) struct State {
     memory: Memory,
     pub(super) ledger: Ledger,
-    /// What the driver said while nobody else could speak for it, and profiles for which something else stands there.
+    /// What the driver published while no other driver could have, and the profiles that have changed since.
     heard: Heard,
     doubted: Vec<String>,
 }
 
-/// Looks at one grant.
+/// Reconciles one grant.
 pub(super) async fn reconcile(
     grant: Arc<DeserializeGuard<ExecutorGrant>>,
     allocator: Arc<Allocator>,
@@ -53,7 +53,7 @@ pub(super) async fn reconcile(
         let grant = match &grant.0 {
             Ok(grant) => Arc::new(grant.clone()),
             Err(invalid) => {
-                tracing::warn!(error = %invalid.error, "this grant cannot be read");
+                tracing::warn!(error = %invalid.error, "this grant does not parse");
                 return Ok(Action::await_change());
             }
         };
@@ -74,7 +74,7 @@ pub(super) async fn reconcile(
     .await
 }
 
-/// When to look again after a failed pass.
+/// When to retry after a failed pass.
 pub(super) fn again(error: &Error) -> Action {
     match error {
         Error::Changed => Action::requeue(Duration::from_millis(50)),
@@ -99,12 +99,12 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
     state.memory.observe(seen.demand(), &seen.executors, &seen.pods.in_flight, seen.now);
     let sight = seen.sight(allocator, &state.memory);
     let demand = allocation::demand(&sight);
-    // What was given counts in its namespace until this pass has noted its creations.
+    // What was given is reserved in the namespace until this pass has recorded its creations.
     let (slots, _given) = slots::obtain(allocator, &seen.grant, &seen.key, &demand).await?;
     let effects = allocation::step(demand, &slots);
     let wake = effects.wake;
     perform(allocator, &seen, &mut state, effects).await?;
-    // A little late rather than too early, or the pass finds nothing to do yet.
+    // Slightly late rather than too early, when the pass would find nothing to do.
     let until = |at: Timestamp| Duration::try_from(at.duration_since(seen.now)).unwrap_or_default();
     Ok(wake.map_or_else(Action::await_change, |at| Action::requeue(until(at) + Duration::from_millis(5))))
 }
@@ -112,7 +112,7 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
 /// What one pass sees.
 struct Seen {
     key: AppKey,
-    /// With what can be believed of what it asks for.
+    /// With the trusted part of its demand.
     grant: Arc<ExecutorGrant>,
     ledger: ExecutorLedgerStatus,
     driver: Driver,
@@ -122,7 +122,7 @@ struct Seen {
     now: Timestamp,
 }
 
-/// Looks; `None` while the sets are being listed for the first time.
+/// Observes; `None` until the sets have been listed once.
 fn observe(
     allocator: &Allocator,
     grant: Arc<ExecutorGrant>,
@@ -166,7 +166,7 @@ impl Seen {
     }
 }
 
-/// Performs what was decided, and remembers what came of it: the ledger first.
+/// Carries out a decision, ledger first, and remembers the outcome.
 async fn perform(allocator: &Arc<Allocator>, seen: &Seen, state: &mut State, effects: Effects) -> Result<(), Error> {
     let Seen { key, grant, now, .. } = seen;
     let client = &allocator.client;
@@ -197,7 +197,7 @@ async fn perform(allocator: &Arc<Allocator>, seen: &Seen, state: &mut State, eff
     Ok(())
 }
 
-/// Writes sets until one is refused.
+/// Writes sets until one is rejected.
 async fn write_sets(allocator: &Allocator, seen: &Seen, memory: &mut Memory, sets: &[SetWrite]) -> Result<(), Refusal> {
     let strategy = seen.grant.spec.strategy;
     for write in sets {
@@ -212,7 +212,7 @@ async fn write_sets(allocator: &Allocator, seen: &Seen, memory: &mut Memory, set
     Ok(())
 }
 
-/// Starts creations; each reports back by itself.
+/// Starts creations in the background; each reports its own outcome.
 fn create(allocator: &Arc<Allocator>, seen: &Seen, creations: Vec<Creation>) {
     if creations.is_empty() {
         return;
@@ -247,7 +247,7 @@ fn create(allocator: &Arc<Allocator>, seen: &Seen, creations: Vec<Creation>) {
     }
 }
 
-/// The cluster would not take an executor: the next pass has to know, and an API server that is busy is asked for less.
+/// The cluster rejected an executor: triggers the next pass, and slows down creations if the API server is busy.
 fn follow_refusal(allocator: &Allocator, grant: &ExecutorGrant, refusal: &Refusal) {
     if let Refusal::Later { retry_after, .. } = refusal {
         allocator.shared.creation_limit.slow_down(*retry_after, Instant::now());
@@ -255,8 +255,8 @@ fn follow_refusal(allocator: &Allocator, grant: &ExecutorGrant, refusal: &Refusa
     allocator.enqueue(App::new(&grant.name_any()).within(&grant.namespace().unwrap_or_default()));
 }
 
-/// The grant with what can be believed of what it asks for: while nothing keeps its driver apart from another one, that one
-/// could have written it.
+/// The grant with the trusted part of its demand: while nothing isolates its driver from another one, the other could have
+/// written it.
 async fn believed(
     grant: &Arc<ExecutorGrant>,
     allocator: &Allocator,
@@ -274,8 +274,8 @@ async fn believed(
     };
     if state.doubted != doubted {
         let text = format!(
-            "the environment of executors of profile {} was changed while another driver of service account {} could have \
-             done so, and is not followed; `{}` keeps such drivers apart",
+            "ignoring a changed executor environment for profile {}: another driver with service account {} could have \
+             written it; `{}` isolates such drivers",
             doubted.join(", "),
             pods.account,
             policy::COMMAND
@@ -288,7 +288,7 @@ async fn believed(
     Arc::new(ExecutorGrant { status: Some(status), ..(**grant).clone() })
 }
 
-/// The driver of a grant, if it is there. `uid` is that of the one it was known to have.
+/// The driver of a grant, if it exists. `uid` is the uid recorded for it earlier.
 pub(super) fn own_driver<'a>(grant: &ExecutorGrant, pods: &'a AppPods, uid: Option<&str>) -> Option<&'a DriverPod> {
     let granted = &grant.spec.driver;
     pods.driver.as_ref().filter(|driver| {
@@ -299,7 +299,7 @@ pub(super) fn own_driver<'a>(grant: &ExecutorGrant, pods: &'a AppPods, uid: Opti
     })
 }
 
-/// Whether the grant's driver runs. Notes its uid when it is first seen.
+/// The state of the grant's driver. Records the driver's uid when it is first seen.
 fn driver(grant: &ExecutorGrant, pods: &AppPods, ledger: &mut ExecutorLedgerStatus) -> Driver {
     match own_driver(grant, pods, ledger.driver_uid.as_deref()) {
         Some(driver) => {
@@ -317,7 +317,7 @@ fn driver(grant: &ExecutorGrant, pods: &AppPods, ledger: &mut ExecutorLedgerStat
     }
 }
 
-/// Tells people what they should hear of, as events of the driver pod.
+/// Logs notes and records them as events of the driver pod.
 pub(super) fn record(allocator: &Allocator, grant: &ExecutorGrant, driver: Option<&str>, notes: &[Note]) {
     let about = ObjectReference {
         api_version: Some("v1".to_owned()),

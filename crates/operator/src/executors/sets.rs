@@ -1,4 +1,4 @@
-//! What is known of ReplicaSets and StatefulSets of executors.
+//! A cache of the ReplicaSets and StatefulSets of executors.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt::Debug;
@@ -63,7 +63,7 @@ struct Known {
     strategy: Strategy,
     /// The driver pod it belongs to.
     owner: Option<String>,
-    /// Grows with every change of its specification.
+    /// Grows with every change to its specification.
     generation: i64,
 }
 
@@ -77,16 +77,16 @@ pub(super) struct Sets {
     stateful_sets: Mutex<Listing>,
 }
 
-/// How far the listing of a kind is.
+/// The progress of listing a kind.
 #[derive(Debug, Default)]
 struct Listing {
     done: bool,
-    /// This operator may not list them.
+    /// This operator has no permission to list them.
     forbidden: bool,
     relist: Relist,
 }
 
-/// Keeps track of one kind of sets.
+/// Watches one kind of set.
 pub(super) async fn follow<K: Set>(sets: &Sets, api: Api<K>, touched: &impl Fn(Vec<AppKey>)) {
     let config = watcher::Config::default().labels(names::LABEL_ALLOCATOR);
     let mut events = watch(api, config).default_backoff().boxed();
@@ -94,11 +94,11 @@ pub(super) async fn follow<K: Set>(sets: &Sets, api: Api<K>, touched: &impl Fn(V
         match event {
             Ok(event) => touched(sets.apply(&event)),
             Err(watcher::Error::InitialListFailed(kube::Error::Api(status))) if status.code == 403 => {
-                // An operator that may not see any makes none.
+                // An operator without permission to list them creates none.
                 sets.listing::<K>().forbidden = true;
-                tracing::debug!("{} may not be listed", K::plural(&()));
+                tracing::debug!("no permission to list {}", K::plural(&()));
             }
-            Err(error) => tracing::warn!(%error, "the watch of {} is interrupted", K::plural(&())),
+            Err(error) => tracing::warn!(%error, "the watch of {} was interrupted", K::plural(&())),
         }
     }
 }
@@ -111,7 +111,7 @@ impl Sets {
         })
     }
 
-    /// Takes one event of a watch in and gives the applications it concerns.
+    /// Applies a watch event; returns the applications it affects.
     fn apply<K: Set>(&self, event: &Event<K>) -> Vec<AppKey> {
         let mut listing = self.listing::<K>();
         let change = listing.relist.fold(event);
@@ -140,7 +140,7 @@ impl Sets {
         }
     }
 
-    /// The sets of one driver; `None` before they were listed.
+    /// The sets of one driver; `None` until they have been listed.
     pub(super) fn of(&self, strategy: Strategy, key: &AppKey, driver: Option<&str>) -> Option<Vec<ExecutorSet>> {
         let listed = match strategy {
             Strategy::Pods => return Some(Vec::new()),
@@ -156,7 +156,7 @@ impl Sets {
         Some(known.map(|each| each.set.clone()).collect())
     }
 
-    /// Whether all sets are known that this operator may see.
+    /// Whether all sets that this operator may list have been listed.
     pub(super) fn listed(&self) -> bool {
         [&self.replica_sets, &self.stateful_sets].into_iter().all(|kind| {
             let listing = lock(kind);
@@ -164,7 +164,7 @@ impl Sets {
         })
     }
 
-    /// Adds what the pods take that sets of a namespace have yet to make.
+    /// Adds the resources of pods that sets in a namespace have yet to create.
     pub(super) fn add_unmade(&self, index: &Index, namespace: &str, used: &mut HashMap<AppKey, Amount>) {
         self.each_unmade(
             index,
@@ -178,7 +178,7 @@ impl Sets {
         );
     }
 
-    /// Adds the pods that sets have yet to make.
+    /// Adds the number of pods that sets have yet to create.
     pub(super) fn add_pending(&self, index: &Index, pending: &mut HashMap<AppKey, usize>) {
         self.each_unmade(index, |_| true, |key, _, unmade| *pending.entry(key.clone()).or_default() += unmade);
     }
@@ -202,7 +202,7 @@ impl Sets {
         }
     }
 
-    /// Takes in what a write gave back; gives the hash of the template as the cluster has it.
+    /// Caches the response to a write; returns the hash of the template as the cluster stored it.
     pub(super) fn remember(&self, strategy: Strategy, made: DynamicObject) -> Option<String> {
         let name = made.name_any();
         let mut apps = lock(&self.apps);
@@ -223,7 +223,7 @@ fn key(meta: &ObjectMeta) -> Option<AppKey> {
     Some((meta.namespace.clone()?, app.clone()))
 }
 
-/// Takes a set in, unless a newer state of it is known.
+/// Caches a set, unless a newer generation is known.
 fn put<K: Set>(apps: &mut Apps, set: &K) -> Option<AppKey> {
     let meta = set.meta();
     let key = key(meta)?;

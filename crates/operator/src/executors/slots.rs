@@ -1,5 +1,5 @@
-//! How many of the executors that an application asks for may be created now: within what its namespace may have, what all
-//! applications create together, and what may be pending.
+//! How many of the executors that an application asks for may be created now, within the namespace's limit, the global
+//! creation rate and the global limit on pending executors.
 
 use std::collections::HashMap;
 use std::sync::{PoisonError, Weak};
@@ -16,12 +16,12 @@ use crate::creation_limit::Rest;
 use crate::error::Error;
 use crate::pods::allocated::AppKey;
 
-/// How soon to look again while the sets are being listed for the first time.
+/// How soon to check again until the sets have been listed once.
 pub(super) const NOT_LISTED: Duration = Duration::from_millis(200);
-/// How far apart it is looked for room that has become free.
+/// The interval between checks for freed room.
 const APART: Duration = Duration::from_millis(25);
 
-/// Obtains slots. What is given counts in its namespace until the pass has noted its creations.
+/// Obtains slots. They are reserved in the namespace until the pass has recorded its creations.
 pub(super) async fn obtain<'a>(
     allocator: &'a Allocator,
     grant: &ExecutorGrant,
@@ -33,7 +33,7 @@ pub(super) async fn obtain<'a>(
     let again = |wait: Duration| Some(Timestamp::now() + SignedDuration::try_from(wait).unwrap_or_default());
     if asked.is_empty() || !allocator.sets.listed() {
         shared.creation_limit.take(key, 0, 0, Instant::now());
-        // What is there cannot be counted yet.
+        // Existing executors cannot be counted yet.
         let again = if asked.is_empty() { None } else { again(NOT_LISTED) };
         return Ok((Slots { again, ..Slots::default() }, None));
     }
@@ -42,7 +42,7 @@ pub(super) async fn obtain<'a>(
     let limit = &shared.options.per_namespace;
     let given = shared.namespaces.take(key, asked, limit, || allocator.used(&key.0), Instant::now());
     let fit: u32 = given.counts.iter().sum();
-    // Room is counted over all pods of all applications: only for those that ask for some.
+    // Counting room visits all pods of all applications, so it is done only if needed.
     let room = if fit == 0 { 0 } else { shared.pending().room(key) };
     let (most, rest) = shared.creation_limit.take(key, fit, room, Instant::now());
     shared.check_room();
@@ -55,7 +55,7 @@ pub(super) async fn obtain<'a>(
     Ok((Slots { namespace: Some(given.counts.clone()), most, again, claims }, Some(given)))
 }
 
-/// Executors that were asked for and do not run yet.
+/// Executors that were requested but do not run yet.
 pub(super) struct Pending {
     most: usize,
     all: usize,
@@ -63,14 +63,14 @@ pub(super) struct Pending {
 }
 
 impl Pending {
-    /// How many more executors of an application may become so.
+    /// How many more executors of an application may be pending.
     fn room(&self, app: &AppKey) -> usize {
         room(self.most, self.all, self.by_app.get(app).copied().unwrap_or_default())
     }
 }
 
-/// How many more executors of an application that has `own` pending may become so, where `all` are and no more than `most`
-/// are to be. One that has many leaves some of what is free to those that have few: each that takes all it can leaves a ninth.
+/// How many more executors an application with `own` pending may add, given `all` pending and at most `most` allowed. One
+/// application may take at most 8/9 of the free capacity.
 fn room(most: usize, all: usize, own: usize) -> usize {
     most.saturating_sub(all).saturating_sub(own / 8)
 }
@@ -85,19 +85,19 @@ impl Shared {
             }
             allocator.sets.add_pending(&allocator.index, &mut by_app);
         }
-        // Executors of namespaces that this operator leaves alone are not its own.
+        // Namespaces outside the operator's scope do not count.
         let all = by_app.iter().filter(|(app, _)| self.scope.covers(&app.0)).map(|(_, count)| count).sum();
         Pending { most: self.options.most_pending, all, by_app }
     }
 
-    /// Something happened that may have made room.
+    /// Called when room may have been freed.
     pub(super) fn check_room(&self) {
         if self.creation_limit.is_waited_for() {
             self.freed.notify_one();
         }
     }
 
-    /// Wakes applications that wait for room whenever there is some.
+    /// Wakes waiting applications whenever there is room.
     pub(super) async fn follow_room(&self) {
         loop {
             self.freed.notified().await;
@@ -134,6 +134,6 @@ mod tests {
             shares.push(own);
         }
         assert_eq!(shares, [17_778, 1_976, 219, 24]);
-        assert_eq!((room(3, 0, 0), room(3, 2, 2), room(3, 3, 1)), (3, 1, 0), "few are not divided");
+        assert_eq!((room(3, 0, 0), room(3, 2, 2), room(3, 3, 1)), (3, 1, 0), "small numbers are not reduced");
     }
 }

@@ -1,4 +1,4 @@
-//! Every change that the allocation of executors makes to a cluster, events aside.
+//! Every write that executor allocation makes to a cluster, except events.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -22,16 +22,16 @@ use crate::error::{Class, During, Error, class, words};
 use crate::pods::allocated::AppKey;
 use crate::writes::{delete, merge_patch};
 
-/// Requests of one pass that go on at the same time.
+/// Concurrent requests of one pass.
 const PARALLEL: usize = 16;
-/// What a pod that is to go first costs; others cost nothing.
+/// The deletion cost of a pod to be deleted first; others have none.
 const CHEAP: &str = "-1000";
-/// So few pods are deleted one by one even at the end of an application.
+/// Up to this many pods are deleted one by one even at the end of an application.
 const FEW: usize = 3;
-/// How often a creation is sent that is not answered.
+/// How often an unanswered creation is sent.
 const ATTEMPTS: u32 = 3;
 
-/// The ledger of a grant and its version, if there is one.
+/// The ledger of a grant and its resource version, if it exists.
 pub(super) async fn read_ledger(
     client: &Client,
     grant: &ExecutorGrant,
@@ -43,7 +43,7 @@ pub(super) async fn read_ledger(
         let version = found.resource_version().unwrap_or_default();
         return Ok(Some((found.status.unwrap_or_default(), version)));
     }
-    // Of an earlier driver of the same name.
+    // It belongs to an earlier driver of the same name.
     let uid = found.metadata.uid.clone();
     delete(&api, &grant.name_any(), uid, true).await.during(|| "remove an old ledger".to_owned())?;
     Ok(None)
@@ -56,7 +56,7 @@ pub(super) async fn is_accepted(client: &Client, namespace: &str, grant: &str) -
     Ok(found.and_then(|ledger| ledger.status).is_some_and(|status| status.accepted))
 }
 
-/// Makes a ledger; gives its version.
+/// Creates a ledger; returns its resource version.
 pub(super) async fn create_ledger(
     client: &Client,
     grant: &ExecutorGrant,
@@ -81,7 +81,7 @@ pub(super) async fn create_ledger(
     }
 }
 
-/// Writes what changed in a ledger; gives its new version.
+/// Writes what changed in a ledger; returns its new resource version.
 pub(super) async fn update_ledger(
     client: &Client,
     grant: &ExecutorGrant,
@@ -105,7 +105,7 @@ fn ledgers(client: &Client, grant: &ExecutorGrant) -> Api<ExecutorLedger> {
     Api::namespaced(client.clone(), &grant.namespace().unwrap_or_default())
 }
 
-/// Marks what is kept, and deletes what was decided: at the end of an application all of it with one request.
+/// Labels pods that are kept and deletes the others; at the end of an application, all of them with one request.
 pub(super) async fn remove(client: &Client, grant: &ExecutorGrant, effects: &Effects) -> Result<(), Error> {
     let api: Api<Pod> = Api::namespaced(client.clone(), &grant.namespace().unwrap_or_default());
     let mut outcome = Ok(());
@@ -138,7 +138,7 @@ async fn remove_pod(api: Api<Pod>, Removal { name, uid, at_once }: Removal) -> R
     delete(&api, &name, Some(uid), at_once).await.during(|| format!("delete pod {name}"))
 }
 
-/// The claims of an application that exist and are not about to go.
+/// The claims of an application that are not being deleted.
 pub(super) async fn list_claims(client: &Client, grant: &ExecutorGrant) -> Result<BTreeSet<String>, Error> {
     let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), &grant.namespace().unwrap_or_default());
     let list = ListParams::default().labels(&selector(&grant.spec.app_id));
@@ -157,7 +157,7 @@ pub(super) async fn remove_claims(client: &Client, (namespace, app_id): &AppKey)
         .during(|| "delete volume claims".to_owned())
 }
 
-/// Makes an executor: its claims, then its pod. What exists already was made by an earlier try whose answer got lost.
+/// Creates an executor: its claims, then its pod. Existing ones stem from an earlier attempt whose response was lost.
 pub(super) async fn create(client: &Client, namespace: &str, creation: &Creation) -> Result<(), Refusal> {
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
     for claim in &creation.claims {
@@ -175,9 +175,9 @@ where
         match api.create(&PostParams::default(), object).await {
             Ok(_) => return Ok(()),
             Err(error) if class(&error) == Class::Exists => return Ok(()),
-            // No answer: it may have been made. Under another id there would be two.
+            // No response: it may have been created. Retrying under another id could create two.
             Err(error) if attempt < ATTEMPTS && !matches!(error, kube::Error::Api(_)) => {
-                tracing::debug!(%error, attempt, "a creation has an unknown fate and is tried again");
+                tracing::debug!(%error, attempt, "no response to a creation; retrying");
                 tokio::time::sleep(Duration::from_millis(200) * attempt).await;
                 attempt += 1;
             }
@@ -194,7 +194,7 @@ fn refusal(error: &kube::Error, what: &str) -> Refusal {
             Refusal::Quota(why)
         }
         Class::Refused | Class::Missing | Class::Exists => Refusal::Final(why),
-        // Of a creation: two that count against the same quota met.
+        // For a creation, a conflict means that two requests updated the same quota.
         Class::Conflict | Class::Transient => {
             let seconds = match error {
                 kube::Error::Api(status) => status.details.as_ref().map(|d| d.retry_after_seconds).filter(|s| *s > 0),
@@ -205,7 +205,7 @@ fn refusal(error: &kube::Error, what: &str) -> Refusal {
     }
 }
 
-/// Writes one set; gives it as the cluster has it, if it is there.
+/// Writes one set; returns it as the cluster stored it, if it exists.
 pub(super) async fn write_set(
     client: &Client,
     namespace: &str,
@@ -235,7 +235,7 @@ pub(super) async fn write_set(
     }
 }
 
-/// Creates a set, or finds the one that an earlier try made.
+/// Creates a set, or finds the one that an earlier attempt created.
 async fn create_set(api: &Api<DynamicObject>, plan: &SetPlan, what: &str) -> Result<Option<DynamicObject>, Refusal> {
     let object: DynamicObject = serde_json::from_value(plan.object.clone())
         .map_err(|error| Refusal::Final(format!("{what} cannot be written: {error}")))?;
@@ -245,16 +245,16 @@ async fn create_set(api: &Api<DynamicObject>, plan: &SetPlan, what: &str) -> Res
             let found = api.get_opt(&plan.name).await.map_err(|error| refusal(&error, what))?;
             let ours = |found: &DynamicObject| found.owner_references().iter().any(|owner| owner.uid == plan.owner);
             if found.is_none_or(|found| ours(&found)) {
-                // The watch reports it, and the next pass looks at it again.
+                // The watch reports it, and the next pass handles it.
                 return Ok(None);
             }
-            Err(Refusal::Final(format!("{what} exists already and does not belong to this driver")))
+            Err(Refusal::Final(format!("{what} already exists and does not belong to this driver")))
         }
         Err(error) => Err(refusal(&error, what)),
     }
 }
 
-/// Changes a set; `None` if it is not there any more.
+/// Patches a set; `None` if it no longer exists.
 async fn change_set(
     api: &Api<DynamicObject>,
     name: &str,
@@ -263,13 +263,13 @@ async fn change_set(
 ) -> Result<Option<DynamicObject>, Refusal> {
     match api.patch(name, &PatchParams::default(), patch).await {
         Ok(made) => Ok(Some(made)),
-        // Deleted meanwhile; the watch will tell.
+        // Deleted or changed concurrently; the watch will report it.
         Err(error) if matches!(class(&error), Class::Missing | Class::Conflict) => Ok(None),
         Err(error) => Err(refusal(&error, what)),
     }
 }
 
-/// Labels members with their executors, and marks those that go first. Gives those that need not be marked again.
+/// Labels set members with their executor ids, and marks those to delete first. Returns those that are done.
 pub(super) async fn mark_members(client: &Client, namespace: &str, marks: &[Mark]) -> (Vec<Mark>, Result<(), Error>) {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let writes = marks.iter().cloned().map(|mark| {
@@ -278,7 +278,7 @@ pub(super) async fn mark_members(client: &Client, namespace: &str, marks: &[Mark
             let patch = Patch::Merge(patch_of(&mark));
             match api.patch_metadata(&mark.name, &PatchParams::default(), &patch).await {
                 Ok(_) => Ok(mark),
-                // Gone, or another one of that name by now.
+                // Gone, or replaced by another pod of that name.
                 Err(error) if matches!(class(&error), Class::Missing | Class::Conflict) => Ok(mark),
                 Err(error) => Err(error).during(|| format!("label pod {}", mark.name)),
             }
@@ -298,7 +298,7 @@ pub(super) async fn mark_members(client: &Client, namespace: &str, marks: &[Mark
 fn patch_of(mark: &Mark) -> Value {
     let mut patch = json!({"metadata": {"uid": mark.uid}});
     if let Some((id, ended)) = mark.executor {
-        // Without an executor it is again what its template says.
+        // Without an executor, the label is back to the template's value.
         let label = id.map_or_else(|| "EXECID".to_owned(), |id| id.to_string());
         patch["metadata"]["labels"][names::LABEL_EXECUTOR_ID] = json!(label);
         patch["metadata"]["annotations"][names::ANNOTATION_ACCOUNTED] = json!(ended.to_string());
@@ -309,7 +309,7 @@ fn patch_of(mark: &Mark) -> Value {
     patch
 }
 
-/// Labels by which everything of an application is found.
+/// The label selector for all objects of an application.
 fn selector(app_id: &str) -> String {
     format!("{}={app_id}", names::LABEL_APP_SELECTOR)
 }

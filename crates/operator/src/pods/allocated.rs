@@ -1,7 +1,7 @@
-//! What is remembered of the pods of applications whose executors Firesteel allocates.
+//! The cache of pods of applications whose executors Firesteel allocates.
 //!
-//! A creation under way counts from before the request until the watch shows its pod, even if that pod is gone by then: so
-//! nothing is created twice, and nothing is waited for that has already come and gone.
+//! A creation counts as in flight from before the request until the watch shows its pod, even if the pod is gone by then. So
+//! no executor is created twice, and none is awaited that has already come and gone.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -25,19 +25,19 @@ pub(crate) type AppKey = (String, String);
 #[derive(Debug, Clone, Default)]
 pub(crate) struct AppPods {
     pub(crate) driver: Option<DriverPod>,
-    /// The service account that the driver runs under.
+    /// The driver's service account.
     pub(crate) account: String,
     /// By name.
     pub(crate) executors: BTreeMap<String, ExecutorPod>,
-    /// Pods that are gone and tell why: members of sets, whose controllers are quick to clear away what failed, and single
-    /// pods that the platform took. By uid, until a pass has seen them.
+    /// Deleted pods whose end has a known reason: members of sets, whose controllers quickly delete failed ones, and single pods
+    /// removed by the platform. By uid, until a pass has seen them.
     pub(crate) departed: BTreeMap<String, ExecutorPod>,
     /// Executors being created.
     pub(crate) in_flight: BTreeMap<u64, Flight>,
 }
 
 impl AppPods {
-    /// Forgets pods that are gone, by name and uid, but for what they tell.
+    /// Removes pods that are gone, by name and uid, and keeps those whose end has a known reason as departed.
     fn lose(&mut self, gone: impl Fn(&str, &str) -> bool) {
         for (_, pod) in self.executors.extract_if(.., |name, pod| gone(name, &pod.uid)) {
             if let Some(pod) = pod.departed() {
@@ -66,13 +66,13 @@ impl Default for Index {
 }
 
 impl Index {
-    /// Waits until all pods were listed once.
+    /// Waits until all pods have been listed once.
     pub(crate) async fn synced(&self) {
         // The sender lives as long as `self`, so this cannot fail before it is true.
         let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
-    /// Takes one event of the watch in and gives the applications it concerns.
+    /// Applies a watch event; returns the applications it affects.
     pub(crate) fn apply(&self, event: &Event<Pod>) -> Vec<AppKey> {
         let change = lock(&self.relist).fold(event);
         let mut apps = lock(&self.apps);
@@ -88,7 +88,7 @@ impl Index {
             }
             Change::Seen(pod) => put(&mut apps, pod).into_iter().collect(),
             Change::Gone(pod) => {
-                // Events may have been compressed: this is also the first time the pod is seen.
+                // Events may have been merged: this may be the first event for the pod.
                 let Some(key) = put(&mut apps, pod) else { return Vec::new() };
                 let gone = |name: &str, uid: &str| {
                     pod.metadata.name.as_deref() == Some(name) || pod.metadata.uid.as_deref() == Some(uid)
@@ -104,7 +104,7 @@ impl Index {
             Change::Listed(there) => {
                 for ((namespace, _), app) in apps.iter_mut() {
                     app.lose(|name, _| !there.contains_key(&(namespace.clone(), name.to_owned())));
-                    // What was seen in the list is no longer in flight.
+                    // Created before the list: listed or already gone, it is no longer in flight.
                     app.in_flight.retain(|_, flight| flight.stage != Stage::MadeBeforeList);
                 }
                 let touched = apps.keys().cloned().collect();
@@ -115,32 +115,32 @@ impl Index {
         }
     }
 
-    /// Everything known of one application's pods.
+    /// All cached pods of one application.
     pub(crate) fn of(&self, key: &AppKey) -> AppPods {
         lock(&self.apps).get(key).cloned().unwrap_or_default()
     }
 
-    /// What is known of one application's driver, and of nothing else.
+    /// The driver of one application, without its executors.
     pub(crate) fn driver(&self, key: &AppKey) -> AppPods {
         let apps = lock(&self.apps);
         let Some(app) = apps.get(key) else { return AppPods::default() };
         AppPods { driver: app.driver.clone(), account: app.account.clone(), ..AppPods::default() }
     }
 
-    /// Forgets pods that are gone: what they tell is written down.
+    /// Forgets departed pods that have been recorded.
     pub(crate) fn forget(&self, key: &AppKey, seen: &BTreeMap<String, ExecutorPod>) {
         if let Some(entry) = lock(&self.apps).get_mut(key) {
             entry.departed.retain(|uid, _| !seen.contains_key(uid));
         }
     }
 
-    /// Notes creations that wait for their turn.
+    /// Records queued creations.
     pub(crate) fn launch(&self, key: &AppKey, creations: &[Creation]) {
         let flights = creations.iter().map(|creation| (creation.id, creation.flight.clone()));
         lock(&self.apps).entry(key.clone()).or_default().in_flight.extend(flights);
     }
 
-    /// Takes back those creations that still wait for their turn. Says how many these were.
+    /// Cancels those creations that are still queued; returns how many.
     pub(crate) fn cancel(&self, key: &AppKey, executors: &[u64]) -> usize {
         let mut apps = lock(&self.apps);
         let Some(entry) = apps.get_mut(key) else { return 0 };
@@ -150,14 +150,14 @@ impl Index {
         queued.len()
     }
 
-    /// Notes that the API server is about to be asked for an executor. False: it was taken back.
+    /// Records that an executor is about to be requested from the API server. False if it was cancelled.
     pub(crate) fn ask(&self, key: &AppKey, id: u64) -> bool {
         self.move_on(key, id, Stage::Asked)
     }
 
-    /// Notes that an executor was made.
+    /// Records that an executor was created.
     pub(crate) fn answered(&self, key: &AppKey, id: u64) {
-        // The watch may have been quicker.
+        // The watch may have been faster.
         self.move_on(key, id, Stage::Made);
     }
 
@@ -167,21 +167,21 @@ impl Index {
         flight.map(|flight| flight.stage = stage).is_some()
     }
 
-    /// Notes that a creation came to nothing.
+    /// Records that a creation failed.
     pub(crate) fn abandon(&self, key: &AppKey, id: u64) {
         if let Some(entry) = lock(&self.apps).get_mut(key) {
             entry.in_flight.remove(&id);
         }
     }
 
-    /// Executors that were asked for and do not run yet, by application.
+    /// The number of requested executors that do not run yet, by application.
     pub(crate) fn pending(&self) -> HashMap<AppKey, usize> {
         let waits = |pod: &&ExecutorPod| pod.is_live() && matches!(pod.state, State::Pending { .. });
         let count = |app: &AppPods| app.in_flight.len() + app.executors.values().filter(waits).count();
         lock(&self.apps).iter().map(|(key, app)| (key.clone(), count(app))).collect()
     }
 
-    /// What the applications of a namespace have as executors, those under way included.
+    /// What the executors of a namespace use by application, including those in flight.
     pub(crate) fn used(&self, namespace: &str) -> HashMap<AppKey, Amount> {
         let apps = lock(&self.apps);
         let of_namespace = apps.iter().filter(|(key, _)| key.0 == namespace);
@@ -194,7 +194,7 @@ impl Index {
         of_namespace.map(|(key, app)| (key.clone(), amount(app))).collect()
     }
 
-    /// The live drivers beside this application's that run in its namespace under the same account.
+    /// Other applications' live drivers in the same namespace with the same service account.
     pub(crate) fn neighbours(&self, own: &AppKey, account: &str) -> Vec<(AppKey, LiveDriver)> {
         let apps = lock(&self.apps);
         let beside = apps.iter().filter(|(key, app)| key.0 == own.0 && *key != own && app.account == account);
@@ -223,13 +223,13 @@ fn key(pod: &Pod) -> Option<AppKey> {
     Some((pod.metadata.namespace.clone()?, labels.get(names::LABEL_APP_SELECTOR)?.clone()))
 }
 
-/// Takes a pod in, if it is one of these.
+/// Caches a pod, if it belongs to such an application.
 fn put(apps: &mut HashMap<AppKey, AppPods>, pod: &Pod) -> Option<AppKey> {
     let key = key(pod)?;
     let app = apps.entry(key.clone()).or_default();
     if super::is_driver(pod) {
         let seen = DriverPod::read(pod, "", "");
-        // A driver that ended gives way to its successor, not the other way round.
+        // A newer driver replaces an older one, not the other way round.
         let newer = app.driver.as_ref().is_none_or(|known| known.uid == seen.uid || known.created <= seen.created);
         if newer {
             let account = pod.spec.as_ref().and_then(|spec| spec.service_account_name.clone());
@@ -250,7 +250,7 @@ pub(crate) fn live_driver(driver: &DriverPod) -> LiveDriver {
     LiveDriver { created: driver.created, uid: driver.uid.clone(), name: driver.name.clone() }
 }
 
-/// Whether a driver runs, has yet to, or never will again.
+/// Whether a driver runs and is not being deleted.
 pub(crate) fn is_running(driver: &DriverPod) -> bool {
     driver.phase == PodPhase::Running && driver.outcome().is_none() && !driver.deleting
 }
@@ -271,7 +271,7 @@ mod tests {
         .unwrap()
     }
 
-    /// So many creations that wait for their turn.
+    /// This many queued creations.
     fn creations(count: u64) -> Vec<Creation> {
         let (profile, stage) = ("0".to_owned(), Stage::Queued);
         let flight = Flight { profile, size: Size::default(), claims: Vec::new(), stage };
@@ -333,7 +333,7 @@ mod tests {
         let key = ("n".to_owned(), "spark-1".to_owned());
         index.apply(&Event::Apply(member.clone()));
         index.apply(&Event::Delete(member.clone()));
-        assert!(index.of(&key).departed.is_empty(), "it tells no reason");
+        assert!(index.of(&key).departed.is_empty(), "its end has no known reason");
         index.apply(&Event::Apply(pod(2, "Running")));
         index.apply(&Event::Apply(member.clone()));
         let status = member.status.as_mut().unwrap();
@@ -354,7 +354,7 @@ mod tests {
         index.apply(&Event::Delete(pod(2, "Pending")));
         assert_eq!(index.of(&key).in_flight.into_keys().collect::<Vec<_>>(), [3]);
         assert_eq!(index.pending()[&key], 2);
-        // A new list does not know of what was asked for a moment ago.
+        // A new list does not include what was requested a moment ago.
         index.apply(&Event::Init);
         index.apply(&Event::InitDone);
         assert_eq!(index.of(&key).in_flight.len(), 1);
@@ -374,7 +374,7 @@ mod tests {
         }
         index.answered(&key, 1);
         index.apply(&Event::Init);
-        // Made after the list was begun: it may have come too late for it.
+        // Created after the list started: it may have missed the list.
         index.answered(&key, 2);
         index.apply(&Event::InitApply(pod(9, "Running")));
         index.apply(&Event::InitDone);
@@ -388,7 +388,7 @@ mod tests {
         index.launch(&key, &creations(2));
         assert!(index.ask(&key, 1));
         assert_eq!(index.cancel(&key, &[1, 2, 3]), 1);
-        assert!(!index.ask(&key, 2), "it was taken back");
+        assert!(!index.ask(&key, 2), "it was cancelled");
         assert_eq!(index.cancel(&key, &[1, 2]), 0);
         assert_eq!(index.of(&key).in_flight.into_keys().collect::<Vec<_>>(), [1]);
     }

@@ -326,7 +326,7 @@ fn a_running_driver_whose_name_is_edited_is_gone_before_the_next_one_starts() {
         let Some(f) = Fixture::new("renamed").await else { return };
         f.create("pi", &json!({"driver": {"podName": "first-driver"}})).await;
         f.wait_state("pi", "SUBMITTED").await;
-        // It terminates slowly.
+        // The finalizer delays its termination.
         let hold = Patch::Merge(json!({"metadata": {"finalizers": ["example.com/hold"]}}));
         f.pods.patch("first-driver", &PatchParams::default(), &hold).await.unwrap();
         let running =

@@ -97,7 +97,7 @@ fn foreign_objects_with_the_same_names_are_left_alone_and_reported() {
         let (reason, message) = condition(&app, "Exposed", "False").unwrap();
         assert_eq!(reason, "Refused");
         for kind in ["Service named pi-ui-svc", "Ingress named pi-ui-ingress", "PodDisruptionBudget named pi-driver"] {
-            let sentence = format!("a {kind} exists already and does not belong to this application");
+            let sentence = format!("a {kind} already exists and does not belong to this application");
             assert!(message.contains(&sentence), "{message}");
         }
         assert!(f.event("SparkDriverNotExposed").await.contains("does not belong to this application"));

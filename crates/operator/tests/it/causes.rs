@@ -41,7 +41,7 @@ fn quota_and_pod_security_are_named() {
     });
 }
 
-/// An application whose driver ended with this status.
+/// The error message of an application whose driver ended with this status.
 async fn ended(f: &Fixture, name: &str, status: Value) -> String {
     f.create(name, &json!({})).await;
     f.driver(name, 1).await;
@@ -81,7 +81,7 @@ fn the_end_of_a_driver_is_explained() {
     });
 }
 
-/// A kubelet copies the end of the log into the pod's status if the container asks for it.
+/// The error message of a driver whose log is in its pod's status: a kubelet copies its end there if the container asks for it.
 async fn told_by_its_log(f: &Fixture, name: &str) -> String {
     let container_of_spark =
         json!({"name": "spark-kubernetes-driver", "terminationMessagePolicy": "FallbackToLogsOnError"});

@@ -1,4 +1,4 @@
-//! What the operator counts: executors in the status, and gauges in its metrics.
+//! Executor counts in the status, and gauges in the metrics.
 
 use std::time::Duration;
 
@@ -89,11 +89,11 @@ fn executors_whose_pods_vanish_keep_their_last_phase_and_are_not_live() {
         for id in 1..=8 {
             f.executor(&app, id, "Running").await;
         }
-        f.wait("pi", "running on eight", |app| {
+        f.wait("pi", "running eight executors", |app| {
             app.status.as_ref().unwrap().executor_counts.as_ref().is_some_and(|counts| counts.running == 8)
         })
         .await;
-        // They end and are deleted at once: a pass may see none of it.
+        // They end and are deleted at once, so a pass may see neither.
         let at_once = DeleteParams::default().grace_period(0);
         f.executor(&app, 8, "Succeeded").await;
         f.pods.delete("pi-exec-8", &at_once).await.unwrap();
@@ -103,7 +103,7 @@ fn executors_whose_pods_vanish_keep_their_last_phase_and_are_not_live() {
             f.pods.delete(&format!("pi-exec-{id}"), &at_once).await.unwrap();
         }
         let app = f
-            .wait("pi", "told of all that went", |app| {
+            .wait("pi", "counting all vanished executors", |app| {
                 let counts = app.status.as_ref().unwrap().executor_counts.clone().unwrap_or_default();
                 (counts.running, counts.completed, counts.failed, counts.unknown) == (2, 1, 1, 4)
             })
@@ -115,12 +115,12 @@ fn executors_whose_pods_vanish_keep_their_last_phase_and_are_not_live() {
             f.executor(&app, id, "Running").await;
         }
         let app = f
-            .wait("pi", "running on six", |app| {
+            .wait("pi", "running six executors", |app| {
                 app.status.as_ref().unwrap().executor_counts.as_ref().is_some_and(|counts| counts.running == 6)
             })
             .await;
         for id in [1, 2, 9, 10, 11, 12] {
-            assert_eq!(row(&app, id), "RUNNING", "{id}: live ones come first");
+            assert_eq!(row(&app, id), "RUNNING", "{id}: live executors come first");
         }
         f.end_driver("pi", 0).await;
         let app = f.wait_state("pi", "COMPLETED").await;

@@ -1,4 +1,4 @@
-//! The operator dies at every write in turn, in each of several stories. The next one finishes the job: the story ends
+//! The operator dies at every write in turn, in each of several stories. The next operator finishes the job: the story ends
 //! as if nothing had happened, with exactly one driver pod per attempt and nothing left over.
 
 use std::pin::Pin;
@@ -22,16 +22,16 @@ const AT_ONCE: usize = 8;
 
 type Telling<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
-/// What happens to an application, and how it must end whatever dies meanwhile.
+/// What happens to an application, and how it must end whenever the operator dies.
 #[derive(Clone, Copy)]
 struct Story {
     name: &'static str,
     fate: fn(&str) -> Fate,
-    /// Runs from beginning to end and asserts what must hold then.
+    /// Runs the story and asserts what must hold at its end.
     tell: for<'a> fn(&'a Fixture) -> Telling<'a>,
-    /// How many drivers there must have been.
+    /// The drivers that must have existed.
     drivers: &'static [&'static str],
-    /// The minimum number of writes: a test that sees fewer sees nothing.
+    /// The minimum number of writes: with fewer, the test covers nothing.
     writes: usize,
 }
 

@@ -210,7 +210,7 @@ fn a_replica_set_shrinks_by_the_pods_that_spark_released() {
         s.want(1).await;
         let left = s.until_members(2).await;
         assert_eq!(left.keys().collect::<Vec<_>>(), [&names[0], &names[2]]);
-        // Down to zero: the set is deleted once it is empty.
+        // Down to zero: an empty set is deleted.
         s.publish(&json!({"registered": {"1": null, "3": null}})).await;
         s.want(0).await;
         s.until_members(0).await;
@@ -238,7 +238,7 @@ fn a_stateful_set_has_numbered_members_with_claims_of_their_own() {
         let names = s.all_register().await;
         assert_eq!(names, [format!("{}-0", set.name_any()), format!("{}-1", set.name_any())]);
 
-        // Evicted: the same name again, but its executor is not mistaken for the one before.
+        // Evicted: the new pod has the same name, but its executor is not mistaken for the old one.
         let gone = json!({"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource: memory.",
             "containerStatuses": [named(&ended(143, "Error"))]});
         let before = s.f.pods.get(&names[0]).await.unwrap().uid();
@@ -291,7 +291,7 @@ fn members_that_cannot_start_move_elsewhere_and_hand_edits_do_not_last() {
                 if spec.replicas == Some(1) && account == granted {
                     Ok(())
                 } else {
-                    Err(format!("{:?} {account:?}, edited while nobody looked: {unseen}", spec.replicas))
+                    Err(format!("{:?} {account:?}, edited while no operator ran: {unseen}", spec.replicas))
                 }
             });
         }
@@ -349,8 +349,8 @@ fn a_full_quota_is_named_and_waited_for() {
     });
 }
 
-/// An operator that dies at this write is followed by another: the set has the right size, every executor its label,
-/// and every loss is reported once.
+/// An operator dies at this write and another takes over: the set has the right size, every executor its label, and every
+/// loss is reported once.
 async fn survives(point: Point) -> bool {
     let env = TestEnv::get().unwrap();
     let prefix = format!("set{}{}", point.write, if point.after { "a" } else { "b" });
@@ -400,7 +400,7 @@ fn an_operator_that_dies_at_any_write_leaves_sets_that_another_takes_over() {
         let Some(env) = TestEnv::get() else { return };
         crate::fixture::install(&env.client().await).await;
         let mut deaths = 0;
-        // Mostly waiting, so several at a time. Dying before a write equals dying after the one before it.
+        // They mostly wait, so several run in parallel. Dying before a write equals dying after the one before it.
         for first in (0..30).step_by(4) {
             let points = (first..first + 4).map(|write| Point { write, after: true });
             let died = futures::future::join_all(points.map(survives)).await;

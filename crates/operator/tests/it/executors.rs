@@ -1,5 +1,5 @@
 //! Executors outside the driver, on a real API server. The test plays the kubelet and the driver's bridge, the latter
-//! with a token of the driver's own account: exactly the role of `firesteel setup --executors-outside`.
+//! with a token of the driver's account, which has exactly the role of `firesteel setup --executors-outside`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -231,7 +231,7 @@ fn a_hostile_driver_gets_no_more_than_it_was_granted() {
     block_on(async {
         let Some(s) = Stage::new("hostile", &json!({})).await else { return };
         let ns = s.f.namespace.name().to_owned();
-        // It has permissions for nothing but the status of a grant and the ledger.
+        // It may only patch grant statuses and read ledgers.
         let pods: Api<Pod> = Api::namespaced(s.driver.clone(), &ns);
         let maps: Api<ConfigMap> = Api::namespaced(s.driver.clone(), &ns);
         let grants: Api<ExecutorGrant> = Api::namespaced(s.driver.clone(), &ns);
@@ -266,7 +266,7 @@ fn a_hostile_driver_gets_no_more_than_it_was_granted() {
             let env = spec.containers[0].env.clone().unwrap();
             assert!(!env.iter().any(|v| v.name == "_SPARK_AUTH_SECRET"));
             let said = env.iter().find(|v| v.name == "SPARK_EXECUTOR_ID").unwrap().value.clone();
-            assert_eq!(said, Some(id.to_string()), "an executor goes by the id that was reserved");
+            assert_eq!(said, Some(id.to_string()), "an executor has the id that was reserved");
         }
         let clamped =
             |l: &ExecutorLedgerStatus| l.conditions.iter().any(|c| c.type_ == "WithinMaximum" && c.status == "False");
@@ -274,7 +274,7 @@ fn a_hostile_driver_gets_no_more_than_it_was_granted() {
         // Bigger executors: fewer of them.
         s.publish(&json!({"profiles": {"0": {"memory": "3Gi"}}})).await;
         s.until_executors(&[1]).await;
-        // Another profile, next to an executor that it claims is still at work.
+        // Another profile, while it claims that an executor of the first is still running.
         s.register(1).await;
         s.publish(&json!({"profiles": {
             "0": {"wanted": 0, "memory": "1408Mi"},
@@ -367,7 +367,7 @@ fn the_limit_on_pending_executors_is_shared_by_all_namespaces() {
         two.until_executors(&[1]).await;
         tokio::time::sleep(Duration::from_millis(500)).await;
         assert_eq!(two.executors().await.len(), 1);
-        // Whoever waits for room is not looked at again and again.
+        // An application that waits for room is not reconciled over and over.
         let before = passes(two.f.namespace.name());
         tokio::time::sleep(Duration::from_secs(2)).await;
         let looks = passes(two.f.namespace.name()) - before;
@@ -388,7 +388,7 @@ fn dynamic_allocation_without_a_maximum_is_bounded_by_the_operator_and_says_so()
         let conf = json!({"sparkConf": {"spark.dynamicAllocation.enabled": "true",
             "spark.dynamicAllocation.shuffleTracking.enabled": "true"}});
         let s = Stage::on(f, &conf).await;
-        assert_eq!(s.grants.get(GRANT).await.unwrap().spec.maximum.executors, None, "the grant itself has no bound");
+        assert_eq!(s.grants.get(GRANT).await.unwrap().spec.maximum.executors, None, "the grant itself has no maximum");
         s.want(1_000_000).await;
         s.until_executors(&[1, 2, 3]).await;
         let limited = |l: &ExecutorLedgerStatus| {
@@ -449,7 +449,7 @@ fn applications_of_a_namespace_share_its_limit_and_a_next_operator_keeps_it() {
                 if let Some(why) = why {
                     return assert!(why.message.contains("--max-executors-per-namespace"), "{why:?}");
                 }
-                assert!(tokio::time::Instant::now() < deadline, "it never was told why it waits: {status:?}");
+                assert!(tokio::time::Instant::now() < deadline, "its ledger never said why it waits: {status:?}");
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
@@ -460,7 +460,7 @@ fn applications_of_a_namespace_share_its_limit_and_a_next_operator_keeps_it() {
         let _next = start_with(client, limited);
         tokio::time::sleep(Duration::from_secs(3)).await;
         assert_eq!(count(&s).await, [4, 0]);
-        // What one releases the other gets, and the first does not get it back.
+        // Executors that one releases go to the other, and the first does not get them back.
         s.want(2).await;
         until(&s, [2, 2]).await;
         s.want(4).await;
@@ -496,7 +496,7 @@ fn a_lost_ledger_continues_with_the_ids_that_the_driver_knows() {
         s.ledgers.delete(GRANT, &DeleteParams::default()).await.unwrap();
         // Above all ids the driver can have seen, which it reports a little later.
         lost(&s, 1 + 1000 + 1).await;
-        // Repeated news is one event with a count; an operator publishes what is pending when it stops.
+        // A repeated event is one event with a count; an operator publishes pending counts when it stops.
         s.f.stop_operator();
         let events: Api<Event> = Api::namespaced(s.f.client.clone(), s.f.namespace.name());
         let deadline = tokio::time::Instant::now() + PATIENCE;
@@ -509,7 +509,7 @@ fn a_lost_ledger_continues_with_the_ids_that_the_driver_knows() {
                 let driver = s.f.pods.get(GRANT).await.unwrap();
                 break assert_eq!((about.kind.as_deref(), about.uid), (Some("Pod"), driver.uid()));
             }
-            assert!(tokio::time::Instant::now() < deadline, "two losses are told as {counts:?}");
+            assert!(tokio::time::Instant::now() < deadline, "two losses are counted as {counts:?}");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         // The next operator knows only what is in the cluster.
@@ -544,7 +544,7 @@ fn a_second_spark_context_gets_claims_of_its_own() {
         let pods = s.until_executors(&[2]).await;
         let volumes = pods[&2].spec.clone().unwrap().volumes.unwrap();
         let used = volumes.iter().find_map(|v| v.persistent_volume_claim.as_ref()).unwrap().claim_name.clone();
-        assert_eq!(names().await, [used], "it is there, and that of the first one is not");
+        assert_eq!(names().await, [used], "its claim exists, and that of the first context does not");
         // These are deleted as well.
         s.publish(&json!({"stopped": true})).await;
         let deadline = tokio::time::Instant::now() + PATIENCE;
@@ -555,8 +555,8 @@ fn a_second_spark_context_gets_claims_of_its_own() {
     });
 }
 
-/// An operator that dies at this write is followed by another: no id twice, no executor too many or too few, no loss
-/// forgotten.
+/// An operator dies at this write and another takes over: no id is used twice, there are as many executors as wanted, and no
+/// loss is forgotten.
 async fn survives(point: Point) -> bool {
     let env = TestEnv::get().unwrap();
     let f =

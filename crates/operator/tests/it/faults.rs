@@ -47,11 +47,11 @@ fn an_operator_keeps_working_whatever_its_api_server_does() {
         assert_eq!(seen.len(), 2 * names.len(), "{seen:?}");
         assert!(seen.values().all(|uids: &Vec<String>| uids.len() == 1), "one driver for each attempt: {seen:?}");
         let (refused, cut) = proxy.counts();
-        assert!(refused > 20 && cut > 3, "there was trouble: {refused} refused, {cut} cut");
+        assert!(refused > 20 && cut > 3, "too few faults: {refused} refused, {cut} cut");
     });
 }
 
-/// An API server that is broken for Services, Ingresses and PodDisruptionBudgets throughout.
+/// Drivers start although the API server fails for all Services, Ingresses and PodDisruptionBudgets.
 async fn drivers_start(fault: Fault) {
     let Some(env) = TestEnv::get() else { return };
     let client = env.client().await;

@@ -96,7 +96,7 @@ impl Fixture {
         self.try_create(&json!({"name": name}), &spec, &PostParams::default()).await.unwrap();
     }
 
-    /// Creates an application as it is written.
+    /// Creates an application exactly as given.
     pub(crate) async fn try_create(&self, meta: &Value, spec: &Value, params: &PostParams) -> Result<(), kube::Error> {
         let app = json!({
             "apiVersion": "sparkoperator.k8s.io/v1beta2", "kind": "SparkApplication", "metadata": meta, "spec": spec,
@@ -222,7 +222,7 @@ impl Fixture {
     }
 }
 
-/// Runs a test on threads with room for the large values of an unoptimised build.
+/// Runs a test on threads with stacks large enough for an unoptimised build.
 pub(crate) fn block_on(test: impl Future<Output = ()> + Send + 'static) {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     let runtime = builder.worker_threads(2).thread_stack_size(8 << 20).enable_all().build().unwrap();
@@ -247,7 +247,7 @@ pub(crate) fn message(app: &SparkApplication) -> String {
     app.status.clone().unwrap_or_default().application_state.error_message
 }
 
-/// The message of a condition that has this status, once it has.
+/// The reason and message of a condition, if it has this status.
 pub(crate) fn condition(app: &SparkApplication, kind: &str, status: &str) -> Option<(String, String)> {
     let conditions = &app.status.as_ref()?.conditions;
     let found = conditions.iter().find(|c| c.type_ == kind && c.status == status)?;
@@ -283,20 +283,20 @@ pub(crate) fn start_with(client: Client, options: Options) -> DropGuard {
     until.drop_guard()
 }
 
-/// What `firesteel crds` prints.
+/// Installs what `firesteel crds` prints.
 pub(crate) async fn install(client: &Client) {
     define(client).await;
     install_policy(client).await;
 }
 
-/// The policy that separates drivers of one account.
+/// Installs the policy that isolates drivers of one service account.
 pub(crate) async fn install_policy(client: &Client) {
     for (api, manifest) in policy_objects(client) {
         api.patch(policy::NAME, &PatchParams::apply("test").force(), &Patch::Apply(&manifest)).await.unwrap();
     }
 }
 
-/// The policy and its binding, and where they are.
+/// The policy and its binding, each with its API.
 pub(crate) fn policy_objects(client: &Client) -> Vec<(Api<DynamicObject>, Value)> {
     let kinds = [
         ApiResource::erase::<ValidatingAdmissionPolicy>(&()),
@@ -306,7 +306,7 @@ pub(crate) fn policy_objects(client: &Client) -> Vec<(Api<DynamicObject>, Value)
     kinds.iter().map(api).zip(policy::manifests()).collect()
 }
 
-/// The definitions alone.
+/// Installs the CRDs alone.
 pub(crate) async fn define(client: &Client) {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     for manifest in crds::manifests() {

@@ -20,14 +20,14 @@ pub(crate) struct Point {
     pub(crate) after: bool,
 }
 
-/// What became of it.
+/// The death, once it happens.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Death {
     writes: Arc<AtomicUsize>,
     pub(crate) token: CancellationToken,
 }
 
-/// A client that dies at a point, and the news of it.
+/// A client that dies at a point, and its death.
 pub(crate) fn client(config: Config, point: Point) -> (Client, Death) {
     let death = Death::default();
     (witness::client(config, &Killer { point, death: death.clone() }), death)
@@ -40,12 +40,12 @@ struct Killer {
 }
 
 impl Witness for Killer {
-    /// Whether it is the last.
+    /// Whether this is the last write.
     type Note = bool;
 
     fn asked(&self, request: &Request<Body>) -> Option<bool> {
         let dead = self.death.token.is_cancelled();
-        // Events are news, not state.
+        // Events are not state.
         let counts = request.method() != Method::GET && !request.uri().path().contains("/events");
         let last = counts && self.death.writes.fetch_add(1, Ordering::SeqCst) == self.point.write;
         if dead || (last && !self.point.after) {

@@ -22,7 +22,7 @@ use crate::fixture::{Fixture, PATIENCE, block_on, condition, message, start, sta
 
 const APPLICATIONS: &str = "sparkapplications.sparkoperator.k8s.io";
 
-/// Tests that change the CRDs have them to themselves.
+/// Tests that change the CRDs need exclusive access to them.
 static DEFINITIONS: RwLock<()> = RwLock::new(());
 
 /// The control plane, with the CRDs as Helm installs them.
@@ -45,7 +45,7 @@ fn kubectl(env: &TestEnv, args: &[&str], input: &str) {
     assert!(child.wait().unwrap().success(), "kubectl {args:?}");
 }
 
-/// CRDs that no other test changes meanwhile.
+/// Keeps other tests from changing the CRDs.
 fn unchanged() -> impl Drop {
     DEFINITIONS.read().unwrap_or_else(PoisonError::into_inner)
 }
@@ -298,8 +298,8 @@ fn definitions_that_are_updated_and_put_back_at_run_time_stop_nothing() {
 
         let updated = tokio::task::spawn_blocking(Updated::new).await.unwrap().unwrap();
         // Both are reported in full, without being touched.
-        f.wait("running", "told in full", |app| condition(app, "Running", "True").is_some()).await;
-        let app = f.wait("ended", "told in full", |app| condition(app, "Finished", "True").is_some()).await;
+        f.wait("running", "reported in full", |app| condition(app, "Running", "True").is_some()).await;
+        let app = f.wait("ended", "reported in full", |app| condition(app, "Finished", "True").is_some()).await;
         let status = app.status.unwrap();
         assert_eq!((status.attempt, status.observed_generation), (Some(1), Some(1)), "{status:?}");
         f.create("late", &json!({})).await;

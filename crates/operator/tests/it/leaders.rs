@@ -1,4 +1,4 @@
-//! Two operators, of which one acts.
+//! Leader election: of several operators, one acts.
 
 use std::time::Duration;
 

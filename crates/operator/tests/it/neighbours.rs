@@ -1,4 +1,4 @@
-//! Drivers that share a service account, on a real API server and on our own. Each driver uses a token bound to its
+//! Drivers that share a service account, on a real API server and on Firesteel's own. Each driver uses a token bound to its
 //! pod, as a kubelet mounts it; one of them attacks the other.
 
 use std::fmt::Debug;
@@ -25,10 +25,10 @@ use crate::fixture::{PATIENCE, block_on, container, define, install_policy, opti
 /// The drivers' service account.
 const ACCOUNT: &str = "spark";
 
-/// Who the operator is.
+/// The operator's identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Operator {
-    /// A service account: the policy concerns it.
+    /// A service account, to which the policy applies.
     Account,
     /// A user with a certificate, who is exempt.
     Administrator,
@@ -194,7 +194,7 @@ impl Place {
         assert!(named && ledger.message.contains(command), "{}", ledger.message);
     }
 
-    /// Where the executors of an application go.
+    /// The executors of an application: name and driver URL.
     async fn executors(&self, app: &str) -> Vec<(String, String)> {
         let list = ListParams::default().labels(&format!("spark-role=executor,spark-app-selector={app}"));
         let pods = self.pods.list(&list).await.unwrap().items;
@@ -219,7 +219,7 @@ impl Place {
     }
 }
 
-/// Two drivers of one account, without and with the policy; then one more, after the policy is gone.
+/// Two drivers of one account, without and with the policy; then more drivers without it.
 async fn story(config: Config, name: &str, operator: Operator) {
     let place = Place::new(config, name).await;
     for (api, _) in policy_objects(&place.client) {
@@ -231,11 +231,11 @@ async fn story(config: Config, name: &str, operator: Operator) {
     until_allowed(&place, &one).await;
     assert_eq!(place.until_executors("one", 1).await, ["spark://one"]);
 
-    // Nothing separates the second one: it gets no executors, and those of the first do not become its own.
+    // Nothing isolates the second one: it gets no executors, and cannot hijack those of the first.
     let two = place.driver("two").await;
     place.refused("two", &["one"]).await;
     place.publish(&two, "two", 1, "spark://two").await.unwrap();
-    place.publish(&two, "one", 2, "spark://two").await.expect("without the policy the API server lets it");
+    place.publish(&two, "one", 2, "spark://two").await.expect("without the policy the API server allows it");
     assert_eq!(place.until_executors("one", 2).await, ["spark://one", "spark://one"]);
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert!(place.executors("two").await.is_empty());
@@ -254,7 +254,7 @@ async fn story(config: Config, name: &str, operator: Operator) {
         tokio::time::sleep(Duration::from_millis(100)).await;
     };
     assert!(refusal.contains(policy::MESSAGE), "{refusal}");
-    place.publish(&one, "one", 2, "spark://one").await.expect("a driver speaks for itself");
+    place.publish(&one, "one", 2, "spark://one").await.expect("a driver may write its own grant");
 
     // What was accepted stays accepted and served without the policy, whichever operator takes over.
     let (binding, _) = policy_objects(&place.client).remove(1);

@@ -70,7 +70,7 @@ async fn runs_again(f: &Fixture, first: &Pod, why: &str) {
     assert!(message(&lost).contains(&why), "{}", message(&lost));
     let second = f.driver("pi", 2).await;
     assert_ne!(second.uid(), first.uid());
-    assert!(began.elapsed() < Duration::from_secs(30), "sooner than Kubernetes itself cleans up");
+    assert!(began.elapsed() < Duration::from_secs(30), "not sooner than Kubernetes itself cleans up");
     f.run_driver("pi").await;
     f.end_driver("pi", 0).await;
     f.wait_state("pi", "COMPLETED").await;

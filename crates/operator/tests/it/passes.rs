@@ -1,4 +1,4 @@
-//! Counts passes over the executors of an application: each has a span.
+//! Counts executor passes by their tracing spans.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -10,7 +10,7 @@ use tracing_subscriber::layer::{Context, Layer};
 
 static PASSES: Mutex<BTreeMap<String, usize>> = Mutex::new(BTreeMap::new());
 
-/// How many there were in a namespace.
+/// How many passes there were in a namespace.
 pub(crate) fn passes(namespace: &str) -> usize {
     PASSES.lock().unwrap().get(namespace).copied().unwrap_or_default()
 }

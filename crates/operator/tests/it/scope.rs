@@ -23,7 +23,7 @@ use crate::witness::{self, Witness};
 struct Written(Arc<Mutex<Vec<String>>>);
 
 impl Written {
-    /// Those about one namespace, from now on.
+    /// Takes the requests so far; returns those about one namespace.
     fn take(&self, namespace: &str) -> Vec<String> {
         let all = std::mem::take(&mut *self.0.lock().unwrap());
         all.into_iter().filter(|what| what.contains(&format!("/namespaces/{namespace}/"))).collect()
@@ -84,7 +84,7 @@ fn a_namespace_is_worked_in_while_its_labels_match_the_selector() {
         rights::install_role(env).await;
         let inside = without_operator(env.namespace("inside").await, &client);
         let changing = without_operator(env.namespace("changing").await, &client);
-        // No other test's namespaces have it.
+        // A label value that no other test uses.
         let value = inside.namespace.name().to_owned();
         label(&client, inside.namespace.name(), Some(&value)).await;
         inside.create("pi", &json!({})).await;
@@ -147,7 +147,7 @@ fn a_namespace_is_worked_in_while_its_labels_match_the_selector() {
         assert_eq!(state(&changing.apps.get("pi").await.unwrap()), "RUNNING");
         assert!(changing.pods.get("outside-driver").await.unwrap().metadata.deletion_timestamp.is_none());
 
-        // And once more.
+        // It matches again.
         changing.edit("outside", &json!({"suspend": false})).await;
         label(&client, changing.namespace.name(), Some(&value)).await;
         changing.wait_state("pi", "FAILED").await;

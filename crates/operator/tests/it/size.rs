@@ -1,4 +1,4 @@
-//! How large an application becomes.
+//! The size of an application's object with many executors.
 
 use std::collections::BTreeMap;
 
@@ -51,12 +51,12 @@ fn an_application_with_two_thousand_executors_stays_below_200_kib() {
         assert_eq!(status.executor_counts.as_ref().unwrap().running, 2000);
         let patch = writes::status_patch(app.status.as_ref(), &status).unwrap().unwrap();
         writes::patch_status(&f.client, f.namespace.name(), &name, None, &patch).await.unwrap();
-        // As it is stored and sent, who manages which field included.
+        // As stored and sent, including managedFields.
         let path =
             format!("/apis/sparkoperator.k8s.io/v1beta2/namespaces/{}/sparkapplications/{name}", f.namespace.name());
         let stored = f.client.request_text(http::Request::get(path).body(Vec::new()).unwrap()).await.unwrap();
         assert!(stored.contains("managedFields"));
         assert!(stored.len() < 200 * 1024, "{} bytes", stored.len());
-        assert!(stored.len() > 60 * 1024, "the table is there");
+        assert!(stored.len() > 60 * 1024, "the executor table is missing");
     });
 }

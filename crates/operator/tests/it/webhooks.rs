@@ -23,7 +23,7 @@ use crate::fixture::{Fixture, PATIENCE, block_on, condition, install, options, s
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mood {
     Allows,
-    /// With an error of its own.
+    /// With an HTTP error.
     Fails,
     /// With a 429 rejection.
     Busy,

@@ -1,16 +1,16 @@
-//! The options of the command line, each once: how it is written, what it takes and what it does.
+//! The table of command-line options: flag, value, help text and effect.
 //!
-//! The parser, `firesteel submit --help` and the reference all read this table, so none of them can drift from the others.
+//! The parser, `firesteel submit --help` and the reference are all generated from this table.
 
 use super::Opt;
 
 /// One option of `firesteel submit`.
 #[derive(Debug, Clone, Copy)]
 pub struct OptionSpec {
-    /// As it is written, dashes included.
+    /// As written, dashes included.
     pub flag: &'static str,
     pub short: Option<char>,
-    /// What stands for the value in the help text; a switch has none.
+    /// Placeholder for the value in the help text; a switch has none.
     pub value: Option<&'static str>,
     pub help: &'static str,
     /// Firesteel's own: `spark-submit` does not have it.
@@ -117,7 +117,7 @@ pub const OPTIONS: &[OptionSpec] = &[
         Word::SparkVersion,
     )
     .own(),
-    switch("--exit-zero", "Exit with 0 whatever becomes of the driver, as spark-submit does", Word::ExitZero).own(),
+    switch("--exit-zero", "Exit with 0 even if the driver fails, as spark-submit does", Word::ExitZero).own(),
 ];
 
 const fn opt(opt: Opt, value: &'static str, help: &'static str) -> OptionSpec {

@@ -1,4 +1,4 @@
-//! The driver container and pod as such: image, ports, environment, resources, labels, placement.
+//! The basic driver container and pod: image, ports, environment, resources, labels, placement.
 
 use k8s_openapi::api::core::v1::ContainerPort;
 
@@ -45,7 +45,7 @@ fn ports(draft: &mut Draft<'_>) -> Result<(), PlanError> {
 
 fn environment(draft: &mut Draft<'_>) {
     let around = draft.around;
-    // Spark's client runs as the proxy user, where there is one; up to 4.2 the variable wins over whom it runs as.
+    // Spark's client runs as the proxy user, if there is one; up to 4.2 SPARK_USER takes precedence over it.
     let named = draft.line < Line::V4_3 && around.env.contains_key(env::USER);
     let proxy_user = draft.submission.proxy_user.as_ref().filter(|_| !named);
     draft.add_env(env::USER, proxy_user.unwrap_or(&around.user));

@@ -8,7 +8,7 @@ use crate::submission::MainResource;
 pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     let submission = draft.submission;
     let (resource, kind) = match &submission.main {
-        // A local jar is in spark.jars already, and reaches the driver from there.
+        // A local jar is already in spark.jars and reaches the driver that way.
         MainResource::Jar(uri) if upload::is_local(uri) => (NO_RESOURCE.to_owned(), "java"),
         MainResource::Jar(uri) => (uri.clone(), "java"),
         MainResource::None => (NO_RESOURCE.to_owned(), "java"),

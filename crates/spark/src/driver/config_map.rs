@@ -1,4 +1,4 @@
-//! The driver's configuration directory: files of the submitter's `SPARK_CONF_DIR` and `spark.properties`, in one
+//! The driver's configuration directory: the files in the submitter's `SPARK_CONF_DIR` and `spark.properties`, in one
 //! ConfigMap mounted at `/opt/spark/conf`.
 
 use std::collections::BTreeMap;
@@ -11,7 +11,7 @@ use crate::names::{env, key, path, volume};
 use crate::properties;
 
 const PROPERTIES: &str = "spark.properties";
-/// What etcd takes in one object, and Spark's own bound.
+/// Kubernetes' limit for a ConfigMap, and Spark's own.
 const MAX_SIZE: u64 = 1_048_576;
 const FILE_MODE: i32 = 0o644;
 
@@ -25,10 +25,10 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
         return Err(PlanError::Object {
             object: format!("ConfigMap {}", draft.names.config_map),
             problem: format!(
-                "{size} bytes of configuration do not fit, {MAX_SIZE} do; the longest is {longest} ({length})"
+                "{size} bytes of configuration exceed the limit of {MAX_SIZE}; the longest is {longest} ({length})"
             ),
             input: longest.into(),
-            remedy: "move long values into files of the image, or mounted Secrets and ConfigMaps".to_owned(),
+            remedy: "move long values into files in the image, or into mounted Secrets or ConfigMaps".to_owned(),
         });
     }
     let items = data.keys().map(|name| KeyToPath {
@@ -42,7 +42,7 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
         items: Some(items.collect()),
         ..ConfigMapVolumeSource::default()
     };
-    // Spark leaves this entry in the map without mounting it; tools may read it.
+    // Spark puts this entry into the map without mounting it; tools may read it.
     data.insert(key::NAMESPACE.to_owned(), draft.namespace.clone());
     draft.add_env(env::CONF_DIR, path::CONF_DIR);
     draft.add_volume(Volume { name: volume::CONF.to_owned(), config_map: Some(source), ..Volume::default() });
@@ -56,7 +56,7 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// The longest setting, or the longest file of the submitter if there is a longer one, and its length in bytes.
+/// The longest setting or submitter's file, and its length in bytes.
 fn longest(draft: &Draft<'_>, data: &BTreeMap<String, String>) -> (Input, usize) {
     let settings = draft.properties.iter().map(|(key, value)| (Input::key(key), key.len() + value.len()));
     let files = data.iter().filter(|(name, _)| *name != PROPERTIES);
@@ -71,7 +71,7 @@ fn limit(draft: &Draft<'_>) -> Result<u64, PlanError> {
         _ => Err(PlanError::Value {
             key: key::CONFIG_MAP_MAX_SIZE.to_owned(),
             value: text.to_owned(),
-            problem: "not a number of bytes that a ConfigMap can hold".to_owned(),
+            problem: "not a valid ConfigMap size in bytes".to_owned(),
             remedy: format!("write a number up to {MAX_SIZE}"),
         }),
     }
@@ -90,7 +90,7 @@ fn conf_files(draft: &mut Draft<'_>, limit: u64) -> BTreeMap<String, String> {
             continue;
         };
         let Ok(text) = String::from_utf8(bytes) else {
-            draft.warnings.push(format!("{directory}/{name} is not UTF-8 and is not handed to the driver"));
+            draft.warnings.push(format!("{directory}/{name} is not passed to the driver: it is not UTF-8"));
             continue;
         };
         // Spark counts characters, and stays below the limit.
@@ -100,7 +100,7 @@ fn conf_files(draft: &mut Draft<'_>, limit: u64) -> BTreeMap<String, String> {
             data.insert(name, text);
         } else {
             draft.warnings.push(format!(
-                "{directory}/{name} is not handed to the driver: it would pass {}={limit}",
+                "{directory}/{name} is not passed to the driver: it would exceed {}={limit}",
                 key::CONFIG_MAP_MAX_SIZE
             ));
         }
@@ -108,7 +108,7 @@ fn conf_files(draft: &mut Draft<'_>, limit: u64) -> BTreeMap<String, String> {
     data
 }
 
-/// `SPARK_CONF_DIR`, else `conf` below Spark's home, as the shell wrapper of spark-submit has it.
+/// `SPARK_CONF_DIR`, else `conf` in Spark's home, as in spark-submit's shell wrapper.
 fn conf_dir(draft: &Draft<'_>) -> Option<String> {
     let submitter = |name: &str| draft.around.env.get(name).filter(|v| !v.is_empty());
     if let Some(directory) = submitter(env::CONF_DIR) {

@@ -1,4 +1,4 @@
-//! What the driver authenticates with: its service account, or credentials the submitter hands over in a Secret.
+//! The driver's credentials: its service account, or the submitter's credentials in a Secret.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{Secret, SecretVolumeSource, Volume};
@@ -9,7 +9,7 @@ use crate::names::{key, path, volume};
 
 const REDACTED: &str = "<present_but_redacted>";
 
-/// Settings that hold a file: suffix of the key, key in the Secret, and what it is called.
+/// Settings that name a file: suffix of the key, key in the Secret, and what the file is called.
 const FILES: [(&str, &str, &str); 3] = [
     ("caCertFile", "ca-cert", "CA certificate"),
     ("clientKeyFile", "client-key", "client key"),
@@ -56,7 +56,7 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     draft.add_mount(volume::CREDENTIALS, path::CREDENTIALS);
     for (suffix, item, _) in &data {
         let key = format!("{}{suffix}", key::DRIVER_MOUNTED_AUTH_PREFIX);
-        // Where the user says the file is mounted, that stands.
+        // A mount path set by the user is kept.
         if draft.conf.get(&key).is_none() {
             draft.set_property(&key, format!("{}/{item}", path::CREDENTIALS));
         }

@@ -1,4 +1,4 @@
-//! The executors' pod template: read here, carried in a ConfigMap to where the driver reads it.
+//! The executors' pod template: read here, and mounted into the driver from a ConfigMap.
 
 use k8s_openapi::api::core::v1::{ConfigMap, ConfigMapVolumeSource, KeyToPath, Volume};
 
@@ -10,10 +10,10 @@ const ITEM: &str = "podspec-configmap-key";
 pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     let role = &role::EXECUTOR;
     let Some(source) = template::Source::of(role, &draft.conf, draft.around) else { return Ok(()) };
-    // Spark finds out in the driver; better now.
+    // Spark would only find out in the driver.
     let (pod, text) = source.read(role, draft.around.files)?;
     if pod.spec.is_none() {
-        let problem = "it has no spec, and Spark's driver does not start with such a template".to_owned();
+        let problem = "it has no spec, and Spark's driver does not start without one".to_owned();
         return Err(source.refuse(role, problem, "add spec: {}"));
     }
     let name = format!("{}-driver-podspec-conf-map", draft.names.prefix);

@@ -1,6 +1,6 @@
 //! Kerberos: `krb5.conf`, and a keytab or an existing Secret of delegation tokens.
 //!
-//! Delegation tokens are not obtained here: that takes Hadoop's own clients.
+//! Delegation tokens are not obtained here: that requires Hadoop's clients.
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::{
@@ -11,15 +11,15 @@ use super::{Draft, Object, PlanError};
 use crate::input::Input;
 use crate::names::{env, key, path, volume};
 
-const NO_TOKENS: &str = "the Hadoop configuration asks for Kerberos, but Firesteel obtains no delegation tokens: give --principal and \
-                         --keytab, or a Secret that holds tokens with spark.kubernetes.kerberos.tokenSecret.name and .itemKey";
+const NO_TOKENS: &str = "the Hadoop configuration asks for Kerberos, but Firesteel does not obtain delegation tokens: set --principal and \
+                         --keytab, or name a Secret that holds tokens with spark.kubernetes.kerberos.tokenSecret.name and .itemKey";
 
 pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     both_or_neither(draft, key::KEYTAB, key::PRINCIPAL)?;
     both_or_neither(draft, key::TOKEN_SECRET_NAME, key::TOKEN_SECRET_ITEM)?;
     krb5(draft)?;
     match (draft.conf.get(key::KEYTAB), draft.conf.get(key::TOKEN_SECRET_NAME)) {
-        // A keytab inside the image needs nothing; one of the submitter goes into a Secret.
+        // A keytab in the image needs nothing; the submitter's goes into a Secret.
         (Some(keytab), tokens) if keytab.starts_with("local:") => {
             tokens.map_or(Ok(()), |name| mount_tokens(draft, name))
         }
@@ -34,7 +34,7 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     }
 }
 
-/// Whether the Hadoop configuration of the submitter wants Kerberos; Spark would then fetch tokens with the user's ticket.
+/// Whether the submitter's Hadoop configuration asks for Kerberos; Spark would then obtain tokens with the user's ticket.
 fn asks_for_kerberos(draft: &Draft<'_>) -> bool {
     let said = match draft.conf.get("spark.hadoop.hadoop.security.authentication") {
         Some(value) => Some(value.to_owned()),
@@ -63,7 +63,7 @@ fn both_or_neither(draft: &Draft<'_>, one: &str, other: &str) -> Result<(), Plan
         (None, Some(_)) => (one, other),
         (Some(_), Some(_)) | (None, None) => return Ok(()),
     };
-    Err(PlanError::Missing { key: missing.0.to_owned(), remedy: format!("it goes with {}: give both", missing.1) })
+    Err(PlanError::Missing { key: missing.0.to_owned(), remedy: format!("{} requires it: set both", missing.1) })
 }
 
 fn file_name(path: &str) -> &str {

@@ -1,4 +1,4 @@
-//! Executors take traffic only from their own application [4.2].
+//! The NetworkPolicy that limits ingress to executors to their own application [4.2].
 
 use std::collections::BTreeMap;
 

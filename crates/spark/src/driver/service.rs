@@ -1,4 +1,4 @@
-//! The headless service by whose name executors find the driver.
+//! The headless service through which executors reach the driver.
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -22,7 +22,7 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
             });
         }
     }
-    // Unlike the container's port this one does not fall back on spark.blockManager.port: so does Spark.
+    // As in Spark, this port does not fall back to spark.blockManager.port, unlike the container's.
     let block_manager = conf.port(key::DRIVER_BLOCK_MANAGER_PORT)?.unwrap_or(port::BLOCK_MANAGER.1);
     let rpc = conf.port(key::DRIVER_PORT)?.unwrap_or(port::RPC.1);
     let mut ports = vec![

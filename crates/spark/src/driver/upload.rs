@@ -1,11 +1,11 @@
-//! Local dependencies: which ones have to be shipped, and the URIs they will have then.
+//! Local dependencies: which ones to upload, and their URIs after that.
 
 use super::{Draft, PlanError, Upload};
 use crate::input::Input;
 use crate::names::{NO_RESOURCE, key};
 use crate::submission::MainResource;
 
-/// Whether a URI names a file of the submitter: no scheme, or `file:`.
+/// Whether a URI names a file on the submitting side: no scheme, or `file:`.
 pub(super) fn is_local(uri: &str) -> bool {
     uri != NO_RESOURCE && scheme(uri).is_none_or(|scheme| scheme == "file")
 }
@@ -18,7 +18,7 @@ fn scheme(uri: &str) -> Option<&str> {
     valid.then_some(scheme)
 }
 
-/// Replaces local entries of jars, files, archives and Python files by where they will be uploaded to.
+/// Replaces local jars, files, archives and Python files by their upload targets.
 pub(super) fn dependencies(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     for key in [key::JARS, key::FILES, key::ARCHIVES, key::PY_FILES] {
         let (local, remote): (Vec<&str>, Vec<&str>) = draft.conf.list(key).into_iter().partition(|uri| is_local(uri));
@@ -31,7 +31,7 @@ pub(super) fn dependencies(draft: &mut Draft<'_>) -> Result<(), PlanError> {
                 Some((file, fragment)) => (file, Some(fragment)),
                 None => (uri, None),
             };
-            // The application's own jar stands in the list too.
+            // The application's jar is in the list too.
             let is_main = matches!(&draft.submission.main, MainResource::Jar(jar) if jar == uri);
             let input = if is_main && key == key::JARS { Input::Application } else { Input::key(key) };
             let target = one(draft, &input, file)?;
@@ -46,7 +46,7 @@ pub(super) fn dependencies(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Plans the upload of one local file and gives its URI. `input` is what names it.
+/// Plans the upload of one local file and returns its target URI. `input` is the setting that names the file.
 pub(super) fn one(draft: &mut Draft<'_>, input: &Input, uri: &str) -> Result<String, PlanError> {
     let no_place = || PlanError::NoUploadPath { input: input.clone(), uri: uri.to_owned() };
     let base = draft.conf.get(key::UPLOAD_PATH).ok_or_else(no_place)?;

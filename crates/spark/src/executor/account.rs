@@ -1,4 +1,4 @@
-//! The account executors run as: the template's, else the executors' own, else the driver's.
+//! The executors' service account: the template's, else the executors' setting, else the driver's.
 
 use super::PlanError;
 use crate::names::key;

@@ -8,35 +8,35 @@ use crate::pod::settings::Settings;
 use crate::value::TimeUnit;
 use crate::version::Line;
 
-/// How many executors an application starts with when it does not say.
+/// The default number of executors at the start.
 const DEFAULT_INSTANCES: u32 = 2;
-/// The least number of failures that end an application, unless it says otherwise.
+/// The minimum for the default number of failures that end an application.
 const LEAST_FAILURES: u32 = 3;
-/// Spark's word for "no limit".
+/// Spark's value for "no limit".
 const UNLIMITED: u32 = i32::MAX as u32;
-/// How long a pod may take until it runs, when the application does not say.
+/// How long a pod may take to start running, by default.
 const DEFAULT_START: Duration = Duration::from_secs(600);
 
-/// What the settings say about the number of executors.
+/// The settings for the number of executors.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Allocation {
     /// Whether Spark changes the number while the application runs.
     pub dynamic: bool,
     /// How many executors the application starts with.
     pub initial: u32,
-    /// How few it may come down to by itself; the same as `initial` without dynamic allocation.
+    /// How far Spark may scale down; the same as `initial` without dynamic allocation.
     pub minimum: u32,
-    /// How many executors there may be at a time; none: no limit.
+    /// How many executors there may be at a time; `None`: no limit.
     pub maximum: Option<u32>,
-    /// How many pods may be made for it altogether [4.1]; none: no limit.
+    /// How many pods may ever be created for it [4.1]; `None`: no limit.
     pub lifetime: Option<u32>,
-    /// After how many executors failed by the application's fault it is ended.
+    /// The application is ended after this many executors failed because of it.
     pub max_failures: u32,
-    /// How long a failure counts; none: for ever.
+    /// How long a failure counts; `None`: forever.
     pub failure_window: Option<Duration>,
-    /// Whether pods that failed stay, for debugging.
+    /// Whether failed pods are kept for debugging.
     pub keep_failed: bool,
-    /// How long a pod may take until it runs.
+    /// How long a pod may take to start running.
     pub start: Duration,
 }
 
@@ -49,8 +49,7 @@ impl Allocation {
                 key: key::ALLOCATOR.to_owned(),
                 value: "firesteel-statefulset".to_owned(),
                 problem: format!(
-                    "a StatefulSet always takes its last member away, whatever that is working on, so it cannot go with \
-                     {}=true",
+                    "a StatefulSet always removes its last pod, even a busy one, so it cannot be combined with {}=true",
                     key::DYNAMIC_ALLOCATION
                 ),
                 remedy: "use firesteel or firesteel-replicaset".to_owned(),
@@ -68,11 +67,11 @@ impl Allocation {
         } else {
             let instances = instances.unwrap_or(DEFAULT_INSTANCES);
             if instances == 0 {
-                return Err(refuse(key::EXECUTOR_INSTANCES, 0, "an application needs an executor", "write 1 or more"));
+                return Err(refuse(key::EXECUTOR_INSTANCES, 0, "an application needs executors", "write 1 or more"));
             }
             (instances, instances, instances)
         };
-        // Without dynamic allocation Spark takes an unsaid number for none here, not for its default.
+        // Without dynamic allocation, Spark counts an unset number as 0 here, not as its default.
         let counted = if dynamic { most } else { instances.unwrap_or(0) };
         let usual = if counted > UNLIMITED / 2 { UNLIMITED } else { LEAST_FAILURES.max(2 * counted) };
         Ok(Allocation {
@@ -95,7 +94,7 @@ impl Allocation {
 
 fn within(conf: &Settings<'_>, minimum: u32, initial: u32, most: u32) -> Result<(), PlanError> {
     if most == 0 {
-        return Err(refuse(key::DYNAMIC_MAXIMUM, 0, "an application needs an executor", "write 1 or more"));
+        return Err(refuse(key::DYNAMIC_MAXIMUM, 0, "an application needs executors", "write 1 or more"));
     }
     if minimum > most {
         let problem = format!("more than {}={most}", key::DYNAMIC_MAXIMUM);
@@ -119,18 +118,18 @@ fn refuse(key: &str, value: u32, problem: &str, remedy: &str) -> PlanError {
     }
 }
 
-/// A number that cannot be negative.
+/// A non-negative number.
 fn count(conf: &Settings<'_>, key: &str) -> Result<Option<u32>, PlanError> {
     let Some(number) = conf.int(key)? else { return Ok(None) };
     u32::try_from(number).map(Some).map_err(|_| PlanError::Value {
         key: key.to_owned(),
         value: number.to_string(),
-        problem: "a number cannot be negative here".to_owned(),
+        problem: "must not be negative".to_owned(),
         remedy: "write 0 or more, or leave it out".to_owned(),
     })
 }
 
-/// A time; a negative one means none, as in Spark.
+/// A time; negative means `None`, as in Spark.
 fn duration(conf: &Settings<'_>, key: &str) -> Result<Option<Duration>, PlanError> {
     let milliseconds = conf.time(key, TimeUnit::Milliseconds)?;
     Ok(milliseconds.and_then(|time| u64::try_from(time).ok()).map(Duration::from_millis))

@@ -1,8 +1,8 @@
-//! `spark.authenticate` without the secret in clear text: in Spark every executor pod carries it in its environment; here
-//! it is a Secret, which the driver mounts as a file and executors have as a variable.
+//! `spark.authenticate` without the secret in clear text. In Spark every executor pod has it as a literal in its environment;
+//! here it is in a Secret, which the driver mounts as a file and executors get as a variable.
 //!
-//! An executor reads a file of the secret only if it knows `spark.master`, which at its first connection it does not
-//! (Spark 3.5 to 4.3); the variable works from the start. What Spark takes for the secret is the file's content in Base64.
+//! An executor reads the secret from a file only if `spark.master` is set, which it is not at the executor's first connection
+//! (Spark 3.5 to 4.3); the variable always works. Spark's secret is the file's content in Base64.
 
 use std::collections::BTreeMap;
 
@@ -18,13 +18,13 @@ use crate::submission::SparkConf;
 use crate::value;
 
 const ITEM: &str = "secret";
-/// The same as Spark has it in variables.
+/// The secret as Spark expects it in a variable.
 const ENCODED: &str = "encoded";
 
-/// Prepares a configuration for authentication; to be called before driver and executors are planned. Gives the Secret
-/// to create, or nothing if authentication is off or the user has files of the secret already.
+/// Prepares a configuration for authentication; to be called before driver and executors are planned. Returns the Secret
+/// to create, or `None` if authentication is off or the user provides the secret in files.
 ///
-/// `generated` is the secret's value, unless the configuration holds one: that moves into the Secret.
+/// `generated` is the secret's value, unless the configuration has one, which is then moved into the Secret.
 pub fn authenticate(
     conf: &mut SparkConf,
     name: &str,
@@ -51,7 +51,7 @@ pub fn authenticate(
         };
         return Err(PlanError::Missing {
             key: missing.to_owned(),
-            remedy: format!("it goes with {given}: give both, or neither to have a secret made"),
+            remedy: format!("{given} requires it: set both, or neither to have a secret generated"),
         });
     }
     let secret = conf.remove(key::AUTH_SECRET).unwrap_or_else(|| generated.to_owned());

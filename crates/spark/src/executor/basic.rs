@@ -1,4 +1,4 @@
-//! The executor container and pod as such: image, port, environment, resources, life cycle, labels, placement.
+//! The basic executor container and pod: image, port, environment, resources, lifecycle, labels, placement.
 
 use k8s_openapi::api::core::v1::{ContainerPort, ContainerResizePolicy, ExecAction, Lifecycle, LifecycleHandler};
 
@@ -35,14 +35,14 @@ fn resize(resource: &str) -> ContainerResizePolicy {
     ContainerResizePolicy { resource_name: resource.to_owned(), restart_policy: "NotRequired".to_owned() }
 }
 
-/// One port, for blocks. Port 0 means any, and is not declared.
+/// The block manager port. Port 0 means any port, and is not declared.
 fn ports(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     let number = draft.conf.port(key::BLOCK_MANAGER_PORT)?.unwrap_or(port::BLOCK_MANAGER.1);
     if number != 0 && number < 1024 {
         return Err(PlanError::Value {
             key: key::BLOCK_MANAGER_PORT.to_owned(),
             value: number.to_string(),
-            problem: "not a port an executor may use".to_owned(),
+            problem: "not a valid executor port".to_owned(),
             remedy: "write 0 or a port from 1024 to 65535".to_owned(),
         });
     }
@@ -57,14 +57,14 @@ fn ports(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// What is known before there is a driver. Its address and the JVM's words come with the [`Profile`](super::Profile).
+/// What is known before the driver exists. Its address and the JVM options come with the [`Profile`](super::Profile).
 fn environment(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     let cores = resources::cores(draft)?;
     if cores < 1 {
         return Err(PlanError::Value {
             key: key::EXECUTOR_CORES.to_owned(),
             value: cores.to_string(),
-            problem: "an executor needs a core".to_owned(),
+            problem: "an executor needs at least one core".to_owned(),
             remedy: "write 1 or more".to_owned(),
         });
     }
@@ -85,12 +85,12 @@ fn environment(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     }
     for (name, mut value) in draft.conf.with_prefix(key::EXECUTOR_ENV_PREFIX) {
         let problem = match name.as_str() {
-            env::AUTH_SECRET => Some("secrets in clear text are not handed to executors"),
-            name if !is_variable(name) => Some("not a name an executor's environment variable can have"),
+            env::AUTH_SECRET => Some("secrets are not passed to executors in clear text"),
+            name if !is_variable(name) => Some("not a valid environment variable name for executors"),
             _ => None,
         };
         if let Some(problem) = problem {
-            draft.warnings.push(format!("{}{name} is left out: {problem}", key::EXECUTOR_ENV_PREFIX));
+            draft.warnings.push(format!("{}{name} is ignored: {problem}", key::EXECUTOR_ENV_PREFIX));
             continue;
         }
         if name == env::EXECUTOR_DIRS {
@@ -106,13 +106,13 @@ fn environment(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// The names Spark takes for executors: letters, digits, '-', '_' and '.', no digit first.
+/// The variable names Spark accepts for executors: letters, digits, '-', '_' and '.', no digit first.
 fn is_variable(name: &str) -> bool {
     let part = |c: u8| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.');
     name.bytes().next().is_some_and(|first| part(first) && !first.is_ascii_digit()) && name.bytes().all(part)
 }
 
-/// Memory of the container, in MiB: heap, overhead, memory off the heap, Python's.
+/// Memory of the container, in MiB: heap, overhead, off-heap memory, Python's memory.
 pub(super) fn memory(draft: &Draft<'_>) -> Result<u64, PlanError> {
     let conf = &draft.conf;
     let mut total = resources::heap_and_overhead(draft)?;
@@ -123,13 +123,13 @@ pub(super) fn memory(draft: &Draft<'_>) -> Result<u64, PlanError> {
             problem: problem.to_string(),
         };
         value::check_suffix(size, draft.line).map_err(invalid)?;
-        // A bare number is bytes here, unlike with the other sizes.
+        // A bare number is in bytes here, unlike the other sizes.
         let bytes = value::size_bytes(size).map_err(invalid)?;
         let mebibytes = u64::try_from(bytes).ok().filter(|bytes| *bytes > 0).map(|bytes| bytes >> 20);
         let mebibytes = mebibytes.ok_or_else(|| PlanError::Value {
             key: key::OFF_HEAP_SIZE.to_owned(),
             value: size.to_owned(),
-            problem: format!("{} needs a size of its own", key::OFF_HEAP),
+            problem: format!("{} requires a size", key::OFF_HEAP),
             remedy: "write a size such as 512m".to_owned(),
         })?;
         total = resources::add(total, mebibytes, key::OFF_HEAP_SIZE, draft.role)?;
@@ -142,7 +142,7 @@ pub(super) fn memory(draft: &Draft<'_>) -> Result<u64, PlanError> {
     Ok(total)
 }
 
-/// An executor that is to leave first hands over its blocks. A template's own life cycle does not stay then.
+/// With decommissioning, an executor migrates its blocks before it stops. This replaces the template's lifecycle.
 fn decommission(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     if draft.conf.boolean(key::DECOMMISSION, false)? {
         let script = draft.conf.get(key::DECOMMISSION_SCRIPT).unwrap_or(DECOMMISSION_SCRIPT);

@@ -1,4 +1,4 @@
-//! The executors' configuration directory: the driver's files without its settings, which executors ask the driver for.
+//! The executors' configuration directory: the driver's files without its settings, which executors get from the driver.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::properties;
 const PROPERTIES: &str = "spark.properties";
 const FILE_MODE: i32 = 0o644;
 
-/// Mounts the map in the draft and gives it.
+/// Mounts the ConfigMap in the draft and returns it.
 pub(super) fn apply(draft: &mut Draft<'_>, driver: &DriverPlan) -> Result<Option<ConfigMap>, PlanError> {
     if draft.conf.boolean(key::EXECUTOR_DISABLE_CONFIG_MAP, false)? {
         return Ok(None);
@@ -31,7 +31,7 @@ pub(super) fn apply(draft: &mut Draft<'_>, driver: &DriverPlan) -> Result<Option
     draft.add_volume(Volume { name: volume::EXECUTOR_CONF.to_owned(), config_map: Some(source), ..Volume::default() });
     draft.add_mount(volume::EXECUTOR_CONF, path::CONF_DIR);
 
-    // As with the driver's map, Spark leaves this entry in it; its properties hold nothing else.
+    // As in the driver's map, Spark adds this entry; the properties contain nothing else.
     let namespace = (key::NAMESPACE.to_owned(), draft.namespace.clone());
     data.insert(PROPERTIES.to_owned(), properties::write(&[namespace.clone()].into(), None));
     data.extend([namespace]);
@@ -43,7 +43,7 @@ pub(super) fn apply(draft: &mut Draft<'_>, driver: &DriverPlan) -> Result<Option
     Ok(Some(ConfigMap { metadata, immutable: Some(true), data: Some(data), ..ConfigMap::default() }))
 }
 
-/// What the driver finds in its configuration directory, but for `spark.properties`.
+/// The files in the driver's configuration directory, except `spark.properties`.
 fn conf_files(driver: &DriverPlan) -> BTreeMap<String, String> {
     let maps = driver.objects.iter().filter_map(|object| match object {
         Object::ConfigMap(map) => map.data.as_ref(),

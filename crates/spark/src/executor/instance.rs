@@ -1,6 +1,6 @@
-//! From the template to one executor: ids filled in, and what the running driver says laid over it.
+//! From the template to one executor: fills in ids and applies what the running driver reports.
 //!
-//! The driver is not trusted: of what it says, only sizes and literal environment are taken, and never a secret.
+//! The driver is not trusted: only sizes and literal environment variables are accepted from it, and never a secret.
 
 use std::collections::BTreeMap;
 
@@ -15,14 +15,14 @@ use crate::pod::{Draft, resources};
 
 /// Spark's id of the profile that applies when a stage names none.
 const DEFAULT_PROFILE: u32 = 0;
-/// The longest name a host may have.
+/// The longest valid hostname.
 const MAX_HOSTNAME: usize = 63;
 
-/// What an executor of one resource profile gets, as the driver tells it.
+/// What an executor of one resource profile gets, as reported by the driver.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Profile {
     pub id: u32,
-    /// How many tasks' worth of cores Spark uses.
+    /// How many cores Spark uses for tasks.
     pub cores: u32,
     /// The container's requested CPU, as a Kubernetes quantity.
     pub cpu: String,
@@ -30,18 +30,18 @@ pub struct Profile {
     pub cpu_limit: Option<String>,
     /// The container's memory, as a Kubernetes quantity.
     pub memory: String,
-    /// Devices, as limits: `nvidia.com/gpu` and how many.
+    /// Devices, as limits: name (such as `nvidia.com/gpu`) to amount.
     pub resources: BTreeMap<String, String>,
-    /// Variables with literal values; the text `EXECID` stands for the executor's id.
+    /// Variables with literal values; `EXECID` is replaced by the executor's id.
     pub env: BTreeMap<String, String>,
 }
 
-/// Whether a resource is a device, such as `nvidia.com/gpu`, as opposed to memory, CPU and the like.
+/// Whether a resource is a device, such as `nvidia.com/gpu`, as opposed to CPU or memory.
 pub fn is_device(name: &str) -> bool {
     name.contains('/')
 }
 
-/// The default profile, as the settings have it.
+/// The default profile, from the settings.
 pub(super) fn default_profile(draft: &Draft<'_>) -> Result<Profile, PlanError> {
     let resources = draft.container.resources.as_ref();
     let quantity =
@@ -55,13 +55,13 @@ pub(super) fn default_profile(draft: &Draft<'_>) -> Result<Profile, PlanError> {
         cpu: quantity(requests, "cpu").unwrap_or_default(),
         cpu_limit: quantity(limits, "cpu"),
         memory: format!("{}Mi", basic::memory(draft)?),
-        // Those of the settings are among them, and those of the template.
+        // From both the settings and the template.
         resources: devices.map(|(name, q)| (name.clone(), q.0.clone())).collect(),
         env: BTreeMap::new(),
     })
 }
 
-/// The pod of one executor: the template with its id, and what the driver says about its profile. Without owner.
+/// The pod of one executor: the template with its id and profile. Without owner.
 pub fn executor(
     template: &Pod,
     container: &str,
@@ -101,18 +101,18 @@ pub fn claims(templates: &[PersistentVolumeClaim], id: impl std::fmt::Display) -
     claims
 }
 
-/// What the members of a set are made from: `EXECID` stays, because members get their ids from the driver.
+/// The pod template of a ReplicaSet or StatefulSet. `EXECID` stays, because its pods get their ids from the driver.
 pub fn member(template: &Pod, container: &str, profile: &Profile, strategy: Strategy) -> PodTemplateSpec {
     let mut pod = lay_over(template, container, profile);
-    // Members of a StatefulSet get a host name each; those of a ReplicaSet shall not share one.
+    // Pods of a StatefulSet get a hostname each; those of a ReplicaSet must not share one.
     if let (Strategy::ReplicaSet, Some(spec)) = (strategy, pod.spec.as_mut()) {
         spec.hostname = None;
     }
     PodTemplateSpec { metadata: Some(pod.metadata), spec: pod.spec }
 }
 
-/// The claim templates of a StatefulSet whose members are made from `member`. Its controller makes and mounts the claims,
-/// by the names of the volumes, which therefore leave the member.
+/// The claim templates of a StatefulSet with the pod template `member`. Its controller creates and mounts the claims under the
+/// names of the volumes, which are therefore removed from `member`.
 pub fn claim_templates(member: &mut PodTemplateSpec, claims: &[PersistentVolumeClaim]) -> Vec<PersistentVolumeClaim> {
     let mut templates = Vec::new();
     let Some(volumes) = member.spec.as_mut().and_then(|spec| spec.volumes.as_mut()) else { return templates };
@@ -142,7 +142,7 @@ fn lay_over(template: &Pod, container: &str, profile: &Profile) -> Pod {
     pod
 }
 
-/// Sizes are the profile's. Other resources of a template stay with the default profile only, as in Spark.
+/// Applies the profile's sizes. Other resources of the template are kept for the default profile only, as in Spark.
 fn size(container: &mut Container, profile: &Profile) {
     if profile.id != DEFAULT_PROFILE {
         container.resources = Some(ResourceRequirements::default());
@@ -156,17 +156,17 @@ fn size(container: &mut Container, profile: &Profile) {
     let limits = resources.limits.get_or_insert_default();
     limits.extend(memory);
     limits.extend(profile.cpu_limit.as_ref().and_then(quantity).map(|cpu| ("cpu".to_owned(), cpu)));
-    // Devices; sizes have fields of their own.
+    // Devices only; CPU and memory have their own fields.
     let devices = profile.resources.iter().filter(|(name, _)| is_device(name));
     limits.extend(devices.map(|(name, amount)| (name.clone(), Quantity(amount.clone()))));
 }
 
-/// The driver's literal values win over the template's; what the template takes from elsewhere (fields, Secrets) stays.
+/// The driver's literal values win over the template's; the template's references (fields, Secrets) stay.
 fn environment(container: &mut Container, profile: &Profile) {
     let told = profile.env.keys().any(|name| name.starts_with(env::JAVA_OPT_PREFIX));
     let variables = container.env.get_or_insert_default();
     variables.retain(|variable| {
-        // The JVM's words are a list: with those of the driver the whole list is the driver's.
+        // JVM options are a list: if the driver reports any, they replace the whole list.
         let word = told && variable.value_from.is_none() && variable.name.starts_with(env::JAVA_OPT_PREFIX);
         !word && (variable.name != env::AUTH_SECRET || variable.value_from.is_some())
     });
@@ -175,13 +175,13 @@ fn environment(container: &mut Container, profile: &Profile) {
             set(container, name, value);
         }
     }
-    // Who an executor is, the driver does not decide.
+    // The driver does not decide an executor's identity.
     set(container, env::EXECUTOR_ID, EXECUTOR_ID_PLACEHOLDER);
     set(container, env::RESOURCE_PROFILE_ID, &profile.id.to_string());
 }
 
-/// Gives a variable a literal value, unless it comes from elsewhere. New ones go where Spark has its own: before the
-/// variables that hold fields of the pod.
+/// Gives a variable a literal value, unless it is a reference. New variables go where Spark puts its own: before the
+/// variables that refer to fields of the pod.
 fn set(container: &mut Container, name: &str, value: &str) {
     let variables = container.env.get_or_insert_default();
     let value = Some(value.to_owned()).filter(|value| !value.is_empty());
@@ -196,8 +196,8 @@ fn set(container: &mut Container, name: &str, value: &str) {
     }
 }
 
-/// The end of a pod's name, made fit for a host. Where the name has dots Spark writes `_`, which no API server takes in a
-/// host's name; here they become dashes.
+/// The end of a pod's name, as a valid hostname. Spark replaces dots by `_`, which API servers reject in hostnames; here
+/// they become dashes.
 pub(super) fn hostname(pod_name: &str) -> String {
     let name: String = pod_name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     let end = &name[name.len().saturating_sub(MAX_HOSTNAME)..];

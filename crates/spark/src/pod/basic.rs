@@ -1,4 +1,4 @@
-//! The container and pod as such: image, labels, annotations, placement.
+//! The basic container and pod: image, labels, annotations, placement.
 
 use k8s_openapi::api::core::v1::{LocalObjectReference, SecurityContext};
 
@@ -6,7 +6,7 @@ use super::{Draft, PlanError};
 use crate::names::{VERSION_REFERENCE, key};
 use crate::version::Line;
 
-/// The container's name, image and rights.
+/// The container's name, image and security context.
 pub(crate) fn container(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     let (conf, role) = (draft.conf, draft.role);
     let image = conf.get(role.image).or(conf.get(key::IMAGE)).ok_or_else(|| PlanError::Missing {
@@ -39,7 +39,7 @@ pub(crate) fn container(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// The pod's name, labels, annotations and where it may run.
+/// The pod's name, labels, annotations and placement.
 pub(crate) fn pod(draft: &mut Draft<'_>, restart_policy: &str) -> Result<(), PlanError> {
     let (conf, role) = (draft.conf, draft.role);
     let labels = draft.labels()?;

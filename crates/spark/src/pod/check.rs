@@ -1,5 +1,5 @@
-//! A last look at the finished objects by the rules an API server refuses them by, so that a refusal names the
-//! setting at fault and nothing has been created yet.
+//! Checks the finished objects against the API server's validation rules, so that errors name the setting at fault and
+//! occur before anything is created.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
@@ -32,8 +32,8 @@ fn namespace(draft: &Draft<'_>) -> Result<(), PlanError> {
     Err(PlanError::Value {
         key: key::NAMESPACE.to_owned(),
         value: name.clone(),
-        problem: "not a name a namespace can have".to_owned(),
-        remedy: "use lower case letters, digits and dashes, at most 63".to_owned(),
+        problem: "not a valid namespace name".to_owned(),
+        remedy: "use at most 63 lower case letters, digits and dashes".to_owned(),
     })
 }
 
@@ -43,16 +43,16 @@ fn pod_name(draft: &Draft<'_>) -> Result<(), PlanError> {
         name = name.replace(draft.role.executor_id, LONGEST_ID);
     }
     let problem = if name.len() > MAX_NAME {
-        format!("{} characters are too many for a pod's name", name.len())
+        format!("a pod name of {} characters is too long", name.len())
     } else if !name.split('.').all(is_dns_label) {
-        "not a name a pod can have".to_owned()
+        "not a valid pod name".to_owned()
     } else {
         return Ok(());
     };
     let setting = draft.role.name_setting;
     let (key, remedy) = if draft.conf.get(setting).is_some() {
         let most = MAX_NAME - draft.role.name_room;
-        (setting, format!("use lower case letters, digits, dashes and dots, at most {most}"))
+        (setting, format!("use at most {most} lower case letters, digits, dashes and dots"))
     } else {
         (key::APP_NAME, format!("use a shorter application name, or set {setting}"))
     };
@@ -77,11 +77,11 @@ fn labels(draft: &Draft<'_>) -> Result<(), PlanError> {
                 remedy: remedy.to_owned(),
             };
             if !is_qualified_name(&name) {
-                return Err(refuse("not a name a label can have", "write it as name or domain/name"));
+                return Err(refuse("not a valid label name", "write it as name or domain/name"));
             }
             if !is_label_value(&value) {
                 let remedy = "use at most 63 letters, digits, '-', '_' and '.', the first and last a letter or digit";
-                return Err(refuse("not a value a label can have", remedy));
+                return Err(refuse("not a valid label value", remedy));
             }
         }
     }
@@ -95,7 +95,7 @@ fn annotations(draft: &Draft<'_>) -> Result<(), PlanError> {
                 return Err(PlanError::Value {
                     key: format!("{prefix}{name}"),
                     value,
-                    problem: "not a name an annotation can have".to_owned(),
+                    problem: "not a valid annotation name".to_owned(),
                     remedy: "write it as name or domain/name".to_owned(),
                 });
             }
@@ -121,7 +121,7 @@ fn quantities(draft: &Draft<'_>) -> Result<(), PlanError> {
         if wanted <= most {
             continue;
         }
-        let problem = format!("a container cannot ask for more {name} than its limit of {}", limit.0);
+        let problem = format!("a container cannot request more {name} than its limit of {}", limit.0);
         if name != "cpu" {
             return Err(resource(draft, name, &problem));
         }
@@ -139,13 +139,13 @@ fn quantities(draft: &Draft<'_>) -> Result<(), PlanError> {
     Ok(())
 }
 
-/// Refuses a request or limit that a pod template brought along.
+/// Refuses a request or limit from a pod template.
 fn resource(draft: &Draft<'_>, name: &str, problem: &str) -> PlanError {
     PlanError::Object {
         input: of_template(draft, TemplatePart::Resource(name.to_owned())).into(),
         object: format!("pod {}", draft.names.pod),
         problem: format!("resource {name}: {problem}"),
-        remedy: "mend the resources of the pod template".to_owned(),
+        remedy: "fix the resources in the pod template".to_owned(),
     }
 }
 
@@ -184,7 +184,7 @@ fn volumes(draft: &Draft<'_>) -> Result<(), PlanError> {
     for volume in draft.pod.spec.iter().flat_map(|s| s.volumes.iter().flatten()) {
         let name = &volume.name;
         let problem = if name.len() > MAX_LABEL || !is_dns_label(name) {
-            format!("{name} is not a name a volume can have")
+            format!("{name} is not a valid volume name")
         } else if !seen.insert(name) {
             format!("two volumes are named {name}")
         } else {
@@ -194,7 +194,7 @@ fn volumes(draft: &Draft<'_>) -> Result<(), PlanError> {
             input: volume_input(draft, name).into(),
             object: object(),
             problem,
-            remedy: "rename the volume, Secret or pod template's volume that it comes from".to_owned(),
+            remedy: "rename the volume or Secret that it comes from".to_owned(),
         });
     }
     let mut paths = std::collections::BTreeSet::new();
@@ -204,7 +204,7 @@ fn volumes(draft: &Draft<'_>) -> Result<(), PlanError> {
                 input: mount_input(draft, &mount.mount_path).into(),
                 object: object(),
                 problem: format!("two volumes are mounted at {}", mount.mount_path),
-                remedy: "give each volume and Secret a path of its own".to_owned(),
+                remedy: "give each volume and Secret its own path".to_owned(),
             });
         }
     }
@@ -246,14 +246,14 @@ fn variable_input(draft: &Draft<'_>, name: &str) -> Input {
 fn environment(draft: &Draft<'_>) -> Result<(), PlanError> {
     for variable in draft.container.env.iter().flatten() {
         let name = &variable.name;
-        // Printable ASCII without '=': what API servers take since 1.30.
+        // Printable ASCII without '=': what API servers accept since 1.30.
         if name.is_empty() || !name.bytes().all(|b| (0x20..0x7f).contains(&b) && b != b'=') {
             let input = Box::new(variable_input(draft, name));
             let remedy = match &*input {
                 Input::Template { .. } => "rename it in the pod template".to_owned(),
                 _ => format!("rename it in {}*", draft.role.env_prefix),
             };
-            let problem = format!("{name:?} is not a name an environment variable can have");
+            let problem = format!("{name:?} is not a valid environment variable name");
             return Err(PlanError::Object { input, object: format!("pod {}", draft.names.pod), problem, remedy });
         }
     }

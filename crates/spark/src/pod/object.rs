@@ -1,4 +1,4 @@
-//! Objects beside a pod, and files to ship before it starts.
+//! Objects that go with a pod, and files to upload before it starts.
 
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Secret, Service};
 use k8s_openapi::api::networking::v1::NetworkPolicy;
@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::input::Input;
 
-/// One object beside the driver pod. Its namespace is set, its owner is not.
+/// One object that goes with the driver pod. Its namespace is set, its owner is not.
 #[derive(Debug, Clone, PartialEq)]
 #[expect(clippy::large_enum_variant, reason = "a plan holds a handful of them")]
 pub enum Object {
@@ -60,13 +60,13 @@ impl Object {
     }
 }
 
-/// A local file and where it goes.
+/// A local file and its upload target.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Upload {
     /// An absolute path on the submitting side.
     pub from: String,
     /// The full target URI, below `spark.kubernetes.file.upload.path`.
     pub to: String,
-    /// What names the file.
+    /// The setting or argument that names the file.
     pub input: Input,
 }

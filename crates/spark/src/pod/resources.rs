@@ -1,4 +1,4 @@
-//! How much processor, memory and which devices a pod asks for.
+//! CPU, memory and devices that a pod requests.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ const MIN_OVERHEAD_MIB: u64 = 384;
 const JVM_FACTOR: f64 = 0.1;
 const NON_JVM_FACTOR: f64 = 0.4;
 
-/// Sets the container's requests and limits; what a template sets beside them stays.
+/// Sets the container's requests and limits; a template's other resources stay.
 pub(crate) fn apply(draft: &mut Draft<'_>, memory_mib: u64) -> Result<(), PlanError> {
     let request = match draft.conf.get(draft.role.request_cores) {
         Some(cores) => cores.to_owned(),
@@ -41,7 +41,7 @@ pub(crate) fn cores(draft: &Draft<'_>) -> Result<i32, PlanError> {
     draft.conf.int(draft.role.cores).map(|cores| cores.unwrap_or(1))
 }
 
-/// The overhead factor of drivers and executors that do not set their own: it is handed on to the driver.
+/// The overhead factor of drivers and executors that do not set their own; passed to the driver.
 pub(crate) fn default_factor(draft: &Draft<'_>) -> Result<f64, PlanError> {
     let usual = if is_non_jvm(&draft.submission.main) { NON_JVM_FACTOR } else { JVM_FACTOR };
     factor(&draft.conf, key::MEMORY_OVERHEAD_FACTOR).map(|set| set.unwrap_or(usual))
@@ -60,7 +60,7 @@ pub(crate) fn heap(draft: &Draft<'_>) -> Result<u64, PlanError> {
     draft.conf.mebibytes(draft.role.memory).map(|heap| heap.unwrap_or(DEFAULT_MEMORY_MIB))
 }
 
-/// Memory of the container, in MiB: heap and what the JVM and others need beside it.
+/// Memory of the container, in MiB: heap and overhead.
 pub(crate) fn heap_and_overhead(draft: &Draft<'_>) -> Result<u64, PlanError> {
     let (conf, role) = (&draft.conf, draft.role);
     let heap = heap(draft)?;
@@ -81,12 +81,12 @@ pub(crate) fn heap_and_overhead(draft: &Draft<'_>) -> Result<u64, PlanError> {
     add(heap, overhead, role.memory_overhead, role)
 }
 
-/// The sum of two amounts of memory, the second of which a setting asks for.
+/// Adds the memory that the setting `key` asks for.
 pub(crate) fn add(memory: u64, more: u64, key: &str, role: &Role) -> Result<u64, PlanError> {
     memory.checked_add(more).ok_or_else(|| PlanError::Value {
         key: key.to_owned(),
         value: more.to_string(),
-        problem: format!("together the parts of the {}'s memory are more than can be counted", role.word),
+        problem: format!("the total memory of the {} is too large", role.word),
         remedy: "ask for less".to_owned(),
     })
 }
@@ -113,7 +113,7 @@ pub(crate) fn devices(conf: &Settings<'_>, role: &Role) -> Result<BTreeMap<Strin
         let part = |part: &str| format!("{}{name}.{part}", role.resource_prefix);
         let amount = conf.int(&part("amount"))?.ok_or_else(|| PlanError::Missing {
             key: part("amount"),
-            remedy: format!("say how many {name} the {} needs", role.word),
+            remedy: format!("set how many {name} the {} needs", role.word),
         })?;
         if amount <= 0 {
             continue;

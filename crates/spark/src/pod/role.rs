@@ -1,4 +1,4 @@
-//! The two kinds of pods, and the settings that mean the same for each under another name.
+//! The two kinds of pods, and the names of their corresponding settings.
 
 use k8s_openapi::api::core::v1::Pod;
 
@@ -19,9 +19,9 @@ pub(crate) struct Role {
     pub(crate) container: &'static str,
     /// The setting that decides the pod's name.
     pub(crate) name_setting: &'static str,
-    /// How much of a name that setting may not take.
+    /// Characters of the pod's name that are reserved for the suffix.
     pub(crate) name_room: usize,
-    /// What a message about custom steps offers beside a pod template.
+    /// The alternative to a pod template in the error about custom steps.
     pub(crate) instead: &'static str,
     pub(crate) allow_escalation: &'static str,
     pub(crate) annotation_prefix: &'static str,
@@ -43,7 +43,7 @@ pub(crate) struct Role {
     pub(crate) secret_key_ref_prefix: &'static str,
     pub(crate) secrets_prefix: &'static str,
     pub(crate) template: &'static str,
-    /// The template of the role among those given as values.
+    /// The role's template, if given as a value.
     pub(crate) template_value: fn(&Templates) -> Option<&Pod>,
     pub(crate) template_container: &'static str,
     pub(crate) volumes_prefix: &'static str,

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, SecretKeySelector, Secret
 
 use super::{Draft, PlanError};
 
-/// `spark.kubernetes.{driver,executor}.secrets.<secret>=<path>`: the Secret's keys as files below the path.
+/// `spark.kubernetes.{driver,executor}.secrets.<secret>=<path>`: mounts the Secret's keys as files below the path.
 pub(crate) fn mount(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     for (secret, path) in draft.conf.with_prefix(draft.role.secrets_prefix) {
         let name = format!("{secret}-volume");

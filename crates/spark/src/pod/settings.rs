@@ -1,4 +1,4 @@
-//! Typed reading of a submission's configuration, with errors that name the key.
+//! Typed access to a submission's configuration, with errors that name the key.
 
 use std::collections::BTreeMap;
 
@@ -11,14 +11,14 @@ use crate::version::Line;
 /// A view of the effective configuration.
 #[derive(Clone, Copy)]
 pub(crate) struct Settings<'a> {
-    /// As written: what families of keys are read from.
+    /// As written; families of keys are read from it.
     conf: &'a SparkConf,
-    /// With references filled in: what single settings are read from, as in Spark.
+    /// With references expanded; single settings are read from it, as in Spark.
     expanded: &'a SparkConf,
     line: Line,
 }
 
-/// The configuration with `${env:X}`, `${spark.x}` and the like in its values replaced.
+/// The configuration with references such as `${env:X}` and `${spark.x}` expanded.
 pub(crate) fn expand(conf: &SparkConf, env: &BTreeMap<String, String>) -> SparkConf {
     conf.iter().map(|(key, text)| (key.clone(), value::substitute(text, conf, env))).collect()
 }
@@ -36,7 +36,7 @@ impl<'a> Settings<'a> {
         self.get(key::APP_NAME).unwrap_or("spark")
     }
 
-    /// A comma-separated list; blanks around entries and empty entries do not count.
+    /// A comma-separated list, without white space around entries and without empty entries.
     pub(crate) fn list(&self, key: &str) -> Vec<&'a str> {
         self.get(key).unwrap_or_default().split(',').map(str::trim).filter(|e| !e.is_empty()).collect()
     }
@@ -85,20 +85,20 @@ impl<'a> Settings<'a> {
         }
     }
 
-    /// A setting that takes one of a few words.
+    /// A setting that takes one of a fixed set of words.
     pub(crate) fn one_of(&self, key: &str, words: &[&str]) -> Result<Option<&'a str>, PlanError> {
         match self.get(key) {
             Some(word) if !words.contains(&word) => Err(PlanError::Value {
                 key: key.to_owned(),
                 value: word.to_owned(),
-                problem: "not a value it takes".to_owned(),
+                problem: "not a valid value".to_owned(),
                 remedy: format!("write one of {}", words.join(" | ")),
             }),
             word => Ok(word),
         }
     }
 
-    /// All settings whose key begins with `prefix`, by the rest of their key.
+    /// All settings whose key starts with `prefix`, by the rest of their key.
     pub(crate) fn with_prefix(&self, prefix: &str) -> BTreeMap<String, String> {
         self.conf
             .range(prefix.to_owned()..)

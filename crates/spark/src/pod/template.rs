@@ -1,7 +1,7 @@
-//! Pod templates: where a pod starts from.
+//! Pod templates: the starting point of a pod.
 //!
-//! The template is taken as it is; steps add to it and overwrite what Spark insists on. The container Spark runs in
-//! is taken out of it and joins the pod again, as its last container, when all steps are done.
+//! Steps add to the template and overwrite what Spark controls. Spark's container is taken out of it and added back, as
+//! the last container, when all steps are done.
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 
@@ -13,20 +13,20 @@ use crate::surroundings::{Files, Surroundings};
 
 /// Where the template of a role comes from.
 pub(crate) enum Source<'a> {
-    /// A file of the submitter, by path or URI.
+    /// A file on the submitting side, by path or URI.
     File(&'a str),
     /// The pod itself.
     Value(&'a Pod),
 }
 
 impl<'a> Source<'a> {
-    /// The template of a role, if there is one. A value stands in place of a file.
+    /// The template of a role, if there is one. A value takes precedence over a file.
     pub(crate) fn of(role: &Role, conf: &Settings<'a>, around: &'a Surroundings<'_>) -> Option<Self> {
         let file = || conf.get(role.template).map(Source::File);
         (role.template_value)(&around.templates).map(Source::Value).or_else(file)
     }
 
-    /// The pod, and the text that holds it.
+    /// The pod and its source text.
     pub(crate) fn read(&self, role: &Role, files: &dyn Files) -> Result<(Pod, String), PlanError> {
         match self {
             Source::File(path) => {
@@ -38,13 +38,13 @@ impl<'a> Source<'a> {
             }
             Source::Value(pod) => {
                 let text = serde_json::to_string(pod);
-                let text = text.map_err(|e| self.refuse(role, e.to_string(), "give what JSON can hold"))?;
+                let text = text.map_err(|e| self.refuse(role, e.to_string(), "use values that JSON can represent"))?;
                 Ok(((*pod).clone(), text))
             }
         }
     }
 
-    /// The error of a template that cannot be used.
+    /// The error for a template that cannot be used.
     pub(crate) fn refuse(&self, role: &Role, problem: String, remedy: &str) -> PlanError {
         match self {
             Source::File(path) => PlanError::File {
@@ -76,7 +76,7 @@ pub(crate) fn load(
     Ok((pod, container))
 }
 
-/// Reads a pod from YAML or JSON. A document that says it is something else than a pod is refused.
+/// Reads a pod from YAML or JSON. A document of another kind is refused.
 fn parse(text: &str) -> Result<Pod, String> {
     let value: serde_json::Value = serde_saphyr::from_str(text).map_err(|e| one_line(&e.to_string()))?;
     match value.get("kind").and_then(serde_json::Value::as_str) {
@@ -100,7 +100,7 @@ fn take_container(pod: &mut Pod, role: &Role, name: Option<&str>, warnings: &mut
         match matching[..] {
             [only] => at = only,
             _ => warnings.push(format!(
-                "{}={name}: the pod template has no such container, its first one is used",
+                "{}={name}: the pod template has no such container; its first one is used",
                 role.template_container
             )),
         }
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(maps(&by_value).len(), 1);
         assert_eq!(maps(&by_value), maps(&by_file));
         assert_eq!(by_value.properties[key::EXECUTOR_TEMPLATE], by_file.properties[key::EXECUTOR_TEMPLATE]);
-        // A value stands in place of a file.
+        // A value takes precedence over a file.
         let both = planned(&files, Templates { driver: Some(pod(&["other"])), executor: None });
         assert_eq!(both.pod.spec.unwrap().containers[0].name, "other");
     }

@@ -16,10 +16,10 @@ use crate::names::{env, key, label};
 use crate::value;
 use crate::version::Line;
 
-/// A claim name that stands for "make one for this pod".
+/// A claim name that means "create one for this pod".
 pub(crate) const ON_DEMAND: &str = "OnDemand";
 
-/// The settings of one volume, by the part of their key behind `<type>.<name>.`.
+/// The settings of one volume, by the part of their key after `<type>.<name>.`.
 struct VolumeSettings<'a> {
     role: &'static Role,
     kind: &'a str,
@@ -91,8 +91,8 @@ pub(crate) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
         let volume = VolumeSettings { role: draft.role, kind, name, settings: &settings };
         let mount = mount(&volume, draft.line)?;
         if let Some(other) = mounted.insert(mount.mount_path.clone(), volume.key("mount.path")) {
-            let problem = format!("{other} mounts a volume there too");
-            return Err(volume.refuse("mount.path", &mount.mount_path, problem, "give each volume a path of its own"));
+            let problem = format!("{other} also mounts a volume there");
+            return Err(volume.refuse("mount.path", &mount.mount_path, problem, "give each volume its own path"));
         }
         let source = source(draft, &volume, index)?;
         draft.container.volume_mounts.get_or_insert_default().push(mount);
@@ -107,11 +107,11 @@ fn mount(volume: &VolumeSettings<'_>, line: Line) -> Result<VolumeMount, PlanErr
         return Err(PlanError::Value {
             key: format!("{}{}.{}", volume.role.volumes_prefix, volume.kind, volume.name),
             value: volume.kind.to_owned(),
-            problem: "not a type of volume Spark knows".to_owned(),
+            problem: "not a volume type that Spark supports".to_owned(),
             remedy: format!("use one of {}, or a pod template", TYPES.join(" | ")),
         });
     }
-    let remedy = format!("say where in the {}'s container the volume is mounted", volume.role.word);
+    let remedy = format!("set the volume's mount path in the {} container", volume.role.word);
     let path = volume.require("mount.path", &remedy)?;
     let sub_path = volume.get("mount.subPath");
     let sub_path_expr = volume.get("mount.subPathExpr").filter(|_| line >= Line::V4_0);
@@ -136,12 +136,12 @@ fn source(draft: &mut Draft<'_>, volume: &VolumeSettings<'_>, index: usize) -> R
     let mut built = Volume { name: volume.name.to_owned(), ..Volume::default() };
     match volume.kind {
         "hostPath" => {
-            let path = volume.require("options.path", "say which directory of the node is mounted")?;
+            let path = volume.require("options.path", "set the directory of the node to mount")?;
             let type_ = volume.get("options.type").filter(|_| draft.line >= Line::V4_0);
             built.host_path = Some(HostPathVolumeSource { path, type_: type_.filter(|t| !t.is_empty()) });
         }
         "nfs" => {
-            let path = volume.require("options.path", "say which path of the server is mounted")?;
+            let path = volume.require("options.path", "set the path of the server to mount")?;
             let server = volume.require("options.server", "give the NFS server's address")?;
             built.nfs = Some(NFSVolumeSource { path, server, read_only: None });
         }
@@ -160,7 +160,7 @@ fn claim(
     volume: &VolumeSettings<'_>,
     index: usize,
 ) -> Result<PersistentVolumeClaimVolumeSource, PlanError> {
-    let remedy = "name a PersistentVolumeClaim, or write OnDemand to have one made";
+    let remedy = "name a PersistentVolumeClaim, or write OnDemand to have one created";
     let template = volume.require("options.claimName", remedy)?;
     let owner = draft.names.pod_part(draft.role);
     let mut claim_name = template.replace(ON_DEMAND, &format!("{owner}-pvc-{index}"));

@@ -1,4 +1,4 @@
-//! How far two words are apart, for "did you mean …".
+//! Edit distance between words, for "did you mean …".
 
 /// The nearest of `candidates` to `word`, if no more than `limit` single-character edits away.
 pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>, limit: usize) -> Option<&'a str> {
@@ -11,7 +11,7 @@ pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a s
         .map(|(_, candidate)| candidate)
 }
 
-/// Edit distance; swapping two neighbours is one edit.
+/// Edit distance; swapping two adjacent characters is one edit.
 pub(crate) fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut before = vec![0; b.len() + 1];

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use crate::version::Line;
 
-/// What a value has to look like.
+/// The type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Boolean,
@@ -21,7 +21,7 @@ pub enum Kind {
     String,
 }
 
-/// What holds where a setting is not given.
+/// The value of a setting that is not set.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Default {
     None,
@@ -30,12 +30,12 @@ pub enum Default {
     SameAs(&'static str),
 }
 
-/// One setting Spark knows.
+/// One Spark setting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
     pub key: &'static str,
     pub kind: Kind,
-    /// The first line that has it; [`Line::V3_5`] also stands for anything earlier.
+    /// The first line that has it; [`Line::V3_5`] also means any earlier one.
     pub since: Line,
     /// The last line that has it, if a later one does not.
     pub until: Option<Line>,
@@ -116,7 +116,7 @@ pub fn find(key: &str) -> Option<&'static Setting> {
     SETTINGS.get(key)
 }
 
-/// Prefixes under `spark.kubernetes.` that users complete with names of their own.
+/// Prefixes under `spark.kubernetes.` that users complete with their own names.
 pub(super) const FAMILIES: [&str; 17] = [
     "spark.kubernetes.driver.annotation.",
     "spark.kubernetes.driver.label.",
@@ -139,7 +139,7 @@ pub(super) const FAMILIES: [&str; 17] = [
 
 pub(super) const VOLUMES: [&str; 2] = ["spark.kubernetes.driver.volumes.", "spark.kubernetes.executor.volumes."];
 
-/// What may follow `volumes.<type>.<name>.`, and since when.
+/// What may follow `volumes.<type>.<name>.`, and the first line that has it.
 pub(super) const VOLUME_OPTIONS: [(&str, Line); 11] = [
     ("mount.path", Line::V3_5),
     ("mount.readOnly", Line::V3_5),
@@ -157,7 +157,7 @@ pub(super) const VOLUME_OPTIONS: [(&str, Line); 11] = [
 /// Families of volume options: labels and annotations of claims.
 pub(super) const VOLUME_FAMILIES: [(&str, Line); 2] = [("label.", Line::V4_0), ("annotation.", Line::V4_0)];
 
-/// Namespaces outside Kubernetes that belong to other parts of Spark, or to users: nothing in them is judged.
+/// Prefixes that belong to other parts of Spark, other projects, or users: keys under them are never reported.
 pub(super) const FOREIGN: [&str; 24] = [
     "spark.connect.",
     "spark.databricks.",

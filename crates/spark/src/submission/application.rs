@@ -12,13 +12,13 @@ use super::uri::{Resolver, check_entry};
 use super::{Around, Effective, MainResource, Origin, Resolved, Submission, SubmissionError, VersionFrom, Written};
 use super::{manifest, master};
 
-/// YARN's lists are resolved whatever the master is.
+/// YARN's lists, which are resolved for every master.
 const YARN_LISTS: [&str; 3] = ["spark.yarn.dist.files", "spark.yarn.dist.archives", "spark.yarn.dist.jars"];
 
 const SHELLS: [&str; 6] =
     ["spark-shell", "pyspark-shell", "sparkr-shell", "connect-shell", "pyspark-shell-main", "sparkr-shell-main"];
 
-/// Main classes that are servers or shells, and what people call them.
+/// Main classes that are servers or shells, and their common names.
 const NOT_IN_CLUSTER: [(&str, &str); 3] = [
     ("org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver", "the Spark SQL shell"),
     ("org.apache.spark.sql.hive.thriftserver.HiveThriftServer2", "the Spark Thrift server"),
@@ -28,7 +28,7 @@ const NOT_IN_CLUSTER: [(&str, &str); 3] = [
 const PYTHON_RUNNER: &str = "org.apache.spark.deploy.PythonRunner";
 const R_RUNNER: &str = "org.apache.spark.deploy.RRunner";
 
-/// Where the stock image keeps its examples.
+/// The examples jar in the official image.
 const EXAMPLES_IN_IMAGE: &str = "local:///opt/spark/examples/jars/spark-examples.jar";
 
 pub(super) fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, SubmissionError> {
@@ -56,7 +56,7 @@ pub(super) fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, Su
     if let Some(image) = &args.own.image
         && settings.get(key::IMAGE).is_none()
     {
-        settings.set(key::IMAGE, image, Origin::Derived("the usual image"));
+        settings.set(key::IMAGE, image, Origin::Derived("the default image"));
     }
     let (version, version_from) = choose_version(args, &mut settings, around)?;
     check_version(args, &version)?;
@@ -117,7 +117,7 @@ fn check_remote(args: &RawArgs, settings: &Settings, around: Around<'_>) -> Resu
     if remote && other { Err(SubmissionError::Remote) } else { Ok(()) }
 }
 
-/// Options that stand for a key, and the environment variables behind some of them.
+/// Options that set a key, and the environment variables that some of them fall back to.
 fn fold_options(args: &RawArgs, settings: &mut Settings, around: Around<'_>) {
     settings.default_from_env(key::DRIVER_MEMORY, "SPARK_DRIVER_MEMORY", around);
     settings.fold(args, Opt::DriverCores, key::DRIVER_CORES, None);
@@ -148,7 +148,7 @@ fn set_master(args: &RawArgs, settings: &mut Settings, master: &str) {
     }
 }
 
-/// What `SparkSubmit` checks before it looks at the master.
+/// `SparkSubmit`'s checks before it checks the master.
 fn check_settings(args: &RawArgs, settings: &Settings, line: Line) -> Result<(), SubmissionError> {
     for key in [key::DRIVER_DEFAULT_JAVA_OPTIONS, key::DRIVER_JAVA_OPTIONS] {
         if let Some(value) = settings.get(key).filter(|v| v.contains("Xmx")) {
@@ -181,7 +181,7 @@ fn check_settings(args: &RawArgs, settings: &Settings, line: Line) -> Result<(),
         ),
     ];
     for (key, value, hint) in counts {
-        // Spark's check takes no blanks around the number.
+        // Spark's check allows no white space around the number.
         if let Some(value) = value
             && !int(value).is_ok_and(|n| n > 0 && java_trim(value) == value)
         {
@@ -203,7 +203,7 @@ fn check_settings(args: &RawArgs, settings: &Settings, line: Line) -> Result<(),
     Ok(())
 }
 
-/// Shells and servers stay on the submitting side.
+/// Shells and servers cannot run in cluster mode.
 fn check_kind(args: &RawArgs, resource: &str) -> Result<(), SubmissionError> {
     if SHELLS.contains(&resource) {
         return Err(SubmissionError::NotInCluster { input: Input::Application, what: format!("a shell ({resource})") });
@@ -217,9 +217,9 @@ fn check_kind(args: &RawArgs, resource: &str) -> Result<(), SubmissionError> {
     Ok(())
 }
 
-/// `--spark-version`, the tag of the driver's image, the Spark in `SPARK_HOME`. Where none of them tells, the oldest line
-/// that knows the settings: newer ones make objects that an older Spark has no use for and a submitter may have no rights
-/// to, while a newer driver does without them.
+/// `--spark-version`, else the driver image's tag, else the Spark in `SPARK_HOME`, else the oldest line that supports the
+/// settings: newer lines create objects that an older Spark does not use and the submitter may have no permission for,
+/// while a newer driver works without them.
 fn choose_version(
     args: &RawArgs,
     settings: &mut Settings,
@@ -238,7 +238,7 @@ fn choose_version(
         return Ok((version, VersionFrom::SparkHome));
     }
     let (Some(key), Some(image)) = (key, image.as_deref()) else {
-        // The plan will ask for an image.
+        // Planning will fail for lack of an image.
         return Ok((SparkVersion::newest(), VersionFrom::Assumed));
     };
     if image.contains(VERSION_REFERENCE) {
@@ -247,11 +247,11 @@ fn choose_version(
     let line = if newer_flag(args).is_some() { Line::V4_0 } else { Line::V3_5 };
     let line = line.max(registry::oldest(&settings.conf));
     settings.warnings.push(match too_old {
-        Some(version) => format!(
-            "Spark {version}, which {image} names, is older than all that Firesteel knows: this is planned as for Spark {line}"
-        ),
+        Some(version) => {
+            format!("{image} is Spark {version}, older than any version Firesteel supports: planning for Spark {line}")
+        }
         None => format!(
-            "nothing tells which Spark is in {image}: this is planned as for Spark {line}, the oldest line that knows the \
+            "the Spark version in {image} is unknown: planning for Spark {line}, the oldest line that supports the \
              settings; add --spark-version, such as --spark-version {}",
             SparkVersion::newest()
         ),
@@ -259,7 +259,7 @@ fn choose_version(
     Ok((SparkVersion::assumed(line), VersionFrom::Assumed))
 }
 
-/// What the Spark on this machine says of itself: a distribution in its RELEASE file, a Python package by its jars.
+/// The version of the Spark in `SPARK_HOME`: from the RELEASE file of a distribution, or the jars of a Python package.
 fn version_of_home(around: Around<'_>) -> Option<SparkVersion> {
     let home = around.env.get("SPARK_HOME").filter(|home| !home.is_empty())?;
     let home = absolute(home.trim_end_matches('/'), around.cwd);
@@ -270,7 +270,7 @@ fn version_of_home(around: Around<'_>) -> Option<SparkVersion> {
     })
 }
 
-/// An option in use that came with Spark 4.0.
+/// An option on the command line that was added in Spark 4.0.
 fn newer_flag(args: &RawArgs) -> Option<&'static str> {
     let class_path = "--driver-default-class-path";
     let used = [
@@ -280,7 +280,7 @@ fn newer_flag(args: &RawArgs) -> Option<&'static str> {
     used.into_iter().find(|(_, used)| *used).map(|(flag, _)| flag)
 }
 
-/// Options that this version of Spark does not know.
+/// Refuses options that this version of Spark does not have.
 fn check_version(args: &RawArgs, version: &SparkVersion) -> Result<(), SubmissionError> {
     match newer_flag(args) {
         Some(flag) if version.line() < Line::V4_0 => {
@@ -302,8 +302,8 @@ fn main_resource(resource: &str, resolver: Resolver<'_>) -> MainResource {
     }
 }
 
-/// `--name`, `spark.app.name`, `--class`, or the file name of the primary resource. A class found in a manifest does
-/// not count.
+/// `--name`, `spark.app.name`, `--class`, or the file name of the primary resource. A class from a jar's
+/// manifest is not used.
 fn set_name(args: &RawArgs, settings: &mut Settings, main: &MainResource) {
     if let Some(name) = args.option(Opt::Name) {
         settings.set(key::APP_NAME, name, Origin::Flag("--name"));
@@ -352,9 +352,9 @@ fn resolve_lists(args: &RawArgs, settings: &mut Settings, resolver: Resolver<'_>
         let expanded = resolver
             .globs(&value, &mut |uri| dropped.push(uri.to_owned()))
             .map_err(|problem| SubmissionError::Entry { at: settings.written(key), problem })?;
-        settings.warnings.extend(
-            dropped.iter().map(|uri| format!("{key} ({from}): {uri} is ignored: no plain file is found there")),
-        );
+        settings
+            .warnings
+            .extend(dropped.iter().map(|uri| format!("{key} ({from}): {uri} is ignored: no regular file found there")));
         settings.rewrite(key, expanded);
     }
     Ok(())
@@ -363,11 +363,11 @@ fn resolve_lists(args: &RawArgs, settings: &mut Settings, resolver: Resolver<'_>
 /// What `run-example` runs.
 struct Examples {
     application: String,
-    /// All jars of the examples directory, unless they are in the image anyway.
+    /// All jars of the examples directory, unless they are in the image.
     jars: Option<String>,
 }
 
-/// The examples of a Spark on this machine, as Spark takes them, else those in the image.
+/// The examples of the Spark in `SPARK_HOME`, as in Spark, else those in the image.
 fn example_jars(around: Around<'_>) -> Examples {
     let found = around.env.get("SPARK_HOME").and_then(|home| {
         let dir = format!("{}/examples/jars", absolute(home, around.cwd).trim_end_matches('/'));
@@ -405,7 +405,7 @@ fn main_class(args: &RawArgs, main: &MainResource, around: Around<'_>) -> Result
     manifest::main_class(&bytes).map_err(|why| unknown(why.to_owned()))
 }
 
-/// For Java and Scala the key is always there, and the primary jar stands last.
+/// For Java and Scala the key is always set, with the primary jar last.
 fn append_primary_jar(settings: &mut Settings, main: &MainResource) {
     let mut jars: Vec<String> = match settings.get(key::JARS) {
         Some(jars) => list(jars).into_iter().map(str::to_owned).collect(),

@@ -1,4 +1,4 @@
-//! Why a command line is no submission. Every message is one sentence that names the option or key and the remedy.
+//! Why a command line cannot be submitted. Every message is one sentence that names the option or key and the remedy.
 
 use std::fmt;
 
@@ -22,7 +22,7 @@ pub struct Written {
 impl fmt::Display for Written {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.origin {
-            // Whoever turned fields into keys names the field.
+            // The caller that turned fields into keys names the field.
             None | Some(Origin::Field(_)) => f.write_str(self.key),
             Some(origin) => write!(f, "{} (from {origin})", self.key),
         }
@@ -41,17 +41,17 @@ pub enum SubmissionError {
         "{at}: `{value}` is neither `client` nor `cluster`; write --deploy-mode cluster to run the driver in a pod"
     )]
     DeployMode { at: Written, value: String },
-    #[error("--remote (or spark.remote) cannot go with a master or a deploy mode; remove one of them")]
+    #[error("--remote (or spark.remote) cannot be combined with a master or a deploy mode; remove one of them")]
     Remote,
     #[error("{what} cannot run in cluster mode; use --deploy-mode client")]
     NotInCluster { input: Input, what: String },
     #[error("{at}: {problem}")]
     Memory { at: Written, problem: SizeError },
-    #[error("{at}: the memory must be more than nothing, but is `{value}`; write 512m or 2g")]
+    #[error("{at}: the memory must be greater than zero, but is `{value}`; write 512m or 2g")]
     NoMemory { at: Written, value: String },
     #[error("{at}: `{value}` is not a positive whole number; write 1 or more{}", .hint)]
     Count { at: Written, value: String, hint: &'static str },
-    #[error("--proxy-user cannot go with --principal (or spark.kerberos.principal); give only one of them")]
+    #[error("--proxy-user cannot be combined with --principal (or spark.kerberos.principal); give only one of them")]
     ProxyAndPrincipal,
     #[error("{what} {path} cannot be read ({reason}); check the path")]
     Unreadable { what: &'static str, path: String, reason: String },
@@ -60,13 +60,13 @@ pub enum SubmissionError {
     #[error("the main class of {resource} is not known ({reason}); give it with --class")]
     NoMainClass { resource: String, reason: String },
     #[error(
-        "{key}={value} names Java classes that only a JVM can run; remove it, and put what they do into a pod template (spark.kubernetes.driver.podTemplateFile), or submit with Spark's own spark-submit"
+        "{key}={value} names Java classes that only a JVM can run; remove it and use a pod template (spark.kubernetes.driver.podTemplateFile), or submit with Spark's own spark-submit"
     )]
     FeatureSteps { key: &'static str, value: String },
-    #[error("{flag} does not exist in Spark {version}; it came with Spark {since}")]
+    #[error("{flag} does not exist in Spark {version}; it was added in Spark {since}")]
     FlagTooNew { flag: &'static str, version: String, since: &'static str },
     #[error(
-        "{key}={image}: {{{{SPARK_VERSION}}}} stands for the version of Spark, and nothing tells it; add --spark-version, or set SPARK_HOME"
+        "{key}={image}: the version to put in place of {{{{SPARK_VERSION}}}} is unknown; add --spark-version, or set SPARK_HOME"
     )]
     ImageVersion { key: &'static str, image: String },
     #[error("{at}: {problem}")]

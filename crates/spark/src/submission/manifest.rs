@@ -5,10 +5,10 @@ use std::io::Read;
 use flate2::read::DeflateDecoder;
 
 const MANIFEST: &[u8] = b"META-INF/MANIFEST.MF";
-/// No manifest is larger; what claims to be is not unpacked further.
+/// Maximum size of a manifest; larger ones are truncated.
 const LIMIT: u64 = 16 << 20;
 
-/// The main class a jar names, or why there is none, as a clause.
+/// The main class in a jar's manifest, or why there is none, as a clause.
 pub(super) fn main_class(jar: &[u8]) -> Result<String, &'static str> {
     let manifest = manifest(jar)?;
     attribute(&String::from_utf8_lossy(&manifest), "Main-Class").ok_or("its manifest has no Main-Class")
@@ -32,7 +32,7 @@ fn manifest(jar: &[u8]) -> Result<Vec<u8>, &'static str> {
         8 => {
             DeflateDecoder::new(data).take(LIMIT).read_to_end(&mut out).map_err(|_| BROKEN)?;
         }
-        _ => return Err("its manifest is packed in an unknown way"),
+        _ => return Err("its manifest uses an unknown compression method"),
     }
     Ok(out)
 }
@@ -43,7 +43,7 @@ struct Entry {
     header: usize,
 }
 
-/// The manifest's entry in the directory at the end of the file; the outer option tells a file that is no zip.
+/// The manifest's entry in the zip's central directory; the outer option is `None` if the file is not a zip.
 fn central_directory(jar: &[u8]) -> Option<Option<Entry>> {
     let earliest = jar.len().saturating_sub(22 + 65_535);
     let end = (earliest..=jar.len().checked_sub(22)?).rev().find(|at| jar[*at..].starts_with(b"PK\x05\x06"))?;
@@ -70,7 +70,7 @@ fn entry_data<'a>(jar: &'a [u8], entry: &Entry) -> Option<&'a [u8]> {
     jar.get(start..start.checked_add(entry.packed)?)
 }
 
-/// A main attribute: name without regard to case, value possibly continued on lines that start with a blank.
+/// A main attribute: the name is case-insensitive, the value may continue on lines that start with a space.
 fn attribute(manifest: &str, name: &str) -> Option<String> {
     let mut value: Option<String> = None;
     for line in manifest.lines() {
@@ -98,7 +98,7 @@ mod tests {
     use proptest::prelude::*;
     use std::io::Write;
 
-    /// A jar with one entry, packed or not.
+    /// A jar with one entry, compressed or not.
     fn jar(name: &str, content: &str, packed: bool) -> Vec<u8> {
         let mut data = content.as_bytes().to_vec();
         if packed {

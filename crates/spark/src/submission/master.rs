@@ -1,12 +1,12 @@
-//! Master URLs: `k8s://`, with `https` unless `http` is asked for.
+//! Master URLs: `k8s://`, with `https` unless `http` is given.
 
-/// Why a master is none that Firesteel can submit to.
+/// Why Firesteel cannot submit to a master.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum MasterError {
     #[error("master `{0}` is not Kubernetes: it does not start with k8s://; write --master k8s://https://HOST:PORT")]
     NotKubernetes(String),
     #[error(
-        "master `{0}`: the API server is reached by https or http, not by `{1}`; write --master k8s://https://HOST:PORT"
+        "master `{0}`: the API server is reached over https or http, not `{1}`; write --master k8s://https://HOST:PORT"
     )]
     Scheme(String, String),
     #[error("master `{0}` is not a valid address ({1}); write --master k8s://https://HOST:PORT")]
@@ -15,7 +15,7 @@ pub enum MasterError {
 
 const PREFIX: &str = "k8s://";
 
-/// The master as Spark hands it on (`https://` put in where no scheme is given), and a warning if it is plain http.
+/// The master as Spark passes it on (`https://` is added if there is no scheme), and a warning if it is plain http.
 pub(super) fn check(raw: &str) -> Result<(String, Option<String>), MasterError> {
     let inner = raw.strip_prefix(PREFIX).ok_or_else(|| MasterError::NotKubernetes(raw.to_owned()))?;
     let url = if inner.contains("://") { inner.to_owned() } else { format!("https://{inner}") };
@@ -30,9 +30,9 @@ pub(super) fn check(raw: &str) -> Result<(String, Option<String>), MasterError> 
     if parsed.host_str().is_none_or(str::is_empty) {
         return Err(malformed("no host".to_owned()));
     }
-    // The URL parser repairs blanks and the like at the edges; Spark refuses them.
+    // The URL parser trims white space and control characters; Spark refuses them.
     if url.chars().any(|c| c.is_whitespace() || c.is_control()) {
-        return Err(malformed("blank in it".to_owned()));
+        return Err(malformed("white space in it".to_owned()));
     }
     Ok((format!("{PREFIX}{url}"), warning))
 }

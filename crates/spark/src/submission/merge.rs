@@ -1,4 +1,4 @@
-//! Merging of settings: `--conf` over `--properties-file` over `spark-defaults.conf`, each key with its origin.
+//! Merges settings: `--conf` over `--properties-file` over `spark-defaults.conf`, each key with its origin.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::properties;
 
 use super::{Around, Origin, SparkConf, SubmissionError, Written};
 
-/// Settings on their way to becoming a submission's configuration.
+/// Settings being merged into a submission's configuration.
 #[derive(Debug, Default)]
 pub(super) struct Settings {
     pub conf: SparkConf,
@@ -25,7 +25,7 @@ impl Settings {
         self.origins.insert(key.to_owned(), origin);
     }
 
-    /// Replaces a value that is there already; the origin stays.
+    /// Replaces an existing value; the origin stays.
     pub(super) fn rewrite(&mut self, key: &str, value: impl Into<String>) {
         self.conf.insert(key.to_owned(), value.into());
     }
@@ -35,7 +35,7 @@ impl Settings {
         self.conf.remove(key)
     }
 
-    /// Words for a warning about a key: where its value stands.
+    /// Where a key's value comes from, for a warning.
     pub(super) fn from(&self, key: &str) -> String {
         self.origins.get(key).map(|o| format!("from {o}")).unwrap_or_default()
     }
@@ -45,7 +45,7 @@ impl Settings {
         Written { key, origin: self.origins.get(key).cloned() }
     }
 
-    /// Puts an option's value, or else an environment variable's where nothing else set the key, under its key.
+    /// Sets a key to an option's value, or, if it is not set otherwise, to an environment variable's.
     pub(super) fn fold(&mut self, args: &RawArgs, opt: Opt, key: &str, env: Option<(&'static str, Around<'_>)>) {
         if let Some(value) = args.option(opt) {
             self.set(key, value, Origin::Flag(opt.flag()));
@@ -91,7 +91,8 @@ pub(super) fn merge(args: &RawArgs, around: Around<'_>) -> Result<Settings, Subm
         }
         const SCRIPT: &str = "spark-env.sh";
         if around.files.list(&dir).is_ok_and(|files| files.iter().any(|(name, _)| name == SCRIPT)) {
-            let warning = format!("{dir}/{SCRIPT} is not run: set in the environment what this submission needs of it");
+            let warning =
+                format!("{dir}/{SCRIPT} is not run: set the variables that this submission needs in the environment");
             settings.warnings.push(warning);
         }
     }
@@ -99,13 +100,13 @@ pub(super) fn merge(args: &RawArgs, around: Around<'_>) -> Result<Settings, Subm
     for key in foreign {
         let from = settings.from(&key);
         settings.remove(&key);
-        settings.warnings.push(format!("{key} ({from}) is ignored: Spark only takes keys that start with `spark.`"));
+        settings.warnings.push(format!("{key} ({from}) is ignored: Spark only accepts keys that start with `spark.`"));
     }
     Ok(settings)
 }
 
-/// The submitter's conf directory: `SPARK_CONF_DIR`, else that of `SPARK_HOME`. Spark's shell scripts take an empty
-/// variable for an unset one.
+/// The submitter's conf directory: `SPARK_CONF_DIR`, else that of `SPARK_HOME`. Spark's shell scripts treat an empty
+/// variable as unset.
 fn conf_dir(around: Around<'_>) -> Option<String> {
     let given = |name: &str| around.env.get(name).filter(|value| !value.is_empty()).cloned();
     let dir = given("SPARK_CONF_DIR").or_else(|| given("SPARK_HOME").map(|home| format!("{home}/conf")))?;
@@ -117,7 +118,7 @@ fn load_defaults(settings: &mut Settings, dir: &str, around: Around<'_>) -> Resu
     let path = format!("{dir}/spark-defaults.conf");
     match around.files.read(&path) {
         Ok(bytes) => add(settings, "the file", &path, &bytes, &Origin::Defaults(path.clone())),
-        // What is there but cannot be read stops Spark as well; a directory of that name does not.
+        // As in Spark, an unreadable file is an error; a directory of that name is not.
         Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
             Err(SubmissionError::Unreadable { what: "the file", path, reason: reason(&e) })
         }
@@ -149,7 +150,7 @@ pub(super) fn absolute(path: &str, cwd: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { format!("{}/{path}", cwd.trim_end_matches('/')) }
 }
 
-/// An I/O error without the operating system's number.
+/// An I/O error without the errno.
 pub(super) fn reason(error: &std::io::Error) -> String {
     match error.kind() {
         std::io::ErrorKind::NotFound => "no such file".to_owned(),

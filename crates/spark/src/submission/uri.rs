@@ -1,7 +1,7 @@
 //! File lists as `SparkSubmit` resolves them: entries become URIs, local globs are expanded.
 //!
-//! Java decides here what is a URI: an entry that `java.net.URI` accepts and that has a scheme is left alone; anything
-//! else is a path on this machine, made absolute against the working directory.
+//! An entry that `java.net.URI` accepts and that has a scheme is left alone; anything else is a local path, resolved
+//! against the working directory.
 
 use percent_encoding::percent_decode_str;
 use regex::Regex;
@@ -26,7 +26,7 @@ impl Uri<'_> {
     }
 }
 
-/// Whether a URI or path names a file on the submitting machine, which has to be uploaded.
+/// Whether a URI or path names a file on the submitting machine that must be uploaded.
 pub fn is_local_file(uri: &str) -> bool {
     matches!(parse(uri).and_then(|u| u.scheme), None | Some("file"))
 }
@@ -84,7 +84,7 @@ fn allowed(c: char, more: &str) -> bool {
     c.is_ascii_alphanumeric() || UNRESERVED.contains(c) || more.contains(c) || other(c)
 }
 
-/// Beyond ASCII, Java lets everything through but blanks and control characters.
+/// Java allows all non-ASCII characters except white space and control characters.
 fn other(c: char) -> bool {
     !c.is_ascii() && !c.is_whitespace() && !c.is_control()
 }
@@ -97,7 +97,7 @@ fn legal(text: &str, more: &str) -> bool {
     })
 }
 
-/// Percent-encodes what is not allowed, `%` included.
+/// Percent-encodes characters that are not allowed, `%` included.
 fn quote(text: &str, more: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
@@ -116,7 +116,7 @@ fn decode(text: &str) -> String {
     percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
-/// Resolves entries against one machine's file system.
+/// Resolves entries against the local file system.
 #[derive(Clone, Copy)]
 pub(super) struct Resolver<'a> {
     pub files: &'a dyn Files,
@@ -126,19 +126,19 @@ pub(super) struct Resolver<'a> {
 /// Why an entry of a list is refused, as a clause.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
-    #[error("`{0}` is not a valid URI; write blanks and other special characters as %20 and the like")]
+    #[error("`{0}` is not a valid URI; percent-encode spaces (%20) and other special characters")]
     Malformed(String),
-    #[error("`{0}` is neither an absolute file: URI nor a path; write file:/the/whole/path or the bare path")]
+    #[error("`{0}` is neither an absolute file: URI nor a path; write file:/absolute/path or a plain path")]
     NotAbsolute(String),
-    #[error("`{0}` names a host, and only files of this machine can be read; write file:///the/path")]
+    #[error("`{0}` names a host, but only local files can be read; write file:///the/path")]
     Host(String),
-    #[error("`{0}` is not a valid glob, also because entries are split at commas; list the files one by one")]
+    #[error("`{0}` is not a valid glob (entries are split at commas); list the files one by one")]
     Glob(String),
     #[error("`{uri}` matches several files ({}), so the name after # is ambiguous; list them one by one", .matches.join(", "))]
     Ambiguous { uri: String, matches: Vec<String> },
 }
 
-/// Refuses an entry that was meant as a URI and is none. Spark takes it for a path with a strange name and fails later.
+/// Refuses an entry that looks like a URI but is not valid. Spark treats it as a path and fails later.
 pub(super) fn check_entry(entry: &str) -> Result<(), EntryError> {
     let Some((scheme, _)) = entry.split_once("://") else { return Ok(()) };
     let is_scheme = scheme.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -158,7 +158,7 @@ impl Resolver<'_> {
         }
     }
 
-    /// A path with links followed as far as it exists, and without `.` and `..`.
+    /// A path with symlinks resolved as far as it exists, and without `.` and `..`.
     fn canonical(&self, path: &str) -> String {
         let mut existing = path.trim_end_matches('/');
         let mut rest = "";
@@ -180,8 +180,8 @@ impl Resolver<'_> {
         resolved.join(",")
     }
 
-    /// A comma-separated list with globs in `file:` entries expanded. A glob that matches nothing, and a directory,
-    /// leave nothing behind, as in Spark; `dropped` is told of them.
+    /// A comma-separated list with globs in `file:` entries expanded. As in Spark, a glob that matches nothing and a
+    /// directory are dropped; `dropped` is called for them.
     pub(super) fn globs(&self, entries: &str, dropped: &mut dyn FnMut(&str)) -> Result<String, EntryError> {
         let mut all = Vec::new();
         for entry in list(entries) {
@@ -209,8 +209,8 @@ impl Resolver<'_> {
         Ok(all.join(","))
     }
 
-    /// The plain files a path stands for. The spelling is Hadoop's: `file:///` for a file named outright, `file:/` for
-    /// what a glob found. A path without wildcards that does not exist comes back as it was.
+    /// The regular files that a path matches, spelled as in Hadoop: `file:///` for a plain path, `file:/` for glob
+    /// matches. A path without wildcards that does not exist is returned unchanged.
     fn glob(&self, uri: &str, path: &str) -> Result<Vec<String>, EntryError> {
         let path = normalize(path);
         if !is_glob(&path) {
@@ -276,7 +276,7 @@ enum Kind {
     Absent,
 }
 
-/// Java's `File` keeps no doubled or trailing slashes.
+/// Removes doubled and trailing slashes, as Java's `File` does.
 fn collapse(path: &str) -> String {
     let mut out = String::from("/");
     for segment in path.split('/').filter(|s| !s.is_empty()) {
@@ -441,7 +441,7 @@ mod tests {
     fn lists_keep_their_order_and_drop_empty_entries() {
         assert_eq!(HERE.uris(",a.jar,,local:///b,"), "file:/w/a.jar,local:///b");
         assert_eq!(HERE.uris(" "), "");
-        // Spark takes the blank for a part of the name when the list comes from an option.
+        // Spark treats the space as part of the name if the list comes from an option.
         assert_eq!(HERE.uris("a.jar, b.jar"), "file:/w/a.jar,file:/w/%20b.jar");
     }
 

@@ -41,13 +41,13 @@ pub enum SizeError {
         "`{0}` has a fraction, which Spark refuses; write a whole number of a smaller unit, such as 1536m for 1.5g"
     )]
     Fraction(String),
-    #[error("`{0}` has a suffix that Spark only takes from 4.2 on; leave out the i, as in 512m or 2g")]
+    #[error("`{0}` has a suffix that Spark only accepts since 4.2; leave out the i, as in 512m or 2g")]
     KubernetesSuffix(String),
     #[error("`{0}` is too large for a size; write a smaller number or a larger unit")]
     TooLarge(String),
 }
 
-/// Refuses `1Gi`, `1GiB` and the like for lines of Spark that do not know them. Everything else is left to [`size`].
+/// Refuses Kubernetes suffixes (`1Gi`, `1GiB`) for lines of Spark that do not support them. [`size`] checks everything else.
 pub fn check_suffix(text: &str, line: Line) -> Result<(), SizeError> {
     let number = java_trim(text).trim_start_matches(|c: char| c == '-' || c.is_ascii_digit());
     let suffix = number.to_ascii_lowercase();
@@ -55,9 +55,9 @@ pub fn check_suffix(text: &str, line: Line) -> Result<(), SizeError> {
     if kubernetes && line < Line::V4_2 { Err(SizeError::KubernetesSuffix(text.to_owned())) } else { Ok(()) }
 }
 
-/// Reads a size in `unit`, which is also what a bare number is counted in. Smaller parts are cut off: `1500k` in MiB
-/// is 1. A minus sign in front is allowed, as everywhere in Spark's settings. The suffixes are those of the newest Spark;
-/// [`check_suffix`] tells the ones that older lines refuse.
+/// Reads a size in `unit`, which is also the unit of a bare number. The result is truncated: `1500k` in MiB is 1. A
+/// leading minus sign is allowed, as everywhere in Spark's settings. The suffixes are those of the newest Spark;
+/// [`check_suffix`] refuses those that older lines do not support.
 pub fn size(text: &str, unit: ByteUnit) -> Result<i64, SizeError> {
     match text.strip_prefix('-') {
         Some(rest) => unsigned(rest, text, unit).map(|v| -v),
@@ -65,7 +65,7 @@ pub fn size(text: &str, unit: ByteUnit) -> Result<i64, SizeError> {
     }
 }
 
-/// Reads a size in bytes, a bare number being bytes. No sign: this is the check `spark-submit` makes of
+/// Reads a size in bytes; a bare number is in bytes. No sign is allowed: this is `spark-submit`'s check of
 /// `--driver-memory` and `--executor-memory`.
 pub fn size_bytes(text: &str) -> Result<i64, SizeError> {
     unsigned(text, text, ByteUnit::Byte)

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use regex::Regex;
 
-/// Expands `${spark.key}` from `conf` and `${env:NAME}` from `env`. What cannot be found stays as written, as does
-/// `${system:…}`, which only a JVM knows. A setting that leads back to itself stays unexpanded; Spark fails there.
+/// Expands `${spark.key}` from `conf` and `${env:NAME}` from `env`. Unknown references stay as written, as does
+/// `${system:…}`, which only a JVM knows. A circular reference stays unexpanded; Spark fails there.
 pub fn substitute(value: &str, conf: &BTreeMap<String, String>, env: &BTreeMap<String, String>) -> String {
     if !value.contains("${") {
         return value.to_owned();

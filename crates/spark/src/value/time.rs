@@ -49,8 +49,8 @@ pub enum TimeError {
     Fraction(String),
 }
 
-/// Reads a time in `unit`, which is also what a bare number is counted in. Smaller parts are cut off, and what does
-/// not fit becomes the largest or smallest number, as with Java's `TimeUnit`.
+/// Reads a time in `unit`, which is also the unit of a bare number. The result is truncated, and saturates on overflow,
+/// as with Java's `TimeUnit`.
 pub fn time(text: &str, unit: TimeUnit) -> Result<i64, TimeError> {
     let malformed = || TimeError::Malformed(text.to_owned());
     let lower = java_trim(text).to_lowercase();

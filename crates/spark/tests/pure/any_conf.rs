@@ -1,4 +1,4 @@
-//! Whatever a configuration holds, planning gives a plan or one sentence: never a panic, never a stack of lines.
+//! For any configuration, planning returns a plan or a one-line error, and never panics.
 
 use std::collections::BTreeMap;
 
@@ -207,7 +207,7 @@ proptest! {
                 prop_assert!(sentence.split_whitespace().count() >= 4, "{sentence:?}");
             }
             Ok(plan) => {
-                // What the driver reads is what was given, or what a step put in its place.
+                // The driver reads the given value, or what a step replaced it with.
                 for key in conf.keys() {
                     prop_assert!(plan.properties.contains_key(key), "{key} is lost");
                 }

@@ -12,7 +12,7 @@ fn conf(settings: &[(&str, &str)]) -> SparkConf {
     settings.iter().chain([&image]).map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
 }
 
-/// Driver and executors of an application without anything but its configuration.
+/// Driver and executors of an application that consists only of its configuration.
 pub(crate) fn plan_conf(
     conf: SparkConf,
     version: &str,
@@ -78,7 +78,7 @@ fn the_shared_secret_is_a_file_of_the_driver_and_a_variable_of_executors_and_sta
 fn a_secret_among_the_executors_variables_is_left_out() {
     let executors = plan(&[("spark.executorEnv._SPARK_AUTH_SECRET", "hush-hush")], Strategy::Pods).unwrap();
     assert!(!serde_json::to_string(&executors.template).unwrap().contains("hush-hush"));
-    assert!(executors.warnings[0].contains("_SPARK_AUTH_SECRET is left out"));
+    assert!(executors.warnings[0].contains("_SPARK_AUTH_SECRET is ignored"));
 }
 
 #[test]
@@ -123,7 +123,7 @@ fn what_cannot_be_honoured_is_refused_in_a_sentence() {
     let steps = [("spark.kubernetes.executor.pod.featureSteps", "com.example.Step")];
     assert!(refusal(&steps, Strategy::Pods).contains("spark.kubernetes.executor.podTemplateFile"));
     let resize = [("spark.plugins", "a.B,org.apache.spark.scheduler.cluster.k8s.ExecutorResizePlugin")];
-    assert!(refusal(&resize, Strategy::Pods).contains("no right"));
+    assert!(refusal(&resize, Strategy::Pods).contains("no pod permissions"));
     assert!(refusal(&CLAIM, Strategy::ReplicaSet).contains("ReplicaSet"));
     assert!(plan(&CLAIM, Strategy::StatefulSet).is_ok());
     let long = "a".repeat(238);

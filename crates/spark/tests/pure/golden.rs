@@ -1,8 +1,8 @@
-//! What real Spark created is what we plan: every case in `tests/golden/` goes through the real argument parser, and
-//! the objects are compared with those that stood in a real API server after real `spark-submit`.
+//! Compares what we plan with what real Spark created: every case in `tests/golden/` goes through the argument parser,
+//! and the planned objects are compared with those in a real API server after `spark-submit`.
 //!
-//! Both sides are normalised first (see `normalize.rs`). Deliberate differences stand in `DIFFERENCES`, each with its
-//! reason; a case listed there must really differ, or the list is wrong.
+//! Both sides are normalised first (see `normalize.rs`). Deliberate differences are in `DIFFERENCES`, each with its
+//! reason; a case listed there must differ, or the test fails.
 
 pub(crate) mod normalize;
 pub(crate) mod plan;
@@ -12,13 +12,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-/// Cases in which we do something else on purpose: (case, what and why).
+/// Cases in which we differ on purpose: (case, what and why).
 const DIFFERENCES: &[(&str, &str)] = &[(
     "y44-overhead-negative",
     "Spark subtracts a negative memory overhead from the container, which then cannot hold the heap; we refuse it",
 )];
 
-/// Cases only an API server with certain objects in it refuses: the plan itself is good.
+/// Cases that are refused only because of the cluster's state: the plan itself is valid.
 const REFUSED_BY_CLUSTER_STATE: &[&str] =
     &["e03-pod-exists", "e04-namespace-missing", "e05a-bad-token", "e05b-forbidden", "e05c-sa-missing", "e12-quota"];
 
@@ -26,7 +26,7 @@ fn golden_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")
 }
 
-/// The versions there are cases for.
+/// The versions that have cases.
 fn versions() -> Vec<String> {
     let entries = std::fs::read_dir(golden_dir()).expect("tests/golden is part of the repository");
     let mut versions: Vec<String> = entries
@@ -74,7 +74,7 @@ fn unowned(objects: &[Value]) -> Vec<Value> {
     objects
 }
 
-/// What differs in one case; nothing if all is as Spark has it.
+/// The differences in one case; `None` if all is as in Spark.
 fn difference(version: &str, name: &str, case: &Value) -> Option<String> {
     let expected_exit = case["exit"].as_i64().unwrap();
     let ours = planned(version, case);

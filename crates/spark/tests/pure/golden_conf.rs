@@ -1,7 +1,7 @@
-//! The configuration that real Spark handed to its driver is the one we resolve, before any step of the plan.
+//! Compares the configuration that we resolve, before any step of the plan, with the one real Spark passed to its driver.
 //!
-//! `golden.rs` compares whole objects. This test looks at the keys alone, so that a wrong key is blamed on the
-//! resolving of arguments and not on a step.
+//! `golden.rs` compares whole objects. This test compares only the keys, so that a wrong key points to argument
+//! resolution rather than to a step.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,7 +26,7 @@ const OF_THE_PLAN: [&str; 12] = [
     "spark.kubernetes.submitInDriver",
 ];
 
-/// Lists whose local entries the plan replaces by where they are uploaded to.
+/// Lists whose local entries the plan replaces by their upload targets.
 const UPLOADED: [&str; 4] = ["spark.archives", "spark.files", "spark.jars", "spark.submit.pyFiles"];
 
 fn golden() -> PathBuf {

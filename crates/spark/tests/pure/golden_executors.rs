@@ -1,8 +1,8 @@
-//! The executors we plan are those that real Spark's allocators made: every case of `tests/golden/executors/` is planned
-//! at submission, then laid over with what only its driver could know, and compared with what stood in a real API server.
+//! Compares the executors we plan with those that real Spark's allocators created: every case of `tests/golden/executors/`
+//! is planned as at submission, completed with what only its driver could know, and compared with the captured objects.
 //!
-//! Of the captured pods only these variables are taken for the driver's word: its address, the JVM's words, and what the
-//! image's entry point and PySpark add to the settings of a running driver. All else must come from the plan.
+//! For the default profile, only these variables are taken from the captured pods: the driver's address, the JVM options,
+//! and `PYTHONHASHSEED`, which PySpark adds. Everything else must come from the plan.
 
 use std::path::{Path, PathBuf};
 
@@ -70,8 +70,8 @@ fn of_the_driver(name: &str) -> bool {
     name.starts_with("SPARK_JAVA_OPT_") || ["SPARK_DRIVER_URL", "SPARK_DRIVER_POD_IP", "PYTHONHASHSEED"].contains(&name)
 }
 
-/// What the driver said about the pod with this specification. Of another profile than the default one it alone knows the
-/// sizes; the plan answers for the rest.
+/// What the driver reported for the pod with this specification. Sizes of other profiles than the default are known only to
+/// the driver; the rest comes from the plan.
 fn told(plan: &ExecutorPlan, id: &str, spec: &Value) -> executor::Profile {
     let containers = spec["containers"].as_array().unwrap();
     let spark = containers.iter().find(|c| c["name"] == json!(plan.container)).unwrap();
@@ -131,7 +131,7 @@ fn as_pod(template: &Value) -> Value {
     json!({"apiVersion": "v1", "kind": "Pod", "metadata": template["metadata"], "spec": template["spec"]})
 }
 
-/// The captured objects that a plan answers for: of a set its templates, not the members and claims its controller made.
+/// The captured objects that a plan covers: of a StatefulSet its templates, not the pods and claims its controller created.
 fn theirs(strategy: Strategy, captured: &[Value]) -> Vec<Value> {
     let of_controller = |kind: &Value| strategy != Strategy::Pods && (kind == "Pod" || kind == "PersistentVolumeClaim");
     let mut objects = Vec::new();
@@ -144,7 +144,7 @@ fn theirs(strategy: Strategy, captured: &[Value]) -> Vec<Value> {
         }
     }
     for object in &mut objects {
-        // Who creates executors decides who owns them.
+        // The creator of the executors decides their owner.
         object["metadata"].as_object_mut().unwrap().remove("ownerReferences");
     }
     normalize::golden(&objects)

@@ -1,4 +1,4 @@
-//! What the crate plans and resolves, from the outside, and what real Spark made of the same words.
+//! Tests of the crate's public API: what it resolves and plans, compared with real Spark.
 
 #![allow(clippy::unwrap_used, reason = "a capture or a plan that is not what it should be fails the test right there")]
 

@@ -1,5 +1,5 @@
 //! From a command line to a submission: one table per rule of `spark-submit`, with an environment and files made up for
-//! it. What is expected here was seen in real Spark (3.5.9 to 4.3.0) unless a test says that we differ.
+//! it. The expectations were observed in real Spark (3.5.9 to 4.3.0) unless a test says that we differ.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -199,7 +199,7 @@ fn a_script_that_spark_would_run_first_is_pointed_out() {
     let world = World::empty().env("SPARK_CONF_DIR", "/conf").files(&[("/conf/spark-env.sh", "export MASTER=k8s://h")]);
     assert_eq!(
         world.submit(&base(&[])).warnings,
-        ["/conf/spark-env.sh is not run: set in the environment what this submission needs of it"]
+        ["/conf/spark-env.sh is not run: set the variables that this submission needs in the environment"]
     );
 }
 
@@ -222,8 +222,8 @@ fn keys_outside_spark_are_dropped_with_a_warning() {
     assert_eq!(
         effective.warnings,
         [
-            "foo (from --conf) is ignored: Spark only takes keys that start with `spark.`",
-            "sparky.x (from --conf) is ignored: Spark only takes keys that start with `spark.`",
+            "foo (from --conf) is ignored: Spark only accepts keys that start with `spark.`",
+            "sparky.x (from --conf) is ignored: Spark only accepts keys that start with `spark.`",
         ]
     );
 }
@@ -289,7 +289,7 @@ fn a_glob_that_finds_nothing_is_dropped_with_a_warning() {
     assert_eq!(conf(&effective)["spark.files"], "");
     assert_eq!(
         effective.warnings,
-        ["spark.files (from --files): file:/w/none* is ignored: no plain file is found there"]
+        ["spark.files (from --files): file:/w/none* is ignored: no regular file found there"]
     );
 }
 
@@ -355,13 +355,13 @@ fn an_image_that_tells_no_version_is_planned_for_the_oldest_spark_that_knows_the
         assert_eq!(
             warning,
             format!(
-                "nothing tells which Spark is in {image}: this is planned as for Spark 3.5, the oldest line that knows the \
+                "the Spark version in {image} is unknown: planning for Spark 3.5, the oldest line that supports the \
                  settings; add --spark-version, such as --spark-version 4.3.0"
             )
         );
     }
     let (line, warning) = assumed("apache/spark:3.4.1", &[]);
-    let said = "Spark 3.4.1, which apache/spark:3.4.1 names, is older than all that Firesteel knows: this is planned as for Spark 3.5";
+    let said = "apache/spark:3.4.1 is Spark 3.4.1, older than any version Firesteel supports: planning for Spark 3.5";
     assert_eq!((line, warning.as_str()), (Line::V3_5, said));
     let needs = |more: &[&str]| assumed("spark:latest", more).0;
     assert_eq!(needs(&["--load-spark-defaults"]), Line::V4_0);
@@ -374,8 +374,8 @@ fn a_reference_to_a_version_that_nothing_tells_is_refused() {
     let image = ["--conf", "spark.kubernetes.container.image=apache/spark:{{SPARK_VERSION}}"];
     assert_eq!(
         World::empty().refusal(&base(&image)),
-        "spark.kubernetes.container.image=apache/spark:{{SPARK_VERSION}}: {{SPARK_VERSION}} stands for the version of Spark, \
-         and nothing tells it; add --spark-version, or set SPARK_HOME"
+        "spark.kubernetes.container.image=apache/spark:{{SPARK_VERSION}}: the version to put in place of \
+         {{SPARK_VERSION}} is unknown; add --spark-version, or set SPARK_HOME"
     );
     let jar = "/home/jars/spark-core_2.13-4.2.1.jar";
     let home = World::empty().env("SPARK_HOME", "/home").files(&[(jar, "")]).submit(&base(&image));
@@ -437,7 +437,7 @@ fn refusals_are_one_sentence_with_a_remedy() {
         ),
         (
             base(&["--driver-memory", "0"]),
-            "spark.driver.memory (from --driver-memory): the memory must be more than nothing, but is `0`; write 512m \
+            "spark.driver.memory (from --driver-memory): the memory must be greater than zero, but is `0`; write 512m \
              or 2g",
         ),
         (
@@ -460,11 +460,11 @@ fn refusals_are_one_sentence_with_a_remedy() {
         ),
         (
             base(&["--proxy-user", "u", "--principal", "p"]),
-            "--proxy-user cannot go with --principal (or spark.kerberos.principal); give only one of them",
+            "--proxy-user cannot be combined with --principal (or spark.kerberos.principal); give only one of them",
         ),
         (
             base(&["--remote", "sc://h"]),
-            "--remote (or spark.remote) cannot go with a master or a deploy mode; remove one of them",
+            "--remote (or spark.remote) cannot be combined with a master or a deploy mode; remove one of them",
         ),
         (bare(&["spark-shell"]), "a shell (spark-shell) cannot run in cluster mode; use --deploy-mode client"),
         (
@@ -494,17 +494,16 @@ fn refusals_are_one_sentence_with_a_remedy() {
         ),
         (
             base(&["--conf", "spark.kubernetes.driver.pod.featureSteps=a.B"]),
-            "spark.kubernetes.driver.pod.featureSteps=a.B names Java classes that only a JVM can run; remove it, and \
-             put what they do into a pod template (spark.kubernetes.driver.podTemplateFile), or submit with Spark's own \
-             spark-submit",
+            "spark.kubernetes.driver.pod.featureSteps=a.B names Java classes that only a JVM can run; remove it and \
+             use a pod template (spark.kubernetes.driver.podTemplateFile), or submit with Spark's own spark-submit",
         ),
         (
             base(&["--spark-version", "3.5.9", "--load-spark-defaults"]),
-            "--load-spark-defaults does not exist in Spark 3.5.9; it came with Spark 4.0",
+            "--load-spark-defaults does not exist in Spark 3.5.9; it was added in Spark 4.0",
         ),
         (
             base(&["--spark-version", "4.1.4", "--driver-memory", "1Gi"]),
-            "spark.driver.memory (from --driver-memory): `1Gi` has a suffix that Spark only takes from 4.2 on; leave \
+            "spark.driver.memory (from --driver-memory): `1Gi` has a suffix that Spark only accepts since 4.2; leave \
              out the i, as in 512m or 2g",
         ),
         (
@@ -518,8 +517,8 @@ fn refusals_are_one_sentence_with_a_remedy() {
         ),
         (
             base(&["--files", "local:///a b"]),
-            "spark.files (from --files): `local:///a b` is not a valid URI; write blanks and other special characters \
-             as %20 and the like",
+            "spark.files (from --files): `local:///a b` is not a valid URI; percent-encode spaces (%20) and other \
+             special characters",
         ),
         (
             vec!["--master", "k8s://h", "--conf", "spark.submit.deployMode=clusters", "--class", "a", JAR],

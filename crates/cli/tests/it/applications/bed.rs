@@ -1,4 +1,4 @@
-//! A cluster with node and operator as processes, and hands to work with it.
+//! A cluster with node and operator as processes, and helpers for it.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 pub(crate) const IMAGE: &str = "apache/spark:4.1.4";
 const PROGRAM: &str = env!("CARGO_BIN_EXE_firesteel");
-/// Generous: other tests may have the machine.
+/// Generous: other tests may be using the machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -34,7 +34,7 @@ if what == "lose":
     from pyspark.sql import SparkSession
     spark = SparkSession.builder.getOrCreate()
     context, seen, deadline = spark.sparkContext, set(), time.time() + 400
-    # The driver and every executor that ever was, by address: until one of two was lost and a third one has come.
+    # The driver and all executors so far, by address: until one of two is lost and a third has registered.
     while len(seen) < 4 and time.time() < deadline:
         total = context.parallelize(range(1000), 8).map(lambda n: (time.sleep(0.002), n)[1]).sum()
         keys = context._jsc.sc().getExecutorMemoryStatus().keysIterator()
@@ -69,7 +69,7 @@ pub(crate) struct Bed {
     pub(crate) namespace: String,
     pub(crate) apps: Api<SparkApplication>,
     pub(crate) pods: Api<Pod>,
-    /// What pods must ask for to land on our node.
+    /// The node selector for our node.
     selector: Value,
     scratch: tempfile::TempDir,
     kind: Kind,
@@ -80,7 +80,7 @@ enum Kind {
     Real { children: Vec<Child>, _namespace: TestNamespace },
 }
 
-/// Whether Spark can be had on this machine.
+/// Whether Spark is available on this machine.
 fn spark() -> bool {
     let pull = Command::new(PROGRAM).args(["local", "image", "pull", IMAGE]).output().unwrap();
     if !pull.status.success() {
@@ -90,7 +90,7 @@ fn spark() -> bool {
 }
 
 impl Bed {
-    /// The local cluster, as `firesteel local up` makes it.
+    /// The local cluster, as `firesteel local up` creates it.
     pub(crate) async fn local() -> Option<Bed> {
         if !spark() {
             return None;
@@ -105,7 +105,7 @@ impl Bed {
         Some(bed)
     }
 
-    /// A real control plane; node and operator are processes of ours.
+    /// A real control plane; node and operator are our processes.
     pub(crate) async fn real() -> Option<Bed> {
         let env = TestEnv::get()?;
         if !spark() {
@@ -161,7 +161,7 @@ impl Bed {
         }
     }
 
-    /// The script, for every driver to mount.
+    /// Creates the script that every driver mounts.
     async fn prepare(&self) {
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), &self.namespace);
         let map = json!({"metadata": {"name": "script"}, "data": {"script.py": SCRIPT}});
@@ -226,7 +226,7 @@ impl Bed {
         self.apps.patch(name, &PatchParams::default(), &patch).await.unwrap();
     }
 
-    /// Waits for a state; fails at once when another end was reached.
+    /// Waits for a state; fails at once in another final state.
     pub(crate) async fn state(&self, name: &str, state: &str) -> SparkApplication {
         until(&format!("{name} is {state}"), async || {
             let app = self.apps.get(name).await.unwrap();
@@ -262,7 +262,7 @@ impl Bed {
         self.pods.get(pod).await.unwrap().uid().unwrap()
     }
 
-    /// Gives an account of drivers the role of `firesteel setup --executors-outside`, on the real control plane.
+    /// Gives a driver account the role of `firesteel setup --executors-outside`, on the real control plane.
     pub(crate) fn executors_outside(&self, account: &str) {
         let env = TestEnv::get().unwrap();
         let mut setup = Command::new(PROGRAM);
@@ -271,7 +271,7 @@ impl Bed {
         assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     }
 
-    /// Kills the JVM of an executor as the kernel would.
+    /// Kills an executor's JVM with SIGKILL.
     pub(crate) fn kill_executor(&self, pod: &str) {
         let is_executor = |pid: &i32| {
             let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -284,7 +284,7 @@ impl Bed {
         nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
     }
 
-    /// Kills the node agent as the kernel would. Whoever supervises it starts it again.
+    /// Kills the node agent with SIGKILL. Its supervisor restarts it.
     pub(crate) fn kill_agent(&self) {
         let data = self.scratch.path().join("data").to_string_lossy().into_owned();
         let mut killed = 0;
@@ -327,7 +327,7 @@ async fn client(kubeconfig: Kubeconfig) -> Client {
     Client::try_from(config).unwrap()
 }
 
-/// Asks again until there is an answer.
+/// Polls until there is an answer.
 pub(crate) async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {

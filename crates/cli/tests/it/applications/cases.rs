@@ -45,7 +45,7 @@ pub(crate) async fn failing_driver_with_retries(bed: &Bed) {
     assert_eq!(app.status.unwrap().execution_attempts, 2);
 }
 
-/// Its driver cannot even look at its own pod: the first failure there is.
+/// Its driver cannot even get its own pod: a typical first failure.
 pub(crate) async fn account_without_rights(bed: &Bed) {
     let accounts: Api<ServiceAccount> = Api::namespaced(bed.client.clone(), &bed.namespace);
     let account = json!({"metadata": {"name": "plain"}});
@@ -83,7 +83,7 @@ pub(crate) async fn executors_in_a_stateful_set_and_one_killed(bed: &Bed) {
     outside_and_one_killed(bed, "stateful", "firesteel-statefulset").await;
 }
 
-/// The driver's account has no right on pods; one of its executors is killed.
+/// The driver's account has no pod permissions; one of its executors is killed.
 async fn outside_and_one_killed(bed: &Bed, app: &str, allocator: &str) {
     let account = format!("account-{app}");
     bed.executors_outside(&account);
@@ -94,7 +94,7 @@ async fn outside_and_one_killed(bed: &Bed, app: &str, allocator: &str) {
     bed.start(app, &["lose"], &outside).await;
     let driver = format!("{app}-driver");
     until("two executors are at work", async || bed.log(&driver).await.contains("seen 3").then_some(())).await;
-    // Those of sets have their ids from the driver.
+    // Executors in sets get their ids from the driver.
     let id = |pod: &Pod| pod.metadata.labels.as_ref()?.get("spark-exec-id")?.parse::<u32>().ok();
     let victim = until("its executors are labelled", async || {
         let pods = bed.executors(app).await;
@@ -109,7 +109,7 @@ async fn outside_and_one_killed(bed: &Bed, app: &str, allocator: &str) {
     let told = log.lines().find(|l| l.contains(&format!("Lost executor {id} on"))).unwrap_or_default();
     assert!(told.contains("137"), "{told:?}: {log}");
     assert_eq!(log.matches(": Registered executor ").count(), 3, "{log}");
-    // The real controllers and garbage collector have nothing left to do.
+    // The real controllers and garbage collector have cleaned up.
     until("no executor is left", async || bed.executors(app).await.is_empty().then_some(())).await;
 }
 
@@ -169,7 +169,7 @@ pub(crate) async fn same_manifest_applied_again(bed: &Bed) {
     bed.state("again", "RUNNING").await;
     let first = bed.uid("again-driver").await;
     bed.apply(&manifest).await;
-    // Defaults spelled out, and fields that never restart a run, are no edit either.
+    // Explicit defaults and fields that never restart a run do not count as edits.
     bed.edit("again", &json!({"restartPolicy": {"type": "Never"}, "timeToLiveSeconds": 100_000})).await;
     let app = bed.state("again", "COMPLETED").await;
     assert_eq!(app.status.unwrap().attempt, Some(1));
@@ -259,7 +259,7 @@ pub(crate) async fn sidecar_and_each_kind_of_volume(bed: &Bed) {
     bed.apps.delete("volumes", &DeleteParams::background()).await.unwrap();
 }
 
-/// No node of ours mounts nfs: the driver says so, and runs once the volume is another.
+/// Our nodes cannot mount NFS: the condition says so, and the driver runs once the volume is replaced.
 pub(crate) async fn volume_that_the_node_cannot_mount(bed: &Bed) {
     let volumes = |last: &serde_json::Value| json!([{"name": "script", "configMap": {"name": "script"}}, last]);
     let mounts = json!([{"name": "script", "mountPath": "/script"}, {"name": "export", "mountPath": "/export"}]);
@@ -282,7 +282,7 @@ pub(crate) async fn volume_that_the_node_cannot_mount(bed: &Bed) {
 pub(crate) async fn page_answers_on_its_services_name(bed: &Bed) {
     bed.start("page", &["page"], &json!({})).await;
     bed.state("page", "RUNNING").await;
-    // The page says for a moment that Spark is starting up.
+    // At first the page says that Spark is starting up.
     let ask = "import time, urllib.request\n\
                for _ in range(1000):\n    \
                  try:\n        \

@@ -1,4 +1,4 @@
-//! Executor pods as real Spark makes them, held against the same table as the pure tests.
+//! Compares executor pods created by real Spark with the same table as the pure tests.
 
 use kube::api::{Api, DeleteParams, PostParams};
 use serde_json::{Value, json};
@@ -8,7 +8,7 @@ use super::bed::{Bed, until};
 const FIELDS: &str = include_str!("../../../../core/tests/pure/pods/fields.json");
 const CONTAINER: &str = "spark-kubernetes-executor";
 
-/// An application whose executors have every field of the table at once; they need not start to be looked at.
+/// An application whose executors have every field of the table at once; they need not start.
 pub(crate) async fn every_field_shows_in_real_executors(bed: &Bed) {
     let rows: Vec<Value> = serde_json::from_str(FIELDS).unwrap();
     let rows: Vec<&Value> =
@@ -42,8 +42,8 @@ pub(crate) async fn every_field_shows_in_real_executors(bed: &Bed) {
     bed.no_pods("fields").await;
 }
 
-/// An expected object is somewhere in a list; expected objects are all in it; everything else is equal, but for what
-/// servers and Spark add.
+/// A list must contain the expected object, or all expected objects; everything else must be equal, except for fields added by
+/// servers and Spark.
 fn holds(got: &Value, expected: &Value) -> bool {
     match (got, expected) {
         (Value::Array(items), Value::Object(_)) => items.iter().any(|item| contains(item, expected)),

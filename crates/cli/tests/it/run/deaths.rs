@@ -1,4 +1,4 @@
-//! The last words of what failed, with real Spark: the cause and what to do, not only an exit code.
+//! The last output of failed applications, with real Spark: the cause and what to do, not only an exit code.
 
 use super::*;
 
@@ -17,7 +17,7 @@ spark = SparkSession.builder.getOrCreate()
 spark.read.csv('/nowhere/orders.csv', header=True).show()
 ";
 
-/// What was said last, from the line that begins so.
+/// The last output, from the last occurrence of `begin`.
 fn last_words<'s>(said: &'s Said, begin: &str) -> &'s str {
     said.err.rfind(begin).map_or("", |at| &said.err[at..])
 }
@@ -46,7 +46,7 @@ fn a_failed_run_ends_with_the_cause_and_its_place_in_the_program() {
     assert!(words.contains("\nWhat to do: "), "{words}");
 }
 
-/// One account, one driver, and no role: the first failure there is.
+/// A service account without a role: a typical first failure.
 #[test]
 fn a_run_of_a_manifest_and_its_status_say_the_same_of_an_account_without_rights() {
     if !spark() {

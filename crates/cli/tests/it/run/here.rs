@@ -1,8 +1,8 @@
-//! What a run sees of the directory it is started in, where no Spark is needed to find out; and pandas, where one is.
+//! What a run sees of the current directory, without Spark; and pandas, with Spark.
 
 use super::*;
 
-/// A pod that shows what it sees.
+/// A pod that prints what it sees.
 fn looking(script: &str) -> String {
     format!(
         "apiVersion: v1\nkind: Pod\nmetadata: {{name: looking, namespace: default}}\nspec:\n  restartPolicy: Never\n  \
@@ -56,7 +56,7 @@ fn the_help_fits_a_terminal_and_its_example_is_one_that_works() {
     assert_eq!(long, Vec::<&str>::new());
 }
 
-/// A virtual environment with pandas and pyarrow, made once. `None` where they cannot be had.
+/// A virtual environment with pandas and pyarrow, created once. `None` if they cannot be installed.
 fn pandas() -> Option<PathBuf> {
     let home = PathBuf::from(std::env::var_os("HOME")?);
     let cache = std::env::var_os("XDG_CACHE_HOME").map_or_else(|| home.join(".cache"), PathBuf::from).join("firesteel");
@@ -83,7 +83,7 @@ fn a_pandas_udf_runs_with_the_active_environment() {
         return;
     }
     let Some(environment) = pandas() else {
-        eprintln!("SKIPPED, pandas and pyarrow cannot be had");
+        eprintln!("SKIPPED, pandas and pyarrow cannot be installed");
         return;
     };
     let bed = Bed::new();

@@ -1,4 +1,4 @@
-//! The verbs of `firesteel local`, each as a person would try it, with the real kubectl.
+//! The verbs of `firesteel local`, as a user would try them, with the real kubectl.
 
 use firesteel_testenv::TestEnv;
 use serde_json::Value;
@@ -27,12 +27,12 @@ fn status(data: &Path) -> Value {
     serde_json::from_str(&local(data, "status", &["-o", "json"]).out).expect("JSON")
 }
 
-/// A port that nobody had a moment ago.
+/// A port that was free a moment ago.
 fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port()
 }
 
-/// Takes a second cluster down, whatever happens.
+/// Always takes a second cluster down.
 struct Down<'a>(&'a Path);
 
 impl Drop for Down<'_> {
@@ -55,7 +55,7 @@ fn two_data_directories_are_two_clusters_and_reset_empties_one() {
     assert_eq!(made.code, 0, "{made:?}");
     let has_mark = |data: &Path| kubectl(&bed, data, &["get", "configmap", "mark"]).expect("kubectl").code == 0;
     assert!(has_mark(&one) && !has_mark(&two), "what one holds the other does not");
-    // A fresh cluster lets drivers work.
+    // A fresh cluster gives drivers their permissions.
     let account = "--as=system:serviceaccount:default:spark";
     for words in [["create", "pods"], ["delete", "services"], ["watch", "configmaps"]] {
         let may = kubectl(&bed, &two, &["auth", "can-i", words[0], words[1], account]).expect("kubectl");
@@ -64,14 +64,14 @@ fn two_data_directories_are_two_clusters_and_reset_empties_one() {
     let may = kubectl(&bed, &two, &["auth", "can-i", "create", "pods", "-n", "kube-system", account]).expect("kubectl");
     assert_eq!(may.out.trim(), "no", "{may:?}");
 
-    // What is there survives down and up, at the same address.
+    // Objects survive down and up, at the same address.
     assert_eq!(local(&one, "down", &[]).code, 0);
     assert_eq!(status(&two)["phase"], "ready", "the other one goes on");
     assert_eq!(local(&one, "up", &[]).code, 0);
     assert_eq!(status(&one)["port"], first["port"], "the last port is taken again");
     assert!(has_mark(&one));
 
-    // Reset ends a running cluster and leaves nothing.
+    // Reset stops a running cluster and leaves nothing.
     let reset = local(&one, "reset", &[]);
     assert_eq!(reset.code, 0, "{reset:?}");
     assert!(!one.exists(), "nothing is left of it");
@@ -104,7 +104,7 @@ fn logs_are_those_of_each_part_and_can_be_followed() {
     let data = bed.data();
     let none = local(&data, "logs", &[]);
     assert_eq!(none.code, 2, "{none:?}");
-    assert!(none.err.contains("there is no log of `daemon`"), "{none:?}");
+    assert!(none.err.contains("there is no log for `daemon`"), "{none:?}");
     assert_eq!(local(&data, "up", &[]).code, 0);
     for part in ["daemon", "node", "operator"] {
         let said = local(&data, "logs", &[part]);
@@ -114,7 +114,7 @@ fn logs_are_those_of_each_part_and_can_be_followed() {
     }
     let unknown = local(&data, "logs", &["../status"]);
     assert_eq!(unknown.code, 2, "{unknown:?}");
-    assert!(unknown.err.contains("there are: daemon, node, operator"), "{unknown:?}");
+    assert!(unknown.err.contains("available: daemon, node, operator"), "{unknown:?}");
     let mut follow = bed.command(&["local", "logs"]).arg("-f").stdout(Stdio::piped()).spawn().expect("firesteel runs");
     std::fs::OpenOptions::new()
         .append(true)
@@ -141,7 +141,7 @@ fn in_the_foreground_it_runs_until_it_is_told_to_end() {
             std::thread::sleep(Duration::from_millis(50));
         }
         let again = local(&data, "up", &[]);
-        assert!(again.err.contains("was running already"), "{again:?}");
+        assert!(again.err.contains("was already running"), "{again:?}");
         let pid = foreground.id().to_string();
         assert!(Command::new("kill").args([&format!("-{signal}"), &pid]).status().expect("kill").success());
         assert!(foreground.wait().expect("wait").success(), "told to end, it ends well");
@@ -163,7 +163,7 @@ fn a_data_directory_of_a_newer_version_or_of_something_else_is_left_alone() {
     assert_ne!(newer.code, 0);
     assert!(newer.err.contains("newer"), "{newer:?}");
     assert_eq!(newer.err.lines().filter(|l| l.starts_with("firesteel:")).count(), 1, "{newer:?}");
-    // A directory with somebody's files is not emptied.
+    // A directory with other files is not emptied.
     let theirs = bed.directory.path().join("theirs");
     std::fs::create_dir(&theirs).expect("a directory");
     std::fs::write(theirs.join("thesis.tex"), "years of work").expect("write");

@@ -1,4 +1,4 @@
-//! What the words behind `firesteel run` mean, and what is said when they mean nothing.
+//! How the arguments of `firesteel run` are interpreted, and what is printed for invalid ones.
 
 use super::*;
 
@@ -15,10 +15,10 @@ fn bad_input_is_said_before_anything_is_started() {
         (vec!["nowhere.py"], "there is no file"),
         (vec!["--dry-run", "x.py"], "belong to `firesteel submit`"),
         (vec!["--kill", "a:b"], "needs an application"),
-        (vec![empty.as_str(), "1000"], "`1000` behind the manifest"),
-        (vec![empty.as_str(), "--conf", "a=b"], "`--conf` behind the manifest"),
+        (vec![empty.as_str(), "1000"], "`1000` after the manifest"),
+        (vec![empty.as_str(), "--conf", "a=b"], "`--conf` after the manifest"),
         (vec![empty.as_str(), "--data-dir", "other"], "--data-dir is given twice"),
-        (vec!["--conf", "spark.a=b", empty.as_str()], "options of spark-submit do not go with a manifest"),
+        (vec!["--conf", "spark.a=b", empty.as_str()], "spark-submit options cannot be used with a manifest"),
         (vec!["--class", "Main", "--keep", "app.jar"], "--keep is an option of `firesteel run`"),
     ] {
         let said = bed.run(&["run"], &arguments);
@@ -29,7 +29,7 @@ fn bad_input_is_said_before_anything_is_started() {
     assert!(!bed.data().exists(), "nothing was started");
 }
 
-/// What `firesteel run` with these words says, in a home of its own that has no data yet.
+/// Runs `firesteel run` with these arguments in a fresh data home.
 fn run_words(bed: &Bed, words: &[&str]) -> Said {
     let mut command = Command::new(env!("CARGO_BIN_EXE_firesteel"));
     command.arg("run").args(words).current_dir(bed.directory.path()).stdin(Stdio::null());

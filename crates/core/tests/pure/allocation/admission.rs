@@ -1,4 +1,4 @@
-//! Which of two drivers comes first.
+//! Which of two drivers takes precedence.
 
 use firesteel_core::grant::admission::{Apart, LiveDriver, Neighbour, first, refusal};
 use k8s_openapi::jiff::Timestamp;

@@ -1,5 +1,5 @@
-//! What every cluster in miniature has: one application with its grant, its ledger, what its driver says, and what the
-//! operator remembers.
+//! The core of every miniature cluster: one application with its grant, its ledger, its driver's demand, and the operator's
+//! memory.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -20,26 +20,26 @@ pub(crate) struct Application {
     pub(crate) demand: ExecutorGrantStatus,
     pub(crate) ledger: ExecutorLedgerStatus,
     pub(crate) memory: Memory,
-    /// Creations under way.
+    /// Creations in flight.
     pub(crate) in_flight: BTreeMap<u64, Flight>,
     pub(crate) driver: Driver,
-    /// What is wanted before the driver reports.
+    /// Demand before the driver reports.
     pub(crate) early: Option<BTreeMap<String, ProfileDemand>>,
     /// What a queue admits.
     pub(crate) admitted: Option<u32>,
     /// Claims that exist.
     pub(crate) claims: BTreeSet<String>,
-    /// What the operator allows an application.
+    /// The operator's limit per application.
     pub(crate) limit: Amount,
     pub(crate) now: Timestamp,
-    /// Losses handed to Spark: id to how often.
+    /// Losses reported to Spark: how often, by id.
     pub(crate) told: BTreeMap<String, u32>,
 }
 
-/// What a pass came to.
+/// The result of a pass.
 #[derive(Debug)]
 pub(crate) struct Decision {
-    /// What was asked for: how many of each profile.
+    /// How many were requested of each profile.
     pub(crate) missing: Vec<(String, u32)>,
     pub(crate) effects: Effects,
 }
@@ -90,13 +90,13 @@ impl Application {
         self.demand.profiles.insert("0".into(), usual(wanted));
     }
 
-    /// How many are wanted, as far as they were granted.
+    /// How many are wanted, within the grant.
     pub(crate) fn wanted(&self) -> usize {
         let wanted = self.demand.profiles.get("0").map_or(0, |p| p.wanted);
         self.grant.maximum.executors.map_or(wanted, |most| wanted.min(most)) as usize
     }
 
-    /// Decides, with so many slots.
+    /// Decides with this many slots.
     pub(crate) fn decide(&mut self, pods: &[ExecutorPod], sets: &[ExecutorSet], slots: u32) -> Decision {
         self.decide_with(pods, sets, |_| Slots { most: slots, ..Slots::default() })
     }
@@ -131,14 +131,14 @@ impl Application {
         Decision { missing, effects: step(demand, &slots) }
     }
 
-    /// The ledger is written, and the operator goes on. News never wait here, so that each pass can be looked at.
+    /// The ledger is written, and the operator continues. Writes are never delayed here, so that each pass can be checked.
     pub(crate) fn write(&mut self, effects: &Effects) {
         self.ledger = effects.ledger.clone();
         self.memory.wrote(effects, &self.ledger, self.now);
         self.memory.begin(effects);
     }
 
-    /// What the bridge does with the ledger.
+    /// The bridge reads the ledger.
     pub(crate) fn bridge(&mut self) {
         for loss in self.ledger.losses.iter().filter(|l| l.seq > self.demand.loss_seen) {
             *self.told.entry(loss.id.clone()).or_default() += 1;
@@ -150,15 +150,15 @@ impl Application {
     }
 }
 
-/// What a namespace may have.
+/// The limit of a namespace.
 pub(crate) const NAMESPACE: Amount = Amount { executors: 14, cores: 30, memory_mib: 24 << 10 };
 
-/// So many executors of the usual size.
+/// Demand for executors of the usual size.
 pub(crate) fn usual(wanted: u32) -> ProfileDemand {
     ProfileDemand { wanted, cores: 1, memory: "1408Mi".into(), ..ProfileDemand::default() }
 }
 
-/// A pod that was made now and waits for a node.
+/// A new pod that waits for a node.
 pub(crate) fn pod(name: String, uid: String, profile: &str, now: Timestamp) -> ExecutorPod {
     ExecutorPod {
         id: None,
@@ -178,7 +178,7 @@ pub(crate) fn pod(name: String, uid: String, profile: &str, now: Timestamp) -> E
     }
 }
 
-/// An operator that is killed after so many writes.
+/// An operator that is killed after a number of writes.
 pub(crate) struct Life {
     writes: usize,
     last: Option<usize>,
@@ -189,7 +189,7 @@ impl Life {
         Life { writes: 0, last }
     }
 
-    /// Whether it comes to its next write.
+    /// Whether it survives to its next write.
     pub(crate) fn writes(&mut self) -> bool {
         self.writes += 1;
         self.last.is_none_or(|last| self.writes <= last)

@@ -27,7 +27,7 @@ fn room_in_a_namespace_goes_to_who_has_least() {
     assert_eq!(given(&[asker(80, 50), asker(0, 50)]), [[0], [20]]);
     assert_eq!(given(&[asker(0, 1000), asker(0, 1000), asker(0, 4)]), [[48], [48], [4]]);
     assert_eq!(given(&[asker(0, 30), asker(0, 30)]), [[30], [30]]);
-    // By cores the limit is one of ten large executors, by number one of a hundred: both get nine tenths.
+    // The limit fits ten large executors by cores and a hundred by number: both applications get about nine tenths.
     let large = Asker { held: Amount::default(), asked: vec![(size(100, 1), 10)] };
     assert_eq!(given(&[large, asker(0, 100)]), [[9], [91]]);
 }

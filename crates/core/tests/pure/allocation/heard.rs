@@ -1,4 +1,4 @@
-//! What can be believed of what is asked for in a driver's name.
+//! Which demand in a driver's name is trusted.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +26,7 @@ fn executors_keep_their_driver_whatever_a_neighbour_writes_and_even_after_it_is_
         assert_eq!(believed, said(&[("0", "spark://own")]));
         assert_eq!(doubted, ["0", "7"]);
     }
-    // The driver says all again.
+    // The driver publishes everything again.
     let own = said(&[("0", "spark://own"), ("7", "spark://other")]);
     assert_eq!(heard.hear(&own, true).unwrap().1, ["7"]);
     assert_eq!(heard.hear(&said(&[("0", "spark://second")]), true), None, "alone, it may change its mind");

@@ -1,5 +1,5 @@
-//! What keeps executors from being created for a while: refusals, demand that flaps, a queue that has not admitted them, and a
-//! driver that has not started.
+//! What delays the creation of executors: refusals, flapping demand, a queue that has not admitted them, and a driver that has
+//! not started.
 
 use firesteel_core::allocation::Driver;
 use firesteel_core::allocation::memory::Refusal;

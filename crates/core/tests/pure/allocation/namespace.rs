@@ -1,5 +1,5 @@
-//! Several applications in one namespace: whatever they ask for, and whoever dies, neither an application nor the namespace has
-//! more than the operator allows.
+//! Several applications in one namespace: whatever they ask for and whatever crashes, neither an application nor the namespace
+//! exceeds the operator's limits.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ const APPLICATION: Amount = Amount { executors: 8, cores: 20, memory_mib: 16 << 
 
 #[derive(Debug, Clone)]
 enum Happening {
-    /// A driver asks for so many of a profile, of so many cores and GiB.
+    /// A driver asks for executors of a profile with this many cores and GiB.
     Wants {
         app: usize,
         profile: u32,
@@ -72,7 +72,7 @@ impl Tenant {
     }
 }
 
-/// One pass: decide, keep within the namespace, write, delete, create.
+/// One pass: decide, respect the namespace's limit, write, delete, create.
 fn pass(tenants: &mut [Tenant], which: usize) {
     let others: Vec<Amount> = tenants.iter().enumerate().filter(|(i, _)| *i != which).map(|(_, t)| t.has()).collect();
     let others = others.into_iter().fold(Amount::default(), Amount::plus);
@@ -94,7 +94,7 @@ fn pass(tenants: &mut [Tenant], which: usize) {
         .conditions
         .iter()
         .any(|c| c.reason == "NamespaceLimit" && c.message.contains("--max-executors-per-namespace"));
-    assert_eq!(said, after < before, "a limit that binds is said, and no other");
+    assert_eq!(said, after < before, "a limit is reported if and only if it applies");
     tenant.app.write(&decision);
     for removal in &decision.remove {
         tenant.pods.retain(|_, pod| pod.uid != removal.uid);

@@ -1,4 +1,4 @@
-//! Nodes that executors stay away from.
+//! Nodes that executors avoid.
 
 use firesteel_core::allocation::nodes::keep_away;
 use k8s_openapi::api::core::v1::Pod;

@@ -21,7 +21,7 @@ fn ends_of_containers_are_counted_alike_in_every_state_that_nodes_write() {
     assert_eq!(ends(0, &waiting("ContainerCreating"), &none), 0);
     assert_eq!(ends(0, &running, &none), 0);
     assert_eq!(ends(0, &ended, &none), 1);
-    // Being made again: some nodes count it already, some do not.
+    // Restarting: some nodes already count it, some do not.
     assert_eq!(ends(0, &waiting("ContainerCreating"), &ended), 1);
     assert_eq!(ends(1, &waiting("ContainerCreating"), &ended), 1);
     assert_eq!(ends(1, &running, &ended), 1);

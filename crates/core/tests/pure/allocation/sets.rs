@@ -1,4 +1,4 @@
-//! Sets: the planner has to know who is who, whatever happens and wherever the operator dies.
+//! Sets: the planner has to identify executors, whatever happens and wherever the operator crashes.
 
 mod world;
 
@@ -92,7 +92,7 @@ proptest! {
         for (id, times) in &world.told {
             prop_assert_eq!(*times, 1, "executor {} was reported {} times", id, times);
         }
-        // Whoever Spark believes in is there, under its own name.
+        // Every executor that Spark knows exists, under its own id.
         let real: BTreeSet<String> = world.pods.values().filter_map(|p| world.executor_in(p)).map(|id| id.to_string()).collect();
         let believed: BTreeSet<String> = world.demand.registered.keys().cloned().collect();
         prop_assert_eq!(&believed, &real);
@@ -105,7 +105,7 @@ proptest! {
             for pod in world.pods.values() {
                 prop_assert_eq!(pod.member.as_ref().unwrap().label, world.executor_in(pod), "{}", &pod.name);
             }
-            // Settled: nothing more to do, and looking again changes nothing.
+            // Settled: nothing is left to do, and another pass changes nothing.
             let decision = world.decide();
             prop_assert!(decision.missing.is_empty() && decision.remove.is_empty() && decision.marks.is_empty(), "{decision:?}");
             prop_assert!(decision.sets.is_empty(), "{decision:?}");
@@ -114,7 +114,7 @@ proptest! {
     }
 }
 
-/// A set of so many registered executors.
+/// A set of `count` registered executors.
 fn at_work(strategy: Kind, count: u32, failures: Option<u32>) -> World {
     let mut world = World::new(strategy, None, failures);
     world.want(count);
@@ -160,7 +160,7 @@ fn a_container_started_again_ends_the_old_executor_with_its_own_reason() {
 #[test]
 fn an_old_executor_ends_when_another_registers_from_its_pod() {
     let mut world = at_work(Kind::StatefulSet, 1, None);
-    // Its restart went unseen.
+    // Its restart went unnoticed.
     let address = world.demand.registered["1"].clone();
     world.demand.registered.insert("2".into(), address);
     world.pass(99, None);
@@ -175,10 +175,10 @@ fn a_pod_that_is_gone_ends_its_executor_at_once_and_its_set_replaces_it() {
     let name = world.nth(1).unwrap();
     world.vanish(&name);
     let decision = world.pass(99, None);
-    assert!(decision.missing.is_empty(), "the set keeps the number by itself");
+    assert!(decision.missing.is_empty(), "the set replaces it");
     let loss = &world.ledger.losses[0];
     assert_eq!((loss.id.as_str(), loss.cause, world.ledger.failures.count), ("2", Cause::Platform, 0));
-    // An operator that comes later finds it out as well.
+    // A new operator notices it as well.
     let mut world = at_work(Kind::ReplicaSet, 2, Some(0));
     world.vanish(&name);
     world.demand.disconnected.clear();
@@ -212,12 +212,12 @@ fn containers_that_fail_before_they_register_count_once_each_and_end_the_applica
         world.now += seconds(1);
         world.run(&name);
         world.end(&name, 1);
-        // The operator dies after the ledger, before anything else.
+        // The operator crashes after writing the ledger, before anything else.
         world.pass(99, Some(1));
         assert!(world.pass(99, None).remove.is_empty());
         assert_eq!(world.ledger.failures.count, round);
     }
-    // Two failures make its node one to avoid, and after a while its set has to make another pod.
+    // After two failures its node is avoided, and after a while its set has to create another pod.
     assert_eq!(nodes::avoided(&world.ledger.avoided_nodes, world.now).len(), 1);
     world.now += seconds(1);
     world.pass(99, None);

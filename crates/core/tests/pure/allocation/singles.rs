@@ -1,4 +1,4 @@
-//! Single pods: ids are used once, losses told once, demand is met.
+//! Single pods: ids are used once, losses are reported once, demand is met.
 
 pub(crate) mod world;
 
@@ -34,7 +34,7 @@ enum Happening {
     Evict(u64),
     Bridge,
     Wait(i64),
-    /// The cluster refuses the next creation; it may have made its claims.
+    /// The cluster refuses the next creation; it may have created its claims.
     Refuse {
         room: bool,
         claims_made: bool,
@@ -115,14 +115,14 @@ proptest! {
         }
         world.slow = false;
         world.settle();
-        prop_assert!(world.claims.len() <= world.claims_needed, "a claim that nobody had was not taken over");
+        prop_assert!(world.claims.len() <= world.claims_needed, "an unused claim was not taken over");
         for (id, times) in &world.told {
             prop_assert_eq!(*times, 1, "executor {} was reported {} times", id, times);
         }
         if world.ledger.verdict.is_none() {
             let wanted = world.wanted();
             prop_assert!(world.live() >= wanted, "{} live, {wanted} wanted", world.live());
-            // Settled: nothing more to do, and looking again changes nothing.
+            // Settled: nothing is left to do, and another pass changes nothing.
             let decision = world.decide();
             prop_assert!(decision.missing.is_empty() && decision.remove.is_empty());
             prop_assert_eq!(&decision.ledger, &world.ledger);
@@ -218,7 +218,8 @@ fn an_image_that_cannot_be_had_moves_executors_elsewhere_and_then_gives_up() {
     assert_eq!(world.ledger.verdict.clone().unwrap().reason, "NoExecutorStarts");
 }
 
-/// One node, an executor that cannot start there, and the scheduler's word while it is avoided. Gives the seconds until the end.
+/// One node, an executor that cannot start there, and the scheduler's message while it is avoided. Returns the seconds until
+/// the verdict.
 fn seconds_until_hopeless(message: &str) -> i64 {
     let mut world = World::new(None, None);
     world.want(2);
@@ -324,7 +325,7 @@ fn demand_above_the_maxima_is_clamped_and_said_once() {
     assert!(world.decide().missing.is_empty(), "no limit at all is more than any limit");
 }
 
-/// A grant of four executors of the usual size, which all run.
+/// A grant of four executors of the usual size, all running.
 fn four_at_work() -> World {
     let mut world = World::new(Some(4), None);
     world.grant.maximum =
@@ -341,9 +342,9 @@ fn a_driver_that_asks_for_other_profiles_has_no_more_than_it_was_granted() {
     for profile in ["1", "2", "3"] {
         world.demand.profiles = [(profile.to_owned(), other.clone())].into();
         world.pass(99, None);
-        assert_eq!(world.live(), 4, "executors at work are not taken away, and no others made beside them");
+        assert_eq!(world.live(), 4, "working executors are not deleted, and no others are created");
     }
-    // Two are let go: two others may come.
+    // Two are released: two others may follow.
     for id in [1, 2] {
         world.demand.registered.remove(&id.to_string());
         world.fail(id, 0, "Completed");
@@ -356,7 +357,7 @@ fn a_driver_that_asks_for_other_profiles_has_no_more_than_it_was_granted() {
 #[test]
 fn a_driver_that_changes_the_size_of_a_profile_has_no_more_than_it_was_granted() {
     let mut world = four_at_work();
-    // All but one go; the last one has four times the memory that the next ones are to have.
+    // All but one go; the last one has as much memory as the whole grant.
     for id in [2, 3, 4] {
         world.demand.registered.remove(&id.to_string());
         world.fail(id, 0, "Completed");
@@ -366,7 +367,7 @@ fn a_driver_that_changes_the_size_of_a_profile_has_no_more_than_it_was_granted()
     world.pods.get_mut(&1).unwrap().size.memory_mib = 4 * 1408;
     world.pass(99, None);
     assert_eq!(world.live(), 1);
-    // What is on its way counts with the size it was asked for.
+    // Creations in flight count with the size they were requested with.
     let mut world = World::new(Some(4), None);
     world.grant.maximum.memory_mib = Some(4 * 1408);
     world.want(1);
@@ -386,7 +387,7 @@ fn devices_of_the_template_count_though_the_driver_does_not_name_them() {
     world.grant.maximum.resources = Some([("nvidia.com/gpu".to_owned(), 5)].into());
     world.want(10);
     assert_eq!(world.decide().missing, [("0".to_owned(), 2)]);
-    // Memory and the like are no devices: they have a field of their own.
+    // Memory is not a device: it has a separate field.
     let profile = world.demand.profiles.get_mut("0").unwrap();
     profile.resources = [("memory".to_owned(), "900Gi".to_owned())].into();
     assert_eq!(world.decide().missing, [("0".to_owned(), 2)]);
@@ -413,10 +414,10 @@ fn an_executor_that_ends_well_before_it_registered_has_failed() {
         ids.into_iter().for_each(|id| world.fail(id, 0, "Completed"));
         world.now += seconds(100);
     }
-    let verdict = world.ledger.verdict.clone().expect("not for ever");
+    let verdict = world.ledger.verdict.clone().expect("it ends");
     assert_eq!(verdict.reason, "ExecutorsKeepFailing");
     assert!(verdict.message.contains("(exit code 0) before it registered with the driver"), "{}", verdict.message);
-    // One that an operator before this one made may have registered and been let go.
+    // An executor created by an earlier operator may have registered and been released.
     let mut world = World::new(None, Some(3));
     world.want(1);
     world.pass(9, None);
@@ -433,7 +434,7 @@ fn executors_that_their_node_does_not_let_in_are_tried_again_later_and_elsewhere
     world.pass(9, None);
     let mut refusals = 0;
     while world.ledger.verdict.is_none() {
-        assert!(refusals < 20, "it goes on for ever");
+        assert!(refusals < 20, "it never ends");
         if let Some(id) = world.pods.keys().next_back().copied() {
             let words = Words { reason: "OutOfexample.com/fpga".into(), message: "none is left".into() };
             world.fail(id, -1, "");
@@ -511,7 +512,7 @@ fn named_resources_are_limited_by_the_grant_over_all_profiles() {
     assert_eq!(decision.missing, [("0".to_owned(), 2), ("1".to_owned(), 1)]);
     let clamped = decision.notes.iter().find(|n| n.reason == "DemandClamped").unwrap();
     assert!(clamped.text.contains("4 executors of profile 1 wanted, 1 granted"), "{}", clamped.text);
-    // What the grant does not name is not to be had.
+    // Resources that the grant does not list are denied.
     world.demand.profiles.get_mut("1").unwrap().resources = [("example.com/fpga".to_owned(), "1".to_owned())].into();
     assert_eq!(world.decide().missing, [("0".to_owned(), 2)]);
     world.grant.maximum.resources = None;
@@ -532,7 +533,7 @@ fn no_more_executors_are_made_than_the_application_may_have_in_its_life() {
     world.pods.remove(&2);
     let decision = world.pass(99, None);
     assert_eq!((world.live(), decision.ledger.reserved_through), (2, 4));
-    assert_eq!(world.pass(99, None).ledger.verdict, None, "it goes on with what it has");
+    assert_eq!(world.pass(99, None).ledger.verdict, None, "it continues with what it has");
     world.pods.clear();
     let verdict = world.pass(99, None).effects.ledger.verdict.unwrap();
     assert_eq!(verdict.reason, "ExecutorsUsedUp");
@@ -551,7 +552,7 @@ fn when_no_node_is_left_but_avoided_ones_they_are_used_again_after_a_while() {
     world.ledger.avoided_nodes = vec![bad];
     let words = Words { reason: "Unschedulable".into(), message: "0/1 nodes are available".into() };
     world.pods.get_mut(&1).unwrap().state = State::Pending { scheduled: false, waiting: Some(words) };
-    // Nothing else happens: it asks to be woken.
+    // Nothing else happens: it sets a wake-up.
     let wake = world.pass(9, None).wake.expect("a time");
     assert!(wake <= world.now + seconds(15), "{wake}");
     world.now = wake;
@@ -579,7 +580,7 @@ fn profiles_that_are_no_number_as_spark_writes_it_get_nothing() {
     for name in ["00", "+0", "x", "4294967296"] {
         world.demand.profiles.insert(name.into(), hostile.clone());
     }
-    assert!(world.decide().missing.is_empty(), "they would be counted under another name, and never be enough");
+    assert!(world.decide().missing.is_empty(), "they would be counted under another id, and never be enough");
 }
 
 #[test]

@@ -1,27 +1,27 @@
-//! The order in which Spark numbers the volumes of a pod: that of the hash tables its settings go through.
+//! The order in which Spark numbers the volumes of a pod: that of the Scala hash collections its settings pass through.
 //!
-//! Spark lists its whole configuration through a mutable hash set, collects the settings of volumes in an immutable map, takes
-//! type and name of each volume from their keys into a set, and makes a set of volumes of that. Up to four members Scala's
-//! immutable maps and sets keep the order in which they came; larger ones are hash tries, whose order is a function of their members.
-//! So from five settings on, the order follows from the settings of the volumes alone; fewer come in the order of the first set,
-//! which also depends on how many settings there are in all.
+//! Spark lists its whole configuration through a mutable hash set, collects the volume settings in an immutable map, takes the
+//! type and name of each volume from their keys into a set, and builds a set of volumes from that. Scala's immutable maps and sets
+//! keep insertion order up to four elements; larger ones are hash tries, whose order depends only on their elements. So with five
+//! or more volume settings, the order depends on those settings alone; fewer come in the order of the first set, which also
+//! depends on the total number of settings.
 //!
-//! Tables and hashes differ between Scala 2.12, of which Spark 3.5 is made, and 2.13. One thing is not computed: what has the
-//! same hash (names such as `Aa` and `BB`), or in 2.12 the same place in the first set, stands in the order in which Spark happened to
-//! insert it. Here it is taken by name. Places concern no claim that Spark makes, which has four settings of its own.
+//! Collections and hashes differ between Scala 2.12, which Spark 3.5 uses, and 2.13. Ties are not computed: elements with the same
+//! hash (names such as `Aa` and `BB`), or in 2.12 with the same slot in the first set, come in Spark's insertion order; here they
+//! are sorted by name. Slots do not matter for claims that Spark creates, each of which has four settings.
 
 use std::collections::BTreeMap;
 
 use crate::version::Line;
 
-/// The largest map or set that keeps the order in which its members came.
+/// The largest immutable map or set that keeps insertion order.
 const SMALL: usize = 4;
-/// Bits of a hash that choose among the branches of one node.
+/// Bits of a hash that select a branch of a node.
 const BRANCH_BITS: u32 = 5;
 const SEED: u32 = 0xcafe_babe;
 
-/// Type and name of each volume, in Spark's order. `settings` are those of volumes, without the `prefix` of their keys; `all` is how
-/// many the whole configuration has.
+/// Type and name of each volume, in Spark's order. `settings` are the volume settings, without the `prefix` of their keys; `all` is
+/// the number of settings in the whole configuration.
 pub(super) fn in_sparks_order<'s>(
     settings: &'s BTreeMap<String, String>,
     prefix: &str,
@@ -46,7 +46,7 @@ pub(super) fn in_sparks_order<'s>(
     volumes
 }
 
-/// The Scala that a line of Spark is made with.
+/// The Scala version that a line of Spark uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Scala {
     V2_12,
@@ -58,7 +58,7 @@ impl Scala {
         if line < Line::V4_0 { Scala::V2_12 } else { Scala::V2_13 }
     }
 
-    /// Where a setting lies in the mutable set of all: its place in the table, and its rank there.
+    /// Where a setting is in the mutable set of all settings: its slot in the table, and its rank there.
     fn place(self, key: &str, value: &str, all: usize) -> (u32, i32) {
         let hash = self.product("Tuple2", &[text(key), text(value)]);
         let size = |first: usize, full: &dyn Fn(usize) -> usize| {
@@ -81,7 +81,7 @@ impl Scala {
         }
     }
 
-    /// Puts members into the order of the immutable map or set that holds them.
+    /// Puts members into the order of the immutable map or set that contains them.
     fn arrange<T>(self, members: &mut [T], hash: impl Fn(&T) -> u32) {
         if members.len() <= SMALL {
             return;
@@ -90,8 +90,8 @@ impl Scala {
         members.sort_by_cached_key(|member| self.path(improve(hash(member)), &hashes));
     }
 
-    /// The way from the root of a trie of `all` to a member, such that ways sort as members are visited: branches by
-    /// number, from the lowest bits on. In 2.13 the members that a node holds itself come before its branches.
+    /// The path from the root of a trie of `all` to a member. Paths sort in the order in which members are visited: branches by
+    /// number, lowest bits first. In 2.13 the members stored in a node come before its branches.
     fn path(self, hash: u32, all: &[u32]) -> Vec<(bool, u32)> {
         let mut way = Vec::new();
         for shift in (0..u32::BITS).step_by(BRANCH_BITS as usize) {
@@ -135,7 +135,7 @@ impl Scala {
     }
 }
 
-/// What Scala does to a hash before its bits choose branches.
+/// Scala's mixing of a hash before its bits select branches.
 fn improve(hash: u32) -> u32 {
     let mut hash = hash.wrapping_add(!(hash << 9));
     hash ^= hash >> 14;
@@ -200,12 +200,12 @@ impl Spec<'_> {
     }
 }
 
-/// Java's hash of a text.
+/// Java's hash of a string.
 fn text(text: &str) -> u32 {
     text.encode_utf16().fold(0, |hash, unit| hash.wrapping_mul(31).wrapping_add(u32::from(unit)))
 }
 
-/// The steps of MurmurHash3, with which Scala hashes what has members.
+/// The steps of MurmurHash3, which Scala uses for case classes and collections.
 fn mix(hash: u32, member: u32) -> u32 {
     mix_last(hash, member).rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64)
 }
@@ -227,7 +227,7 @@ mod tests {
 
     use super::*;
 
-    /// What real Spark answered: `tests/golden/capture-volumes`.
+    /// Captured from real Spark by `tests/golden/capture-volumes`.
     const CAPTURED: [(Line, &str); 5] = [
         (Line::V3_5, include_str!("../../../../../tests/golden/volumes/3.5.9.json")),
         (Line::V4_0, include_str!("../../../../../tests/golden/volumes/4.0.5.json")),
@@ -260,7 +260,7 @@ mod tests {
         }
     }
 
-    /// Of the two, Spark takes the one first that it inserted first.
+    /// Spark keeps their insertion order instead.
     #[test]
     fn keys_of_the_same_hash_come_by_name() {
         let settings = ["BB", "Aa"].into_iter().flat_map(|name| {

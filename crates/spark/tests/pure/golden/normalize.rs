@@ -1,5 +1,5 @@
-//! Makes planned objects and captured ones comparable: what an API server sets or defaults is taken away (or added,
-//! where the capture has it), lists without meaning in their order are sorted, random parts become placeholders.
+//! Makes planned and captured objects comparable: API server defaults are removed (or added, if the capture has them),
+//! lists whose order does not matter are sorted, random parts become placeholders.
 
 use std::sync::LazyLock;
 
@@ -13,7 +13,7 @@ pub(crate) fn objects(objects: &[Value], inputs: &str) -> Vec<Value> {
     out
 }
 
-/// Captured objects: normalised already, but for what the server computes. Their owners are not here any more.
+/// Captured objects: already normalised, except for what the server computes. Their owners are already removed.
 pub(crate) fn golden(objects: &[Value]) -> Vec<Value> {
     let mut out: Vec<Value> = objects.to_vec();
     for o in &mut out {
@@ -111,7 +111,7 @@ fn pod_spec(spec: &mut Map<String, Value>) {
 }
 
 fn container(c: &mut Map<String, Value>) {
-    // What the server fills in for containers that come from a template.
+    // Server defaults for containers from a template.
     if !c.contains_key("imagePullPolicy") {
         let image = c.get("image").and_then(Value::as_str).unwrap_or_default();
         let tagged = image.rsplit('/').next().is_some_and(|last| last.contains(':') && !last.ends_with(":latest"));
@@ -145,7 +145,7 @@ fn container(c: &mut Map<String, Value>) {
     }
 }
 
-/// The server copies limits to requests that are not there.
+/// The server copies limits to missing requests.
 fn resources(c: &mut Map<String, Value>) {
     let Some(resources) = c.get_mut("resources").and_then(Value::as_object_mut) else { return };
     let limits = resources.get("limits").and_then(Value::as_object).cloned().unwrap_or_default();
@@ -169,7 +169,7 @@ fn local_dirs(c: &mut Map<String, Value>) {
     }
 }
 
-/// With the order of directories, which volume is mounted where is random too.
+/// Since the order of directories is random, so is which volume is mounted where.
 fn mounts_of_local_dirs(o: &mut Value) {
     if o["kind"] != "Pod" {
         return;
@@ -242,7 +242,7 @@ fn placeholders(text: &str) -> String {
     ID.replace_all(&text, "$1<ID>$2").into_owned()
 }
 
-/// Where two lists of objects differ, line by line; nothing if they do not.
+/// Where two lists of objects differ, line by line; `None` if they do not.
 pub(crate) fn diff(expected: &[Value], ours: &[Value]) -> Option<String> {
     if expected == ours {
         return None;

@@ -1,4 +1,4 @@
-//! The plan of a golden case's driver, with ids that are always the same.
+//! The plan of a golden case's driver, with fixed ids.
 
 use std::collections::BTreeMap;
 

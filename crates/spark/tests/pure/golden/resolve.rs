@@ -1,4 +1,4 @@
-//! What the arguments of a golden case resolve to, with the files that it names.
+//! Resolves the arguments of a golden case, with the files that it names.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -32,7 +32,7 @@ impl Files for Disk {
     }
 }
 
-/// The environment of a case: what every capture had, changed by what the case says; null means that it had no such variable.
+/// The environment of a case: that of every capture, with the case's changes; null removes a variable.
 pub(crate) fn environment(case: &Value, inputs: &str) -> BTreeMap<String, String> {
     let mut env = BTreeMap::from([("SPARK_USER".to_owned(), "root".to_owned())]);
     for (name, value) in case["env"].as_object().into_iter().flatten() {

@@ -1,4 +1,4 @@
-//! A cluster with sets: its controllers make pods, its nodes start containers again, the driver gives ids.
+//! A cluster with sets: its controllers create pods, its nodes restart containers, the driver assigns ids.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
@@ -20,12 +20,12 @@ pub(crate) struct World {
     /// By name.
     pub(crate) pods: BTreeMap<String, ExecutorPod>,
     pods_made: u32,
-    /// Which executor really is in a pod.
+    /// Which executor actually is in a pod.
     inside: BTreeMap<String, u64>,
     /// The driver's counter.
     ids: u64,
     avoided: Vec<String>,
-    /// Who was registered when the set was last given a size.
+    /// Executors that were registered when the set was last resized.
     busy: BTreeSet<String>,
 }
 
@@ -135,7 +135,7 @@ impl World {
         self.memory.templated("0", plan, as_made);
     }
 
-    /// How large the set is.
+    /// The size of the set.
     pub(crate) fn size(&self) -> Option<u32> {
         self.set.as_ref().map(|set| set.replicas)
     }
@@ -177,8 +177,8 @@ impl World {
         }
     }
 
-    /// Members that a StatefulSet of this size has no place for. Its controller is about to take them, and one that registers
-    /// now is too late: a larger size does not bring it back unless it reaches that far.
+    /// Members beyond the size of a StatefulSet. Its controller is about to delete them, and one that registers now is too
+    /// late: a larger size does not save it unless it includes its ordinal.
     fn beyond(&self, size: Option<u32>) -> impl Iterator<Item = &ExecutorPod> {
         let stateful = self.grant.strategy == Kind::StatefulSet;
         self.pods.values().filter(move |pod| stateful && size.is_some_and(|size| ordinal(&pod.name) >= size))
@@ -229,11 +229,11 @@ impl World {
         }
     }
 
-    /// A controller takes a pod away because its set shrank.
+    /// A controller deletes a pod because its set shrank.
     pub(crate) fn take(&mut self, name: &str) {
         let pod = self.pods.remove(name).unwrap();
         let busy = self.executor_in(&pod).is_some_and(|id| self.busy.contains(&id.to_string()));
-        assert!(!busy, "{name} is taken away with a registered executor in it");
+        assert!(!busy, "{name} is deleted with a registered executor in it");
         self.hang_up(&pod.uid, false);
     }
 
@@ -271,7 +271,7 @@ impl World {
             let number: u32 = pod.uid.trim_start_matches("uid-").parse().unwrap();
             let free = (0..3).map(|n| format!("node-{}", (number + n) % 3)).find(|n| !avoided.contains(n));
             pod.node.get_or_insert_with(|| free.unwrap_or_else(|| "node-0".into()));
-            // Addresses are used again, at once.
+            // Addresses are reused at once.
             let free = (1..).map(|n| format!("10.0.0.{n}")).find(|a| !used.contains(a));
             pod.address = pod.address.take().or(free);
         }
@@ -301,7 +301,7 @@ impl World {
         self.hang_up(&uid, code == 0);
     }
 
-    /// Spark notices that an executor is gone; one that it let go it forgets.
+    /// Spark notices that an executor is gone; it forgets one that it released.
     pub(crate) fn hang_up(&mut self, uid: &str, forgotten: bool) {
         if let Some(id) = self.inside.remove(uid).map(|id| id.to_string()) {
             if forgotten {
@@ -332,7 +332,7 @@ impl World {
         }
     }
 
-    /// Spark lets go what it does not want any more.
+    /// Spark releases executors it no longer wants.
     pub(crate) fn let_go(&mut self, wanted: usize) {
         let surplus = self.demand.registered.len().saturating_sub(wanted);
         let known = |id: &u64| self.demand.registered.contains_key(&id.to_string());

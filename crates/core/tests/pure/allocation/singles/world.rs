@@ -12,19 +12,19 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::allocation::application::{Application, Decision, Life, pod, seconds};
 
-/// The world: what a cluster, a driver and the operator's own writes consist of.
+/// The state of a cluster, a driver and the operator's writes.
 pub(crate) struct World {
     app: Application,
     pub(crate) pods: BTreeMap<u64, ExecutorPod>,
-    /// Creations that were decided and not asked for yet; they are lost with the operator.
+    /// Creations decided but not sent yet; they are lost with the operator.
     pub(crate) queue: BTreeMap<u64, Creation>,
     /// Pods that the operator's watch has not shown yet.
     pub(crate) unseen: BTreeMap<u64, Flight>,
-    /// Every id a pod was ever made with.
+    /// Every id a pod was ever created with.
     pub(crate) used: BTreeSet<u64>,
     /// Deletions have no effect.
     pub(crate) slow: bool,
-    /// The most claims that were ever needed at the same time.
+    /// The most claims ever needed at the same time.
     pub(crate) claims_needed: usize,
     /// Pods, by uid, whose deletion the cluster has accepted.
     going: BTreeSet<String>,
@@ -61,13 +61,13 @@ impl World {
         }
     }
 
-    /// Each executor has a volume claim, and takes one over that nobody has.
+    /// Each executor has a volume claim, and takes over an unused one.
     pub(crate) fn with_claims(&mut self) {
         let claim = ClaimTemplate { name: "pi-exec-EXECID-pvc-0".into(), ..ClaimTemplate::default() };
         (self.grant.claims, self.grant.reuse_claims) = (vec![claim], true);
     }
 
-    /// With so many executors that run and have registered.
+    /// With `count` executors that run and have registered.
     pub(crate) fn at_work(mut self, count: u32) -> Self {
         self.want(count);
         self.pass(count, None);
@@ -89,7 +89,7 @@ impl World {
         self.app.decide(&pods, &[], slots)
     }
 
-    /// The operator is gone, with all it remembered; the next one sees what is there.
+    /// The operator is gone with its memory; the next one sees what exists.
     pub(crate) fn forget(&mut self) {
         self.memory = Memory::default();
         self.deletions.clear();
@@ -97,7 +97,7 @@ impl World {
         self.unseen.clear();
     }
 
-    /// The cluster is asked for the next creations, and shows what it made at once or later.
+    /// The next creations are sent, and the watch shows them at once or later.
     pub(crate) fn ask(&mut self, count: usize, shown: bool) {
         for _ in 0..count {
             let Some((id, creation)) = self.queue.pop_first() else { return };
@@ -114,20 +114,20 @@ impl World {
         }
     }
 
-    /// The cluster makes the claims of a creation; those that it takes over are there, and nobody has them.
+    /// The cluster creates the claims of a creation; those that it takes over exist and are unused.
     fn make_claims(&mut self, creation: &Creation) {
         for claim in &creation.claims {
             self.claims.insert(claim.metadata.name.clone().unwrap());
         }
         for name in &creation.flight.claims {
-            assert!(self.claims.contains(name), "executor {} waits for {name}, which is not there", creation.id);
+            assert!(self.claims.contains(name), "executor {} waits for {name}, which does not exist", creation.id);
             let mut others = self.pods.iter().filter(|(_, pod)| !matches!(pod.state, State::Ended(_)));
             let taken = others.find(|(_, pod)| pod.claims.contains(name));
             assert!(taken.is_none(), "executors {} and {} share {name}", creation.id, taken.unwrap().0);
         }
     }
 
-    /// The cluster refuses the next creation; it may have made its claims.
+    /// The cluster refuses the next creation; it may have created its claims.
     pub(crate) fn refuse(&mut self, refusal: Refusal, claims_made: bool) {
         let Some((_, creation)) = self.queue.pop_first() else { return };
         if claims_made {
@@ -137,7 +137,7 @@ impl World {
         self.memory.abandoned(refusal, now);
     }
 
-    /// A pass after which all creations are made and seen.
+    /// A pass after which all creations are made and visible.
     pub(crate) fn pass(&mut self, slots: u32, dies: Option<usize>) -> Decision {
         let decision = self.pass_without_asking(slots, dies);
         self.ask(usize::MAX, true);
@@ -145,8 +145,7 @@ impl World {
         decision
     }
 
-    /// One pass of the operator, which leaves its creations to be asked for. `dies` is the number of writes after which it
-    /// is killed.
+    /// One pass of the operator, without sending its creations. `dies` is the number of writes after which it is killed.
     pub(crate) fn pass_without_asking(&mut self, slots: u32, dies: Option<usize>) -> Decision {
         let decision = self.decide_with(slots);
         let mut life = Life::ending_after(dies);
