@@ -6,31 +6,31 @@ use std::io::Write;
 use crate::ExitStatus;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct CrdsArgs {
     /// Output format
     #[arg(short, long, value_enum, default_value = "yaml")]
-    output: Format,
+    output: CrdFormat,
     /// Print only the definitions. Without the policy, drivers that share a service account get executors one at a time
     #[arg(long)]
     without_admission_policy: bool,
 }
 
 #[derive(Debug, Clone, Copy, clap::ValueEnum)]
-enum Format {
+enum CrdFormat {
     Yaml,
     Json,
     Name,
 }
 
-pub(crate) fn main(args: &Args) -> anyhow::Result<ExitStatus> {
+pub(crate) fn main(args: &CrdsArgs) -> anyhow::Result<ExitStatus> {
     let mut out = std::io::stdout().lock();
     let policy = firesteel_api::policy::manifests();
     let policy = policy.into_iter().filter(|_| !args.without_admission_policy);
     for object in firesteel_api::crds::manifests().into_iter().chain(policy) {
         let text = match args.output {
-            Format::Yaml => format!("---\n{}\n", serde_saphyr::to_string(&object)?.trim_end()),
-            Format::Json => format!("{}\n", serde_json::to_string_pretty(&object)?),
-            Format::Name => name(&object),
+            CrdFormat::Yaml => format!("---\n{}\n", serde_saphyr::to_string(&object)?.trim_end()),
+            CrdFormat::Json => format!("{}\n", serde_json::to_string_pretty(&object)?),
+            CrdFormat::Name => name(&object),
         };
         match out.write_all(text.as_bytes()) {
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => break,

@@ -76,7 +76,7 @@ pub(crate) struct Creation<'a> {
     plan: &'a DriverPlan,
     /// The executors that the operator may create for the driver.
     grant: Option<&'a ExecutorGrant>,
-    beside: Vec<PlannedObject>,
+    dependent: Vec<PlannedObject>,
     interrupt: &'a Interrupt,
     pods: Api<Pod>,
     name: String,
@@ -88,7 +88,7 @@ impl<'a> Creation<'a> {
             cluster,
             plan,
             grant: None,
-            beside: plan
+            dependent: plan
                 .objects
                 .iter()
                 .map(PlannedObject::new)
@@ -205,17 +205,17 @@ impl<'a> Creation<'a> {
 
     async fn create_beside(&self, pod: &Pod, made: &mut Made) -> Result<(), Stop> {
         let owner = owner(pod);
-        let answers = join_all(self.beside.iter().map(async |beside| {
-            let mut body = beside.body.clone();
+        let answers = join_all(self.dependent.iter().map(async |dependent| {
+            let mut body = dependent.body.clone();
             body.metadata.owner_references = Some(vec![owner.clone()]);
-            let api = self.api(beside);
+            let api = self.api(dependent);
             match self.cluster.ask(writes::create(&api, &params(), &body)).await {
-                Ok(None) => self.existing(&api, beside, &owner).await,
+                Ok(None) => self.existing(&api, dependent, &owner).await,
                 Ok(Some(object)) => {
                     fault::after_write();
                     Ok(object.uid())
                 }
-                Err(error) => Err(self.not_made(beside, &error)),
+                Err(error) => Err(self.not_made(dependent, &error)),
             }
         }))
         .await;
@@ -240,22 +240,23 @@ impl<'a> Creation<'a> {
     async fn existing(
         &self,
         api: &Api<DynamicObject>,
-        beside: &PlannedObject,
+        dependent: &PlannedObject,
         owner: &OwnerReference,
     ) -> Result<Option<String>, NotMade> {
-        let found = self.cluster.ask(api.get(beside.name())).await.map_err(|error| self.not_made(beside, &error))?;
+        let found =
+            self.cluster.ask(api.get(dependent.name())).await.map_err(|error| self.not_made(dependent, &error))?;
         if writes::is_owned_by(&found, &owner.uid) {
             return Ok(found.uid());
         }
-        if beside.kind() == "persistentvolumeclaim" {
+        if dependent.kind() == "persistentvolumeclaim" {
             return Ok(None);
         }
-        let refused = self.about("create", beside.kind(), beside.name()).exists();
+        let refused = self.about("create", dependent.kind(), dependent.name()).exists();
         Err(NotMade { is_unsure: false, refused })
     }
 
-    fn not_made(&self, beside: &PlannedObject, error: &kube::Error) -> NotMade {
-        let refused = self.about("create", beside.kind(), beside.name()).refused(error);
+    fn not_made(&self, dependent: &PlannedObject, error: &kube::Error) -> NotMade {
+        let refused = self.about("create", dependent.kind(), dependent.name()).refused(error);
         NotMade { is_unsure: is_unsure(error), refused }
     }
 
@@ -315,13 +316,13 @@ impl<'a> Creation<'a> {
         }
         // Garbage collection removes the objects with the pod, but not at once and not on every cluster: delete them too.
         let objects = join_all(made.objects.iter().map(async |(at, uid)| {
-            let beside = &self.beside[*at];
-            let api = self.api(beside);
+            let dependent = &self.dependent[*at];
+            let api = self.api(dependent);
             let uid = match uid {
                 Some(uid) => Some(uid.clone()),
-                None => self.cluster.ask(api.get(beside.name())).await.ok().and_then(|object| object.uid()),
+                None => self.cluster.ask(api.get(dependent.name())).await.ok().and_then(|object| object.uid()),
             };
-            delete(self.cluster, &api, beside.name(), uid.as_deref()).await
+            delete(self.cluster, &api, dependent.name(), uid.as_deref()).await
         }));
         let pod = async {
             match &pod_uid {
@@ -334,7 +335,7 @@ impl<'a> Creation<'a> {
             left.push(format!("pod {} ({})", self.name, self.about("delete", "pod", &self.name).refused(&error)));
             for ((at, _), answer) in made.objects.iter().zip(objects) {
                 if answer.is_err() {
-                    left.push(format!("{} {}", self.beside[*at].kind(), self.beside[*at].name()));
+                    left.push(format!("{} {}", self.dependent[*at].kind(), self.dependent[*at].name()));
                 }
             }
         }
@@ -352,8 +353,8 @@ impl<'a> Creation<'a> {
             let pod = self.cluster.ask(self.pods.get_opt(&self.name)).await;
             let mut waiting = pod.is_ok_and(|pod| pod.is_some_and(|pod| pod.uid() == made.pod));
             for (at, _) in &made.objects {
-                let beside = &self.beside[*at];
-                let object = self.cluster.ask(self.api(beside).get_opt(beside.name())).await;
+                let dependent = &self.dependent[*at];
+                let object = self.cluster.ask(self.api(dependent).get_opt(dependent.name())).await;
                 waiting |= object.is_ok_and(|object| object.is_some());
             }
             if !waiting {
@@ -363,8 +364,8 @@ impl<'a> Creation<'a> {
         }
     }
 
-    fn api(&self, beside: &PlannedObject) -> Api<DynamicObject> {
-        Api::namespaced_with(self.cluster.client.clone(), &self.plan.namespace, &beside.resource)
+    fn api(&self, dependent: &PlannedObject) -> Api<DynamicObject> {
+        Api::namespaced_with(self.cluster.client.clone(), &self.plan.namespace, &dependent.resource)
     }
 
     fn about<'t>(&'t self, verb: &'t str, kind: &'t str, name: &'t str) -> Attempt<'t> {

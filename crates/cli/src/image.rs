@@ -12,16 +12,16 @@ use crate::exit::BadInput;
 use crate::output::Printer;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct ImageArgs {
     /// Directory of Spark runtimes [default: ~/.cache/firesteel]
     #[arg(long, value_name = "DIR")]
     runtime_dir: Option<PathBuf>,
     #[command(subcommand)]
-    verb: Verb,
+    verb: ImageVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum ImageVerb {
     /// Register a directory as an image: a Spark directory or a root file system
     Add {
         /// Name of the image
@@ -74,17 +74,17 @@ enum Packing {
     None,
 }
 
-pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
+pub(crate) fn main(args: ImageArgs) -> anyhow::Result<ExitStatus> {
     let cache = match args.runtime_dir {
         Some(dir) => std::path::absolute(dir)?,
         None => crate::node::cache_dir()?,
     };
-    let teller = Arc::new(Teller::default());
-    let told = Arc::clone(&teller);
-    let runtimes = Runtimes::new(cache, Arc::new(move |progress| told.tell(progress)));
+    let reporter = Arc::new(ProgressReporter::default());
+    let progress_reporter = Arc::clone(&reporter);
+    let runtimes = Runtimes::new(cache, Arc::new(move |progress| progress_reporter.report(progress)));
     let printer = Printer;
     match args.verb {
-        Verb::Add { reference, dir } => {
+        ImageVerb::Add { reference, dir } => {
             runtimes.mappings().add(&reference, &dir).map_err(as_input)?;
             // Reject a directory that cannot be an image now, not when the first pod starts.
             if let Err(error) = runtimes.prepare(&reference) {
@@ -92,12 +92,12 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
                 return Err(as_input(error));
             }
         }
-        Verb::Remove { reference } => {
+        ImageVerb::Remove { reference } => {
             if !runtimes.mappings().remove(&reference)? {
                 return Err(BadInput(format!("no image {reference} is registered")).into());
             }
         }
-        Verb::List => {
+        ImageVerb::List => {
             let all = runtimes.mappings().read()?;
             let lines: Vec<String> =
                 all.iter().map(|(reference, dir)| format!("{reference}\t{}", dir.display())).collect();
@@ -105,15 +105,15 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
                 printer.data(lines.join("\n"))?;
             }
         }
-        Verb::Pull { reference, no_quick_starts } => {
+        ImageVerb::Pull { reference, no_quick_starts } => {
             runtimes.prepare(&reference).map_err(as_input)?;
             // Optional: Spark runs without it.
             if !no_quick_starts && let Err(error) = runtimes.quicken(&reference) {
-                teller.end();
+                reporter.end();
                 printer.warn(format_args!("{reference} will not start faster: {error}"));
             }
         }
-        Verb::Save { reference, file, name, base, compression } => {
+        ImageVerb::Save { reference, file, name, base, compression } => {
             if file.is_dir() {
                 return Err(BadInput(format!("{} is a directory: name a file to write", file.display())).into());
             }
@@ -123,13 +123,13 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
             };
             let save = Save { file: &file, name: name.as_deref(), base: base.as_deref(), compression };
             let saved = runtimes.save(&reference, &save);
-            teller.end();
+            reporter.end();
             let saved = saved.map_err(as_input)?;
             let megabytes = saved.bytes / 1_000_000;
             printer.talk(format_args!("Wrote {} to {} ({megabytes} MB, {})", saved.name, file.display(), saved.digest));
         }
     }
-    teller.end();
+    reporter.end();
     Ok(ExitStatus::Success)
 }
 
@@ -142,12 +142,12 @@ fn as_input(error: RuntimeError) -> anyhow::Error {
 
 /// Shows progress: on a terminal in one changing line, otherwise in one line per step.
 #[derive(Default)]
-struct Teller {
+struct ProgressReporter {
     last: Mutex<String>,
 }
 
-impl Teller {
-    fn tell(&self, progress: &Progress) {
+impl ProgressReporter {
+    fn report(&self, progress: &Progress) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         if std::io::stderr().is_terminal() {
             let line = match progress.total.filter(|t| *t > 0) {

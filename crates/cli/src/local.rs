@@ -22,16 +22,16 @@ use crate::exit::BadInput;
 use crate::output::{Format, Printer};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct LocalArgs {
     /// Data directory of the cluster [default: $XDG_DATA_HOME/firesteel]
     #[arg(long, global = true, value_name = "DIR")]
     data_dir: Option<PathBuf>,
     #[command(subcommand)]
-    verb: Verb,
+    verb: LocalVerb,
 }
 
 #[derive(Debug, Subcommand)]
-enum Verb {
+enum LocalVerb {
     /// Start the cluster, and return when it is ready
     Up {
         /// Stay in this terminal until Ctrl-C instead of running in the background
@@ -63,7 +63,7 @@ enum Verb {
     /// Stop the cluster and delete everything it stored
     Reset,
     /// Manage images: list, add, remove, pull and save them
-    Image(crate::image::Args),
+    Image(crate::image::ImageArgs),
     /// Serve the cluster (started by `up`)
     #[command(hide = true)]
     Daemon {
@@ -85,19 +85,19 @@ pub(crate) fn home(data_dir: Option<PathBuf>) -> anyhow::Result<Home> {
     }
 }
 
-pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
+pub(crate) fn main(args: LocalArgs) -> anyhow::Result<ExitStatus> {
     let printer = Printer;
     let mut home = home(args.data_dir)?;
     match args.verb {
-        Verb::Up { foreground: true, port } => {
+        LocalVerb::Up { foreground: true, port } => {
             log_to_stderr();
             serve(home, port)
         }
-        Verb::Daemon { port } => {
+        LocalVerb::Daemon { port } => {
             log_to_stderr();
             serve(home, port)
         }
-        Verb::Up { foreground: false, port } => {
+        LocalVerb::Up { foreground: false, port } => {
             let up = bring_up(&mut home, port, |says| printer.talk(says))?;
             let url = up.status.url.unwrap_or_default();
             let state = if up.was_running { "was already running" } else { "is ready" };
@@ -105,19 +105,19 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
             printer.talk(format_args!("Next: export KUBECONFIG={}", home.kubeconfig().display()));
             Ok(ExitStatus::Success)
         }
-        Verb::Down => {
+        LocalVerb::Down => {
             let ended = cluster::down(&mut home)?;
             printer.talk(if ended { "The local cluster is down" } else { "No local cluster was running" });
             Ok(ExitStatus::Success)
         }
-        Verb::Reset => {
+        LocalVerb::Reset => {
             cluster::reset(&mut home)?;
             printer.talk(format_args!("The local cluster is down, and {} was emptied", home.root().display()));
             Ok(ExitStatus::Success)
         }
-        Verb::Image(args) => crate::image::main(args),
-        Verb::Status { output } => report::status(&home, output, printer),
-        Verb::Kubeconfig => {
+        LocalVerb::Image(args) => crate::image::main(args),
+        LocalVerb::Status { output } => report::status(&home, output, printer),
+        LocalVerb::Kubeconfig => {
             let path = home.kubeconfig();
             let none = || {
                 format!("there is no local cluster in {}: start one with `firesteel local up`", home.root().display())
@@ -125,7 +125,7 @@ pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
             printer.data(std::fs::read_to_string(&path).with_context(none)?)?;
             Ok(ExitStatus::Success)
         }
-        Verb::Logs { component, follow } => logs(&home, &component, follow, printer),
+        LocalVerb::Logs { component, follow } => logs(&home, &component, follow, printer),
     }
 }
 

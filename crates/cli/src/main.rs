@@ -2,6 +2,7 @@
 //!
 //! This file only finds the verb and turns its outcome into an exit code; each verb has its own file.
 
+mod context;
 mod crds;
 mod creation;
 mod disk;
@@ -19,7 +20,6 @@ mod run;
 mod setup;
 mod shim;
 mod submit;
-mod surroundings;
 mod verdict;
 
 use clap::{Parser, Subcommand};
@@ -39,22 +39,22 @@ struct Cli {
 enum Verb {
     /// Submit an application, with spark-submit's arguments
     #[command(disable_help_flag = true)]
-    Submit(submit::Args),
+    Submit(submit::SubmitArgs),
     /// Run an application on this machine and follow it until it ends
-    Run(run::Args),
+    Run(run::RunArgs),
     /// Start, stop and inspect the local cluster
-    Local(local::Args),
+    Local(local::LocalArgs),
     /// Print or apply what drivers need in a namespace: a service account and its permissions
-    Setup(setup::Args),
+    Setup(setup::SetupArgs),
     /// Run the operator for SparkApplications
-    Operator(operator::Args),
+    Operator(operator::OperatorArgs),
     /// Print the custom resource definitions and the admission policy
-    Crds(crds::Args),
+    Crds(crds::CrdsArgs),
     /// Run a cluster's pods as processes on this machine
-    Node(node::Args),
+    Node(node::NodeArgs),
     /// Hold the processes of one pod (started by the node agent)
     #[command(hide = true)]
-    Shim(shim::Args),
+    Shim(shim::ShimArgs),
 }
 
 fn main() -> std::process::ExitCode {

@@ -13,7 +13,7 @@ use crate::ExitStatus;
 use crate::exit::BadInput;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct NodeArgs {
     /// Kubeconfig of the cluster to join [default: $KUBECONFIG, else ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -40,7 +40,7 @@ pub(crate) struct Args {
     end_pods: bool,
 }
 
-pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
+pub(crate) fn main(args: NodeArgs) -> anyhow::Result<ExitStatus> {
     crate::logging::serve("firesteel_node=info,firesteel=info,warn", false);
     let labels = args.labels.iter().map(|l| label(l)).collect::<Result<BTreeMap<_, _>, _>>()?;
     let program = std::env::current_exe().context("find this program's own file")?;

@@ -23,7 +23,7 @@ use crate::exit::BadInput;
 use crate::operator::flags::{Bind, Duration, Retired, Toggle};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct OperatorArgs {
     /// Kubeconfig file [default: $KUBECONFIG, else ~/.kube/config, else the pod's service account]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -143,7 +143,7 @@ pub(crate) struct Args {
     retired: Retired,
 }
 
-pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
+pub(crate) fn main(args: OperatorArgs) -> anyhow::Result<ExitStatus> {
     crate::logging::serve("info,kube_client=warn,kube_runtime=error", args.log_json);
     for line in args.retired.lines() {
         eprintln!("firesteel: {line}");
@@ -185,7 +185,7 @@ async fn cancel_on_signal(until: CancellationToken) {
     until.cancel();
 }
 
-fn options(args: &Args) -> anyhow::Result<Options> {
+fn options(args: &OperatorArgs) -> anyhow::Result<Options> {
     fn json<T: serde::de::DeserializeOwned + Default>(flag: &str, text: Option<&str>) -> anyhow::Result<T> {
         let Some(text) = text.filter(|t| !t.trim().is_empty()) else { return Ok(T::default()) };
         serde_json::from_str(text).map_err(|e| BadInput(format!("{flag}: {e}")).into())
@@ -252,7 +252,7 @@ fn options(args: &Args) -> anyhow::Result<Options> {
 
 /// Namespaces by name, and a selector for others. As in the existing operator, an empty name, which charts write with its
 /// quotes, means all namespaces. Combined with anything that narrows the scope it is refused.
-fn scope(args: &Args) -> Result<(Vec<String>, Option<String>), BadInput> {
+fn scope(args: &OperatorArgs) -> Result<(Vec<String>, Option<String>), BadInput> {
     let selector = Some(args.namespace_selector.trim().to_owned()).filter(|selector| !selector.is_empty());
     let mut names: Vec<&str> = args.namespaces.iter().map(|name| name.trim()).collect();
     if names == [""] {
@@ -311,7 +311,7 @@ mod tests {
     #[derive(Debug, clap::Parser)]
     struct Only {
         #[command(flatten)]
-        args: Args,
+        args: OperatorArgs,
     }
 
     #[test]

@@ -37,7 +37,7 @@ use crate::run::view::View;
                   firesteel run script.py input.csv out.parquet\n  \
                   firesteel run --mount ~/data:ro script.py ~/data/input.csv"
 )]
-pub(crate) struct Args {
+pub(crate) struct RunArgs {
     #[command(flatten)]
     own: Own,
     /// Manifests (`-` is stdin), or spark-submit's arguments
@@ -66,9 +66,9 @@ impl Place {
     }
 }
 
-pub(crate) fn main(args: Args) -> anyhow::Result<ExitStatus> {
+pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitStatus> {
     crate::logging::start(false);
-    let Args { own, arguments } = args;
+    let RunArgs { own, arguments } = args;
     let place = Place::current()?;
     // All input is checked before anything is started.
     let (own, wish) = match call::read(own, &arguments)? {

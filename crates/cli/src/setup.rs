@@ -23,7 +23,7 @@ use crate::exit::BadInput;
 use crate::output::{Format, Printer};
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct SetupArgs {
     /// Namespace of the drivers
     #[arg(short, long)]
     namespace: String,
@@ -57,7 +57,7 @@ pub(crate) struct Args {
     context: Option<String>,
 }
 
-pub(crate) fn main(args: &Args) -> anyhow::Result<ExitStatus> {
+pub(crate) fn main(args: &SetupArgs) -> anyhow::Result<ExitStatus> {
     crate::logging::start(false);
     for (option, name) in [("--namespace", &args.namespace), ("--service-account", &args.service_account)] {
         if !is_name(name) {
@@ -85,7 +85,7 @@ pub(crate) fn main(args: &Args) -> anyhow::Result<ExitStatus> {
 }
 
 /// All objects, in the order in which they must be created.
-fn objects(args: &Args) -> anyhow::Result<Vec<Value>> {
+fn objects(args: &SetupArgs) -> anyhow::Result<Vec<Value>> {
     let mut objects = Vec::new();
     if args.create_namespace {
         let metadata = ObjectMeta { name: Some(args.namespace.clone()), ..ObjectMeta::default() };
@@ -126,7 +126,7 @@ fn objects(args: &Args) -> anyhow::Result<Vec<Value>> {
 
 /// What Spark's driver does in its namespace: it creates, watches, labels and deletes executor pods; creates their ConfigMap and
 /// volume claims (and, from 4.2, resizes these); and when it ends deletes what is left by label, including its own Service.
-fn rules(args: &Args) -> Vec<PolicyRule> {
+fn rules(args: &SetupArgs) -> Vec<PolicyRule> {
     let strings = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| PolicyRule {
         api_groups: Some(strings(&[group])),
@@ -154,7 +154,7 @@ fn rules(args: &Args) -> Vec<PolicyRule> {
     rules
 }
 
-async fn apply(args: &Args, objects: &[Value]) -> anyhow::Result<ExitStatus> {
+async fn apply(args: &SetupArgs, objects: &[Value]) -> anyhow::Result<ExitStatus> {
     let access = Access { kubeconfig: args.kubeconfig.clone(), context: args.context.clone(), ..Access::default() };
     let cluster = Cluster::reach(&access)?;
     for object in objects {

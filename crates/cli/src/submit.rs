@@ -19,11 +19,12 @@ use firesteel_cluster::Cluster;
 use firesteel_spark::args::{self, Output, RawArgs};
 use firesteel_spark::driver::DriverPlan;
 use firesteel_spark::redaction::Redaction;
-use firesteel_spark::submission::{self, Around, Control, Effective, Resolved};
-use firesteel_spark::{SparkConf, Surroundings};
+use firesteel_spark::submission::{self, Control, Effective, ResolveContext, Resolved};
+use firesteel_spark::{PlanContext, SparkConf};
 use kube::ResourceExt as _;
 
 use crate::ExitStatus;
+use crate::context;
 use crate::creation::Creation;
 use crate::disk::Disk;
 use crate::exit::BadInput;
@@ -32,28 +33,27 @@ use crate::output::{Format, Printer};
 use crate::submit::applications::Selection;
 use crate::submit::settings::Settings;
 use crate::submit::waiting::{Outcome, Waiting};
-use crate::surroundings;
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct SubmitArgs {
     #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
     arguments: Vec<String>,
 }
 
-pub(crate) fn main(args: &Args) -> anyhow::Result<ExitStatus> {
+pub(crate) fn main(args: &SubmitArgs) -> anyhow::Result<ExitStatus> {
     let printer = Printer;
     let raw = args::parse(&args.arguments).map_err(bad_input)?;
     crate::logging::start(raw.verbose);
 
-    let around = surroundings::look(&Disk);
+    let context = context::look(&Disk);
     let cwd = std::env::current_dir().map_err(|error| BadInput(format!("there is no working directory: {error}")))?;
     let cwd = cwd.to_string_lossy();
-    let now_ms = surroundings::now();
-    let resolved =
-        submission::resolve(&raw, Around { env: &around.env, files: &Disk, cwd: &cwd, now_ms }).map_err(bad_input)?;
+    let now_ms = context::now();
+    let resolved = submission::resolve(&raw, ResolveContext { env: &context.env, files: &Disk, cwd: &cwd, now_ms })
+        .map_err(bad_input)?;
 
     match resolved {
-        Resolved::Submit(effective) => submit(&raw, &effective, &around, printer),
+        Resolved::Submit(effective) => submit(&raw, &effective, &context, printer),
         Resolved::Client => hand_over(&raw, &args.arguments),
         Resolved::Status(control) => with_cluster(&control, printer, async |cluster, settings| {
             let selection = Selection::parse(&control.id, settings.namespace(&cluster))?;
@@ -127,12 +127,12 @@ fn with_cluster(
 fn submit(
     raw: &RawArgs,
     effective: &Effective,
-    around: &Surroundings<'_>,
+    context: &PlanContext<'_>,
     printer: Printer,
 ) -> anyhow::Result<ExitStatus> {
     let settings = Settings::read(&effective.submission.conf)?;
-    let secret = surroundings::secret();
-    let (plan, grant) = firesteel_core::grant::plan(&effective.submission, around, &secret).map_err(bad_input)?;
+    let secret = context::secret();
+    let (plan, grant) = firesteel_core::grant::plan(&effective.submission, context, &secret).map_err(bad_input)?;
     upload::check(&plan.uploads)?;
     if raw.own.explain || raw.verbose {
         let redaction = Redaction::of(&effective.submission.conf);
@@ -155,9 +155,14 @@ fn submit(
         return Ok(ExitStatus::Success);
     }
     warn(effective, &plan, printer);
-    let driver =
-        Driver { conf: &effective.submission.conf, plan: &plan, grant: grant.as_ref(), settings: &settings, printer };
-    let exit = runtime()?.block_on(driver.run(around))?;
+    let driver = PlannedDriver {
+        conf: &effective.submission.conf,
+        plan: &plan,
+        grant: grant.as_ref(),
+        settings: &settings,
+        printer,
+    };
+    let exit = runtime()?.block_on(driver.run(context))?;
     Ok(if raw.own.exit_zero && exit != ExitStatus::Interrupted { ExitStatus::Success } else { exit })
 }
 
@@ -168,7 +173,7 @@ fn warn(effective: &Effective, plan: &DriverPlan, printer: Printer) {
 }
 
 /// One planned driver: created, watched and reported.
-struct Driver<'a> {
+struct PlannedDriver<'a> {
     conf: &'a SparkConf,
     plan: &'a DriverPlan,
     grant: Option<&'a ExecutorGrant>,
@@ -176,12 +181,12 @@ struct Driver<'a> {
     printer: Printer,
 }
 
-impl Driver<'_> {
-    async fn run(&self, around: &Surroundings<'_>) -> anyhow::Result<ExitStatus> {
+impl PlannedDriver<'_> {
+    async fn run(&self, context: &PlanContext<'_>) -> anyhow::Result<ExitStatus> {
         let cluster = Cluster::reach(&self.settings.access)?;
         let interrupt = Interrupt::listen()?;
         let creation = Creation::new(&cluster, self.plan, &interrupt)?.with_grant(self.grant);
-        let shipped = upload::ship(&self.plan.uploads, self.conf, &around.env, self.printer).await?;
+        let shipped = upload::ship(&self.plan.uploads, self.conf, &context.env, self.printer).await?;
         let pod = match creation.run(self.printer).await {
             Ok(pod) => pod,
             Err(error) => {

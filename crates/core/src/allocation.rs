@@ -17,7 +17,7 @@
 
 mod clamp;
 pub mod creation;
-mod draft;
+mod effects_builder;
 pub mod ending;
 mod failures;
 mod flapping;
@@ -35,11 +35,11 @@ use firesteel_api::executors::{ExecutorGrantSpec, ExecutorGrantStatus, ExecutorL
 use k8s_openapi::jiff::Timestamp;
 
 use creation::Creation;
-use draft::Draft;
+use effects_builder::EffectsBuilder;
 use memory::Memory;
 use pod::{ExecutorPod, Flight, Stage};
 use set_plan::SetWrite;
-use sets::{ExecutorSet, Mark};
+use sets::{ExecutorSet, MemberPatch};
 use size::{Amount, Size};
 pub(crate) use size::{mebibytes, whole};
 
@@ -96,7 +96,7 @@ impl Sight<'_> {
 /// What an application would like to create now.
 #[derive(Debug)]
 pub struct Demand<'a> {
-    draft: Draft<'a>,
+    builder: EffectsBuilder<'a>,
     wanted: BTreeMap<String, u32>,
 }
 
@@ -134,7 +134,7 @@ pub struct Effects {
     pub cancel: Vec<u64>,
     pub notes: Vec<Note>,
     /// Members of sets to label.
-    pub marks: Vec<Mark>,
+    pub marks: Vec<MemberPatch>,
     pub sets: Vec<SetWrite>,
     /// Ended pods to keep, marked inactive.
     pub retire: Vec<String>,
@@ -193,59 +193,59 @@ pub fn refusal(grant: &ExecutorGrantSpec) -> Option<String> {
 
 /// Decides everything but creations, and says what it would like to create. Pure.
 pub fn demand<'a>(sight: &'a Sight<'a>) -> Demand<'a> {
-    let mut draft = Draft::new(sight);
+    let mut builder = EffectsBuilder::new(sight);
     if sight.driver == Driver::Ended || sight.demand.stopped {
-        draft.end();
-        return Demand { draft, wanted: BTreeMap::new() };
+        builder.end();
+        return Demand { builder, wanted: BTreeMap::new() };
     }
     match sight.grant.strategy {
         Strategy::Pods => {
-            draft.judge();
-            draft.judge_missing();
+            builder.judge();
+            builder.judge_missing();
         }
         Strategy::ReplicaSet | Strategy::StatefulSet => {
-            draft.judge_members();
-            draft.judge_nowhere();
+            builder.judge_members();
+            builder.judge_nowhere();
         }
     }
-    draft.follow_failures();
-    draft.follow_refusal();
-    draft.follow_nodes();
-    let wanted = draft.clamp();
+    builder.follow_failures();
+    builder.follow_refusal();
+    builder.follow_nodes();
+    let wanted = builder.clamp();
     match sight.grant.strategy {
-        Strategy::Pods => draft.balance(&wanted),
+        Strategy::Pods => builder.balance(&wanted),
         Strategy::ReplicaSet | Strategy::StatefulSet => {
-            draft.replace_members();
-            draft.size_sets(&wanted);
-            draft.mark_members();
+            builder.replace_members();
+            builder.size_sets(&wanted);
+            builder.mark_members();
         }
     }
-    draft.hold_back();
-    Demand { draft, wanted }
+    builder.hold_back();
+    Demand { builder, wanted }
 }
 
 impl Demand<'_> {
     /// In the order in which slots are assigned.
     pub fn asked(&self) -> &[Asked] {
-        &self.draft.asked
+        &self.builder.asked
     }
 
     /// Whether the claims of the application have to be listed: new executors may take some over.
     pub fn needs_claims(&self) -> bool {
-        let grant = self.draft.sight.grant;
+        let grant = self.builder.sight.grant;
         let creates = grant.strategy == Strategy::Pods && !self.asked().is_empty();
-        grant.reuse_claims && creates && self.draft.known_claims().is_none()
+        grant.reuse_claims && creates && self.builder.known_claims().is_none()
     }
 }
 
 /// Completes the decision with the slots that were found. Pure.
 pub fn step(demand: Demand<'_>, slots: &Slots) -> Effects {
-    let Demand { mut draft, wanted } = demand;
-    draft.take(slots);
-    match draft.sight.grant.strategy {
-        Strategy::Pods => draft.create(slots),
-        Strategy::ReplicaSet | Strategy::StatefulSet => draft.write_sets(),
+    let Demand { mut builder, wanted } = demand;
+    builder.take(slots);
+    match builder.sight.grant.strategy {
+        Strategy::Pods => builder.create(slots),
+        Strategy::ReplicaSet | Strategy::StatefulSet => builder.write_sets(),
     }
-    draft.skip_sent();
-    draft.finish(&wanted)
+    builder.skip_sent();
+    builder.finish(&wanted)
 }

@@ -14,7 +14,7 @@ use firesteel_api::names;
 use firesteel_api::pod_spec::{Port, SparkPodSpec};
 use firesteel_api::spark_application::SparkApplicationSpec;
 use firesteel_spark::SparkVersion;
-use firesteel_spark::args::{RawArgs, Setting};
+use firesteel_spark::args::{ConfArg, RawArgs};
 use firesteel_spark::names::{key, label};
 use firesteel_spark::submission::Origin;
 
@@ -161,7 +161,7 @@ impl Settings<'_> {
 
     /// Later settings win, as on a command line.
     fn set(&mut self, key: impl Into<String>, value: impl Into<String>, origin: Origin) {
-        self.args.settings.push(Setting { key: key.into(), value: value.into(), origin });
+        self.args.settings.push(ConfArg { key: key.into(), value: value.into(), origin });
     }
 
     /// Adds a setting without a field.

@@ -7,7 +7,7 @@ mod cause;
 mod exceptions;
 mod log;
 
-pub use cause::{Cause, Facts, Kind, MOST_BYTES, cause};
+pub use cause::{Cause, CauseKind, Facts, MOST_BYTES, cause};
 pub use log::{Log, MOST_BYTES as LOG_BYTES};
 
 use crate::pod::{DriverEnd, DriverPod, EXECUTORS_FAILED, Ended, Role, Words};

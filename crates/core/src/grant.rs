@@ -17,7 +17,7 @@ use firesteel_api::{ExecutorGrant, names};
 use firesteel_spark::driver::{self, DriverPlan, Object, PlanError};
 use firesteel_spark::executor::{self, ExecutorPlan};
 use firesteel_spark::value::memory_mib;
-use firesteel_spark::{Submission, Surroundings, bridge};
+use firesteel_spark::{PlanContext, Submission, bridge};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -56,21 +56,21 @@ pub const SETTINGS: [(&str, &str, &str); 4] = [
 /// The grant has no owner and only its driver's name: the caller adds what it knows.
 pub fn plan(
     submission: &Submission,
-    around: &Surroundings<'_>,
+    context: &PlanContext<'_>,
     secret: &str,
 ) -> Result<(DriverPlan, Option<ExecutorGrant>), PlanError> {
     let Some(strategy) = executor::Strategy::of(&submission.conf) else {
-        return Ok((driver::plan(submission, around)?, None));
+        return Ok((driver::plan(submission, context)?, None));
     };
     let mut asked = submission.clone();
     let namespace = asked.conf.get("spark.kubernetes.namespace").cloned().unwrap_or_else(|| "default".to_owned());
-    let auth_name = format!("spark-auth-{}", around.ids.config_map);
+    let auth_name = format!("spark-auth-{}", context.ids.config_map);
     let auth = executor::authenticate(&mut asked.conf, &auth_name, &namespace, secret)?;
     let mut told = asked.clone();
     bridge::configure(&mut told.conf);
     told.conf.insert(STRATEGY.to_owned(), word(strategy).word().to_owned());
-    let mut driver = driver::plan(&told, around)?;
-    let mut executors = executor::plan(&asked, around, &driver, strategy)?;
+    let mut driver = driver::plan(&told, context)?;
+    let mut executors = executor::plan(&asked, context, &driver, strategy)?;
     let shared = executors.template.spec.as_ref().and_then(|spec| spec.host_network).unwrap_or_default();
     if let Some(problem) = allocation::sets::refusal(word(strategy), shared) {
         let key = "spark.kubernetes.allocation.pods.allocator".to_owned();
@@ -83,7 +83,7 @@ pub fn plan(
     }
     driver.warnings.append(&mut executors.warnings);
 
-    bridge::mount(&mut driver, &format!("spark-bridge-{}", around.ids.config_map));
+    bridge::mount(&mut driver, &format!("spark-bridge-{}", context.ids.config_map));
     driver.objects.extend(auth.map(Object::Secret));
     driver.objects.extend(executors.config_map.take().map(Object::ConfigMap));
     let labels = driver.pod.metadata.labels.get_or_insert_default();

@@ -7,7 +7,7 @@
 //! Invariants: a terminal state is left only when the specification changes; an invalid edit ends no run; every other
 //! decision has a submission, a question or a wake-up time; only this application's pods are deleted, by uid.
 
-mod draft;
+mod decision_builder;
 mod exposing;
 
 use std::collections::BTreeSet;
@@ -24,10 +24,10 @@ use crate::event_reason::application as reason;
 use crate::executors::{ExecutorSeen, Gone};
 use crate::phase::Phase;
 use crate::pod::{DriverPod, Owner};
-use draft::{Draft, IDLE, SOON};
+use decision_builder::{DecisionBuilder, IDLE, SOON};
 
-pub use draft::QUIET;
-pub use exposing::{Around, BUDGET as EXPOSURE_BUDGET, Outcome as ExposureOutcome, Work};
+pub use decision_builder::QUIET;
+pub use exposing::{BUDGET as EXPOSURE_BUDGET, ExposureJob, ExposureOutcome, Work};
 
 /// The desired application.
 #[derive(Debug, Clone, Copy)]
@@ -66,7 +66,7 @@ pub struct Observation {
     /// Effects already requested since the last submission.
     pub sent: Vec<Sent>,
     /// Progress of the driver's exposure.
-    pub around: Option<Around>,
+    pub exposure_job: Option<ExposureJob>,
 }
 
 /// An effect that this operator requested, and when.
@@ -93,7 +93,7 @@ impl Observation {
             node: None,
             undeleted: BTreeSet::new(),
             sent: Vec::new(),
-            around: None,
+            exposure_job: None,
         }
     }
 
@@ -258,7 +258,7 @@ pub struct Created {
     pub pod_name: String,
     pub app_id: String,
     /// Progress of the driver's exposure.
-    pub around: Option<Around>,
+    pub exposure_job: Option<ExposureJob>,
     /// Fields without effect, with the reason.
     pub lost: Vec<(String, String)>,
     /// Suspicious settings.
@@ -267,14 +267,14 @@ pub struct Created {
 
 /// Decides what follows from an observation.
 pub fn step(app: &App<'_>, seen: &Observation, limits: &Limits) -> Decision {
-    let mut draft = Draft::new(app, seen.now);
-    draft.look_at_node(seen, limits);
+    let mut builder = DecisionBuilder::new(app, seen.now);
+    builder.look_at_node(seen, limits);
     if app.deleting {
         // Everything is owned by the application and garbage-collected with it.
-        return draft.finish(None);
+        return builder.finish(None);
     }
     let phase = Phase::read(app.status, seen.now);
-    let edited = draft.note_generation(phase);
+    let edited = builder.note_generation(phase);
     let suspend = app.subject.spec.suspend == Some(true);
     match phase {
         Phase::New
@@ -289,12 +289,12 @@ pub fn step(app: &App<'_>, seen: &Observation, limits: &Limits) -> Decision {
         | Phase::Resuming
             if suspend =>
         {
-            draft.enter(Phase::Suspending, "");
+            builder.enter(Phase::Suspending, "");
         }
         Phase::Completed { .. } | Phase::Failed { .. } if edited && app.problem.is_some() => {
             let problem = app.problem.unwrap_or_default();
-            draft.event(true, reason::SPEC_UPDATE_FAILED, format!("the edit is invalid: {problem}"));
-            draft.refuse_for_good(problem);
+            builder.event(true, reason::SPEC_UPDATE_FAILED, format!("the edit is invalid: {problem}"));
+            builder.refuse_for_good(problem);
         }
         Phase::Submitted { .. }
         | Phase::Running
@@ -306,61 +306,61 @@ pub fn step(app: &App<'_>, seen: &Observation, limits: &Limits) -> Decision {
         | Phase::Failed { .. }
             if edited =>
         {
-            draft.enter(Phase::Invalidating, "");
+            builder.enter(Phase::Invalidating, "");
         }
-        Phase::New | Phase::PendingRerun | Phase::Resuming => draft.start(seen),
-        Phase::Submitted { since } => draft.watch_driver(phase, since, seen, limits),
+        Phase::New | Phase::PendingRerun | Phase::Resuming => builder.start(seen),
+        Phase::Submitted { since } => builder.watch_driver(phase, since, seen, limits),
         Phase::Running | Phase::Unknown => {
             let since = app.status.last_submission_attempt_time.as_ref().map_or(seen.now, |t| t.0);
-            draft.watch_driver(phase, since, seen, limits);
+            builder.watch_driver(phase, since, seen, limits);
         }
-        Phase::Succeeding => draft.after_success(seen, limits),
-        Phase::Failing { since } => draft.after_failure(since, seen, limits),
-        Phase::SubmissionFailed { since } => draft.after_refusal(since, seen),
+        Phase::Succeeding => builder.after_success(seen, limits),
+        Phase::Failing { since } => builder.after_failure(since, seen, limits),
+        Phase::SubmissionFailed { since } => builder.after_refusal(since, seen),
         Phase::Invalidating => {
-            if draft.clear_away(seen) {
-                draft.forget_run();
-                draft.enter(Phase::PendingRerun, "");
+            if builder.clear_away(seen) {
+                builder.forget_run();
+                builder.enter(Phase::PendingRerun, "");
             }
         }
         Phase::Suspending => {
-            if draft.clear_away(seen) {
-                draft.forget_run();
-                draft.enter(Phase::Suspended, "");
+            if builder.clear_away(seen) {
+                builder.forget_run();
+                builder.enter(Phase::Suspended, "");
             }
         }
         Phase::Suspended if suspend => {
             // A driver that the cache did not show yet when the state was entered.
             for pod in seen.own_drivers() {
-                draft.delete(pod);
+                builder.delete(pod);
             }
-            draft.unexpose_rest(seen);
-            draft.wake_in(IDLE);
+            builder.unexpose_rest(seen);
+            builder.wake_in(IDLE);
         }
-        Phase::Suspended => draft.enter(Phase::Resuming, ""),
-        Phase::Completed { since } => draft.rest(since, Gone::Completed, seen, limits),
-        Phase::Failed { since } => draft.rest(since, Gone::Failed, seen, limits),
+        Phase::Suspended => builder.enter(Phase::Resuming, ""),
+        Phase::Completed { since } => builder.rest(since, Gone::Completed, seen, limits),
+        Phase::Failed { since } => builder.rest(since, Gone::Failed, seen, limits),
     }
     let waiting = match &seen.driver {
         Seen::Present(pod) => pod.waiting.as_ref().map(|w| (w.reason.clone(), w.explain())),
         Seen::Absent { .. } => None,
     };
-    draft.finish(waiting.as_ref())
+    builder.finish(waiting.as_ref())
 }
 
 /// Decides what follows from a submission.
 pub fn submitted(app: &App<'_>, attempt: i64, outcome: &Submission, now: Timestamp) -> Decision {
-    let mut draft = Draft::new(app, now);
+    let mut builder = DecisionBuilder::new(app, now);
     let phase = Phase::read(app.status, now);
-    draft.note_generation(phase);
+    builder.note_generation(phase);
     match outcome {
-        Submission::InTheWay => draft.wake_in(SOON),
-        Submission::Impossible(why) => draft.refuse_for_good(why),
-        Submission::Refused(why) => draft.refuse(attempt, why),
-        Submission::Hindered { why, since, times } => draft.hinder(attempt, why, *since, *times),
+        Submission::InTheWay => builder.wake_in(SOON),
+        Submission::Impossible(why) => builder.refuse_for_good(why),
+        Submission::Refused(why) => builder.refuse(attempt, why),
+        Submission::Hindered { why, since, times } => builder.hinder(attempt, why, *since, *times),
         Submission::Created(created) => {
-            draft.count_submission(attempt);
-            let status = &mut draft.status;
+            builder.count_submission(attempt);
+            let status = &mut builder.status;
             status.submission_failures = None;
             status.execution_attempts = status.execution_attempts.saturating_add(1);
             status.spark_application_id = Some(created.app_id.clone());
@@ -368,24 +368,24 @@ pub fn submitted(app: &App<'_>, attempt: i64, outcome: &Submission, now: Timesta
             conditions::fields(status, &created.lost, app.generation, now);
             conditions::driver_present(status, Presence::Found, app.generation, now);
             for (path, why) in &created.lost {
-                draft.event(true, reason::FIELD_NOT_HONOURED, format!("{path} has no effect: {why}"));
+                builder.event(true, reason::FIELD_NOT_HONOURED, format!("{path} has no effect: {why}"));
             }
             if !created.remarks.is_empty() {
                 // One event: of several with the same reason only the first would be published.
-                draft.event(true, reason::REMARK, created.remarks.join("; "));
+                builder.event(true, reason::REMARK, created.remarks.join("; "));
             }
-            draft.enter(Phase::Submitted { since: now }, "");
-            draft.event(false, reason::DRIVER_PENDING, format!("driver {} is pending", created.pod_name));
-            draft.expose(created.around.as_ref());
+            builder.enter(Phase::Submitted { since: now }, "");
+            builder.event(false, reason::DRIVER_PENDING, format!("driver {} is pending", created.pod_name));
+            builder.expose(created.exposure_job.as_ref());
         }
     }
-    draft.finish(None)
+    builder.finish(None)
 }
 
 /// Decides what follows from deleting an exposure that takes longer.
-pub fn still_exposed(app: &App<'_>, decision: Decision, around: &Around, now: Timestamp) -> Decision {
-    let mut draft = Draft::resume(app, decision, now);
-    draft.note_removal(around);
+pub fn still_exposed(app: &App<'_>, decision: Decision, job: &ExposureJob, now: Timestamp) -> Decision {
+    let mut builder = DecisionBuilder::resume(app, decision, now);
+    builder.note_removal(job);
     // The next observation leads to the next try.
-    Decision { effects: Vec::new(), ..draft.finish(None) }
+    Decision { effects: Vec::new(), ..builder.finish(None) }
 }

@@ -1,7 +1,7 @@
 //! Typed fields of a role, applied to a pod.
 //!
 //! The same function serves both roles. For the driver the pod is the finished plan; for executors it is the template
-//! that the driver's Spark starts from, so what Spark writes later wins there: [`lost`](crate::lost) names those fields.
+//! that the driver's Spark starts from, so what Spark writes later wins there: [`lost`](crate::ineffective_fields) names those fields.
 
 use firesteel_api::names;
 use firesteel_api::pod_spec::{NamePath, Port, SparkPodSpec};
@@ -20,7 +20,7 @@ const HADOOP_CONF_DIR: &str = "/etc/hadoop/conf";
 
 /// One role of an application.
 #[derive(Debug, Clone, Copy)]
-pub struct Role<'a> {
+pub struct RoleSpec<'a> {
     pub spec: &'a SparkApplicationSpec,
     pub pod: &'a SparkPodSpec,
     pub lifecycle: Option<&'a Lifecycle>,
@@ -29,10 +29,10 @@ pub struct Role<'a> {
     pub monitoring: Option<&'a Monitoring>,
 }
 
-impl<'a> Role<'a> {
+impl<'a> RoleSpec<'a> {
     pub fn driver(spec: &'a SparkApplicationSpec, monitoring: Option<&'a Monitoring>) -> Self {
         let driver = &spec.driver;
-        Role {
+        RoleSpec {
             spec,
             pod: &driver.pod,
             lifecycle: driver.lifecycle.as_ref(),
@@ -44,7 +44,7 @@ impl<'a> Role<'a> {
 
     pub fn executor(spec: &'a SparkApplicationSpec, monitoring: Option<&'a Monitoring>) -> Self {
         let executor = &spec.executor;
-        Role {
+        RoleSpec {
             spec,
             pod: &executor.pod,
             lifecycle: executor.lifecycle.as_ref(),
@@ -56,7 +56,7 @@ impl<'a> Role<'a> {
 }
 
 /// Applies every typed field to a pod whose Spark container is named `main`.
-pub fn apply(pod: &mut Pod, main: &str, role: &Role<'_>) {
+pub fn apply(pod: &mut Pod, main: &str, role: &RoleSpec<'_>) {
     pod.metadata
         .annotations
         .get_or_insert_default()
@@ -88,7 +88,7 @@ fn find<'a>(spec: &'a mut PodSpec, main: &str) -> Option<&'a mut Container> {
 }
 
 /// Where the pod may run.
-fn placement(spec: &mut PodSpec, role: &Role<'_>) {
+fn placement(spec: &mut PodSpec, role: &RoleSpec<'_>) {
     let pod = role.pod;
     if let Some(affinity) = &pod.affinity {
         spec.affinity = Some(affinity.clone());
@@ -109,7 +109,7 @@ fn placement(spec: &mut PodSpec, role: &Role<'_>) {
     }
 }
 
-fn identity(spec: &mut PodSpec, role: &Role<'_>) {
+fn identity(spec: &mut PodSpec, role: &RoleSpec<'_>) {
     let pod = role.pod;
     if let Some(context) = &pod.pod_security_context {
         spec.security_context = Some(context.clone());
@@ -122,7 +122,7 @@ fn identity(spec: &mut PodSpec, role: &Role<'_>) {
     }
 }
 
-fn network(spec: &mut PodSpec, role: &Role<'_>) {
+fn network(spec: &mut PodSpec, role: &RoleSpec<'_>) {
     let pod = role.pod;
     if pod.host_network == Some(true) {
         spec.host_network = Some(true);
@@ -135,7 +135,7 @@ fn network(spec: &mut PodSpec, role: &Role<'_>) {
     append(&mut spec.host_aliases, &pod.host_aliases);
 }
 
-fn volumes(spec: &mut PodSpec, main: &str, role: &Role<'_>) {
+fn volumes(spec: &mut PodSpec, main: &str, role: &RoleSpec<'_>) {
     let mut mounts: Vec<VolumeMount> = Vec::new();
     for mount in role.pod.volume_mounts.iter().filter(|m| !m.name.starts_with(LOCAL_DIR_PREFIX)) {
         if let Some(volume) = role.spec.volumes.iter().find(|v| v.name == mount.name) {
@@ -186,7 +186,7 @@ pub(crate) fn volume_name(map: &NamePath) -> String {
     bounded_name(&format!("{}-vol", map.name.replace('.', "-")), 63)
 }
 
-fn environment(spec: &mut PodSpec, main: &str, role: &Role<'_>) {
+fn environment(spec: &mut PodSpec, main: &str, role: &RoleSpec<'_>) {
     let Some(container) = find(spec, main) else { return };
     let literal =
         |name: &str, value: &str| EnvVar { name: name.to_owned(), value: Some(value.to_owned()), ..EnvVar::default() };
@@ -208,7 +208,7 @@ fn environment(spec: &mut PodSpec, main: &str, role: &Role<'_>) {
     append(&mut container.env_from, &role.pod.env_from);
 }
 
-fn limits(spec: &mut PodSpec, main: &str, role: &Role<'_>) {
+fn limits(spec: &mut PodSpec, main: &str, role: &RoleSpec<'_>) {
     let Some(container) = find(spec, main) else { return };
     let memory = role.pod.memory_limit.as_deref().and_then(memory_quantity);
     if memory.is_none() && role.pod.gpu.is_none() {
@@ -223,7 +223,7 @@ fn limits(spec: &mut PodSpec, main: &str, role: &Role<'_>) {
     }
 }
 
-fn ports(container: &mut Container, role: &Role<'_>) {
+fn ports(container: &mut Container, role: &RoleSpec<'_>) {
     let typed = role.ports.iter().map(|p| (p.name.as_str(), p.protocol.as_str(), p.container_port));
     let metrics = role.monitoring.and_then(|m| m.port.as_ref()).map(|(name, port)| (name.as_str(), "TCP", *port));
     let mut ports = typed.chain(metrics).peekable();
@@ -243,7 +243,7 @@ fn ports(container: &mut Container, role: &Role<'_>) {
 }
 
 /// Appends sidecars and init containers. Existing ones of the same name are replaced.
-fn others(spec: &mut PodSpec, role: &Role<'_>) {
+fn others(spec: &mut PodSpec, role: &RoleSpec<'_>) {
     for sidecar in &role.pod.sidecars {
         spec.containers.retain(|c| c.name != sidecar.name);
         spec.containers.push(sidecar.clone());

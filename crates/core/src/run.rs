@@ -5,19 +5,19 @@ use std::collections::BTreeMap;
 use firesteel_api::ExecutorGrant;
 use firesteel_api::names;
 use firesteel_api::validate::Problem;
+use firesteel_spark::context::NoFiles;
 use firesteel_spark::driver::Object;
-use firesteel_spark::submission::{Around, Resolved, resolve};
-use firesteel_spark::surroundings::NoFiles;
+use firesteel_spark::submission::{ResolveContext, Resolved, resolve};
 use firesteel_spark::version::VersionError;
-use firesteel_spark::{SparkVersion, Surroundings, Templates};
+use firesteel_spark::{PlanContext, SparkVersion, Templates};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::conf::{self, Extras, Subject, operator_labels};
-use crate::overlay::{self, DRIVER_CONTAINERS, EXECUTOR_CONTAINERS, Role};
+use crate::overlay::{self, DRIVER_CONTAINERS, EXECUTOR_CONTAINERS, RoleSpec};
 use crate::ui::{self, Exposure, UiSettings};
-use crate::{grant, identity, lost, monitoring, template};
+use crate::{grant, identity, ineffective_fields, monitoring, template};
 
 /// Settings common to all runs of this operator.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,14 +92,14 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
     };
     let command = conf::settings(app, &extras);
 
-    let executor_role = Role::executor(app.spec, monitoring.as_ref());
+    let executor_role = RoleSpec::executor(app.spec, monitoring.as_ref());
     overlay::apply(&mut executor_template.pod, &executor_template.container, &executor_role);
     executor_template.pod.metadata.owner_references = Some(vec![owner(app, false)]);
 
     let env = BTreeMap::new();
     let now_ms = u64::try_from(attempt.now.as_millisecond()).unwrap_or_default();
-    let around = Around { env: &env, files: &NoFiles, cwd: "/", now_ms };
-    let effective = match resolve(&command.args, around).map_err(|e| command.unresolved(&e))? {
+    let context = ResolveContext { env: &env, files: &NoFiles, cwd: "/", now_ms };
+    let effective = match resolve(&command.args, context).map_err(|e| command.unresolved(&e))? {
         Resolved::Submit(effective) => effective,
         Resolved::Client
         | Resolved::Kill(_)
@@ -111,9 +111,9 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
         }
     };
     let templates = Templates { driver: Some(driver_template.pod), executor: Some(executor_template.pod) };
-    let around = Surroundings { ids, user: "spark".to_owned(), env, files: &NoFiles, templates };
+    let context = PlanContext { ids, user: "spark".to_owned(), env, files: &NoFiles, templates };
     let secret = format!("{:032x}", attempt.nonce);
-    let (planned, grant) = grant::plan(&effective.submission, &around, &secret).map_err(|e| command.unplanned(&e))?;
+    let (planned, grant) = grant::plan(&effective.submission, &context, &secret).map_err(|e| command.unplanned(&e))?;
     if let Some(upload) = planned.uploads.first() {
         let message = format!(
             "{} would have to be uploaded from the operator, which has no files; write local:// for a file inside the \
@@ -123,9 +123,9 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
         return Err(command.problem(&upload.input, message));
     }
 
-    let mark = Mark { app, submission_id: &submission_id, attempt: attempt.number, spec_hash: &spec_hash };
+    let mark = AttemptMetadata { app, submission_id: &submission_id, attempt: attempt.number, spec_hash: &spec_hash };
     let mut pod = planned.pod;
-    overlay::apply(&mut pod, &driver_template.container, &Role::driver(app.spec, monitoring.as_ref()));
+    overlay::apply(&mut pod, &driver_template.container, &RoleSpec::driver(app.spec, monitoring.as_ref()));
     mark.put(&mut pod.metadata);
     let generation = (names::ANNOTATION_GENERATION.to_owned(), attempt.generation.to_string());
     pod.metadata.annotations.get_or_insert_default().extend([generation]);
@@ -155,7 +155,7 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
         pod,
         grant,
         exposure,
-        lost: lost::lost(app.spec, version.line(), &settings.ui),
+        lost: ineffective_fields::ineffective_fields(app.spec, version.line(), &settings.ui),
         warnings,
     })
 }
@@ -184,14 +184,14 @@ pub fn owner(app: &Subject<'_>, controller: bool) -> OwnerReference {
 }
 
 /// Marks an object with its application and attempt.
-struct Mark<'a> {
+struct AttemptMetadata<'a> {
     app: &'a Subject<'a>,
     submission_id: &'a str,
     attempt: i64,
     spec_hash: &'a str,
 }
 
-impl Mark<'_> {
+impl AttemptMetadata<'_> {
     fn put(&self, meta: &mut ObjectMeta) {
         meta.namespace = Some(self.app.namespace.to_owned());
         meta.owner_references = Some(vec![owner(self.app, true)]);

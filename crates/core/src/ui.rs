@@ -312,7 +312,11 @@ mod tests {
             for no_budgets in [false, true] {
                 let settings = UiSettings { no_budgets, ..UiSettings::default() };
                 assert_eq!(exposure(app, "spark-1", "sub", &settings).budget.is_none(), no_budgets);
-                let lost = crate::lost::lost(app.spec, firesteel_spark::version::Line::V4_1, &settings);
+                let lost = crate::ineffective_fields::ineffective_fields(
+                    app.spec,
+                    firesteel_spark::version::Line::V4_1,
+                    &settings,
+                );
                 assert_eq!(lost.iter().any(|(field, _)| field == "spec.driverPodDisruptionBudget"), no_budgets);
             }
         });

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use firesteel_core::fair;
 
-use crate::pods::allocated::AppKey;
+use crate::pods::allocated::AppIdKey;
 
 /// How soon an application that did not get all its permits asks again.
 const AGAIN: Duration = Duration::from_millis(25);
@@ -34,15 +34,15 @@ struct Inner {
     filled: Instant,
     /// No permits are given before then.
     closed_until: Option<Instant>,
-    asking: BTreeMap<AppKey, Asking>,
+    asking: BTreeMap<AppIdKey, CreationRequest>,
     /// Applications waiting for room and how many executors they want, longest waiting first.
-    waiting: VecDeque<(AppKey, u32)>,
+    waiting: VecDeque<(AppIdKey, u32)>,
     turn: usize,
 }
 
 /// What an application asks for, and what it got recently: those that just got permits yield to those that did not.
 #[derive(Debug, Clone, Copy)]
-struct Asking {
+struct CreationRequest {
     wanted: u32,
     at: Instant,
     got: u32,
@@ -80,7 +80,7 @@ impl CreationLimit {
     }
 
     /// Takes permits; returns how many, and what to do about the rest. `room` is how many more executors may be pending.
-    pub(crate) fn take(&self, app: &AppKey, asked: u32, room: usize, now: Instant) -> (u32, Option<Rest>) {
+    pub(crate) fn take(&self, app: &AppIdKey, asked: u32, room: usize, now: Instant) -> (u32, Option<Rest>) {
         let mut inner = self.inner();
         inner.fill(now);
         inner.asking.retain(|_, asking| now.duration_since(asking.at) < FORGOTTEN);
@@ -104,7 +104,7 @@ impl CreationLimit {
     }
 
     /// Wakes as many applications as there is room for, longest waiting first. They get a share from now on.
-    pub(crate) fn wake(&self, mut free: usize, room: impl Fn(&AppKey) -> usize, now: Instant) -> Vec<AppKey> {
+    pub(crate) fn wake(&self, mut free: usize, room: impl Fn(&AppIdKey) -> usize, now: Instant) -> Vec<AppIdKey> {
         let mut inner = self.inner();
         let mut woken = Vec::new();
         let Inner { waiting, asking, .. } = &mut *inner;
@@ -112,7 +112,7 @@ impl CreationLimit {
             let wakes = free > 0 && room(app) > 0;
             if wakes {
                 free -= 1;
-                asking.insert(app.clone(), Asking { wanted: *wanted, at: now, got: 0, since: now });
+                asking.insert(app.clone(), CreationRequest { wanted: *wanted, at: now, got: 0, since: now });
                 woken.push(app.clone());
             }
             !wakes
@@ -141,11 +141,11 @@ impl Inner {
         self.permits = (self.permits + passed * self.rate).min(self.rate.max(1.0));
     }
 
-    fn take(&mut self, app: &AppKey, asked: u32, room: u32, now: Instant) -> (u32, Option<Rest>) {
+    fn take(&mut self, app: &AppIdKey, asked: u32, room: u32, now: Instant) -> (u32, Option<Rest>) {
         if asked == 0 {
             return (0, None);
         }
-        let fresh = Asking { wanted: asked, at: now, got: 0, since: now };
+        let fresh = CreationRequest { wanted: asked, at: now, got: 0, since: now };
         let own = self.asking.entry(app.clone()).or_insert(fresh);
         (own.wanted, own.at) = (asked, now);
         for asking in self.asking.values_mut().filter(|a| now.duration_since(a.since) >= FORGOTTEN) {
@@ -181,7 +181,7 @@ impl Inner {
 mod tests {
     use super::*;
 
-    fn app(name: &str) -> AppKey {
+    fn app(name: &str) -> AppIdKey {
         ("n".to_owned(), name.to_owned())
     }
 

@@ -74,11 +74,11 @@ impl Definitions {
                 }
             }
         }
-        self.tell();
+        self.notify();
     }
 
     /// Logs what is lost, once per field.
-    fn tell(&self) {
+    fn notify(&self) {
         let dropped = lock(&self.dropped).clone();
         let mut told = lock(&self.told);
         if dropped.is_subset(&told) {

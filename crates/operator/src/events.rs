@@ -23,7 +23,7 @@ use crate::fair_queue::{FairQueue, Kind};
 /// Maximum length of a note.
 const NOTE_BYTES: usize = 1000;
 /// Events published concurrently. Those about one object are published in order.
-const LANES: usize = 4;
+const PUBLISHERS: usize = 4;
 /// Queue length per lane; events beyond it are dropped.
 const WAITING: usize = 5000;
 /// An event repeated after this time is a new one.
@@ -73,24 +73,24 @@ struct Item {
 #[derive(Debug)]
 pub struct EventRecorder {
     /// Empty once the operator stops.
-    lanes: Mutex<Vec<mpsc::Sender<Item>>>,
+    publishers: Mutex<Vec<mpsc::Sender<Item>>>,
     publishing: Mutex<Vec<JoinHandle<()>>>,
 }
 
 impl EventRecorder {
     /// Starts publishing. After this is dropped, it ends once the queues are empty.
     pub fn start(client: &Client, turns: &Arc<FairQueue<Kind>>) -> Self {
-        let lane = |_| {
+        let publisher = |_| {
             let (send, receive) = mpsc::channel(WAITING);
-            (send, tokio::spawn(Lane::new(client.clone(), turns.clone()).run(receive)))
+            (send, tokio::spawn(Publisher::new(client.clone(), turns.clone()).run(receive)))
         };
-        let (lanes, publishing) = (0..LANES).map(lane).unzip();
-        EventRecorder { lanes: Mutex::new(lanes), publishing: Mutex::new(publishing) }
+        let (publishers, publishing) = (0..PUBLISHERS).map(publisher).unzip();
+        EventRecorder { publishers: Mutex::new(publishers), publishing: Mutex::new(publishing) }
     }
 
     /// Publishes queued events, for a short time. Events recorded from now on are dropped.
     pub async fn publish_rest(&self) {
-        lock(&self.lanes).clear();
+        lock(&self.publishers).clear();
         let publishing = std::mem::take(&mut *lock(&self.publishing));
         if tokio::time::timeout(PATIENCE, futures::future::join_all(publishing)).await.is_err() {
             tracing::warn!("the operator stops before all events are published");
@@ -101,11 +101,11 @@ impl EventRecorder {
     pub fn record(&self, from: Reporter, about: &ObjectReference, warning: bool, reason: &'static str, note: &str) {
         let mut hasher = DefaultHasher::new();
         (&about.namespace, &about.name).hash(&mut hasher);
-        let lane = usize::try_from(hasher.finish() % LANES as u64).unwrap_or_default();
+        let publisher = usize::try_from(hasher.finish() % PUBLISHERS as u64).unwrap_or_default();
         let item =
             Item { at: Timestamp::now(), from, warning, reason, note: cut(note).to_owned(), about: about.clone() };
-        if let Some(lane) = lock(&self.lanes).get(lane)
-            && lane.try_send(item).is_err()
+        if let Some(publisher) = lock(&self.publishers).get(publisher)
+            && publisher.try_send(item).is_err()
         {
             tracing::warn!("the event queue is full; dropping an event");
         }
@@ -122,10 +122,10 @@ struct Key {
 }
 
 /// Publishes the events about a share of the objects, one at a time.
-struct Lane {
+struct Publisher {
     client: Client,
     turns: Arc<FairQueue<Kind>>,
-    told: HashMap<Key, Told>,
+    published_events: HashMap<Key, PublishedEvent>,
     /// Counts to publish, and when.
     due: BTreeSet<(Instant, Key)>,
     count: usize,
@@ -133,7 +133,7 @@ struct Lane {
 
 /// A published event.
 #[derive(Debug, Clone)]
-struct Told {
+struct PublishedEvent {
     event: String,
     count: i32,
     last: Timestamp,
@@ -141,9 +141,9 @@ struct Told {
     published: Instant,
 }
 
-impl Lane {
+impl Publisher {
     fn new(client: Client, turns: Arc<FairQueue<Kind>>) -> Self {
-        Lane { client, turns, told: HashMap::new(), due: BTreeSet::new(), count: 0 }
+        Publisher { client, turns, published_events: HashMap::new(), due: BTreeSet::new(), count: 0 }
     }
 
     async fn run(mut self, mut receive: mpsc::Receiver<Item>) {
@@ -171,7 +171,7 @@ impl Lane {
     async fn take(&mut self, item: &Item) {
         self.count = self.count.wrapping_add(1);
         if self.count.is_multiple_of(SWEEP) {
-            self.told.retain(|_, told| item.at.duration_since(told.last) < MEMORY);
+            self.published_events.retain(|_, published_events| item.at.duration_since(published_events.last) < MEMORY);
         }
         let of = &item.about;
         let key = Key {
@@ -180,12 +180,16 @@ impl Lane {
             uid: of.uid.clone().unwrap_or_default(),
             reason: item.reason,
         };
-        match self.told.get_mut(&key).filter(|told| item.at.duration_since(told.last) < MEMORY) {
-            Some(told) => {
-                told.count = told.count.saturating_add(1);
-                told.last = item.at;
+        match self
+            .published_events
+            .get_mut(&key)
+            .filter(|published_events| item.at.duration_since(published_events.last) < MEMORY)
+        {
+            Some(published_events) => {
+                published_events.count = published_events.count.saturating_add(1);
+                published_events.last = item.at;
                 // If it is already due, it is due at this same time.
-                self.due.insert((told.published + TOGETHER, key));
+                self.due.insert((published_events.published + TOGETHER, key));
             }
             None => self.publish(key, item).await,
         }
@@ -200,24 +204,25 @@ impl Lane {
             Err(error) if class(&error) == Class::Exists => {}
             Err(error) => return complain(&key, &error),
         }
-        let told = Told { event: name, count: 1, last: item.at, published: Instant::now() };
-        self.told.insert(key, told);
+        let published_events = PublishedEvent { event: name, count: 1, last: item.at, published: Instant::now() };
+        self.published_events.insert(key, published_events);
     }
 
     async fn publish_next_count(&mut self) {
         let Some((_, key)) = self.due.pop_first() else { return };
         let events = self.events(&key);
-        let Some(told) = self.told.get_mut(&key) else { return };
-        let series = EventSeries { count: told.count, last_observed_time: MicroTime(told.last) };
+        let Some(published_events) = self.published_events.get_mut(&key) else { return };
+        let series =
+            EventSeries { count: published_events.count, last_observed_time: MicroTime(published_events.last) };
         let patch = Patch::Merge(json!({"series": series}));
         let _turn = self.turns.take(Kind::Events).await;
-        let published = events.patch_metadata(&told.event, &PatchParams::default(), &patch).await;
-        told.published = Instant::now();
+        let published = events.patch_metadata(&published_events.event, &PatchParams::default(), &patch).await;
+        published_events.published = Instant::now();
         match published {
             Ok(_) => {}
             // Someone deleted it: the next repetition is a new event.
             Err(error) if class(&error) == Class::Missing => {
-                self.told.remove(&key);
+                self.published_events.remove(&key);
             }
             Err(error) => complain(&key, &error),
         }

@@ -32,7 +32,7 @@ use tokio_stream::wrappers::UnboundedReceiverStream;
 use tokio_util::sync::CancellationToken;
 
 use namespaces::Namespaces;
-use pass::State;
+use pass::AppState;
 use sets::Sets;
 
 use crate::admission_policy::Policy;
@@ -42,22 +42,22 @@ use crate::events::EventRecorder;
 use crate::fair_queue::{FairQueue, Lane};
 use crate::metrics::Metrics;
 pub use crate::options::ExecutorOptions;
-use crate::pods::allocated::{AppKey, Index};
+use crate::pods::allocated::{AppIdKey, Index};
 use crate::relist::{Change, Relist};
 use crate::scope::Scope;
 
 type Grant = DeserializeGuard<ExecutorGrant>;
 /// The key of a pass.
-type App = ObjectRef<Grant>;
+type GrantRef = ObjectRef<Grant>;
 
-/// State shared by the applications of all namespaces.
+/// AppState shared by the applications of all namespaces.
 pub(crate) struct Shared {
     options: ExecutorOptions,
     scope: Arc<Scope>,
     creation_limit: CreationLimit,
     namespaces: Namespaces,
     policy: Policy,
-    creating: Arc<FairQueue<AppKey>>,
+    creating: Arc<FairQueue<AppIdKey>>,
     metrics: Arc<Metrics>,
     events: Arc<EventRecorder>,
     scopes: Mutex<Vec<Weak<Allocator>>>,
@@ -87,36 +87,36 @@ impl Shared {
     }
 }
 
-impl Lane for AppKey {
+impl Lane for AppIdKey {
     fn share(&self) -> i64 {
         1
     }
 }
 
-/// State shared by all passes in one namespace, or in all.
+/// AppState shared by all passes in one namespace, or in all.
 struct Allocator {
     client: Client,
     shared: Arc<Shared>,
     index: Arc<Index>,
     sets: Sets,
-    states: Mutex<HashMap<String, Arc<tokio::sync::Mutex<State>>>>,
+    states: Mutex<HashMap<String, Arc<tokio::sync::Mutex<AppState>>>>,
     /// Which grant a pod belongs to, by application.
-    grants: Mutex<HashMap<AppKey, App>>,
+    grants: Mutex<HashMap<AppIdKey, GrantRef>>,
     /// Applications whose grants were accepted.
-    accepted: Mutex<HashSet<AppKey>>,
-    requests: mpsc::UnboundedSender<App>,
+    accepted: Mutex<HashSet<AppIdKey>>,
+    requests: mpsc::UnboundedSender<GrantRef>,
 }
 
 impl Allocator {
     /// A grant's state between passes, by the grant's uid.
-    fn state(&self, grant: &ExecutorGrant) -> Arc<tokio::sync::Mutex<State>> {
+    fn state(&self, grant: &ExecutorGrant) -> Arc<tokio::sync::Mutex<AppState>> {
         let uid = grant.uid().unwrap_or_default();
         let mut states = self.states.lock().unwrap_or_else(PoisonError::into_inner);
         states.entry(uid).or_default().clone()
     }
 
     /// Which grant a pod belongs to, by application.
-    fn grants(&self) -> MutexGuard<'_, HashMap<AppKey, App>> {
+    fn grants(&self) -> MutexGuard<'_, HashMap<AppIdKey, GrantRef>> {
         self.grants.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -139,7 +139,7 @@ impl Allocator {
                 self.grants().retain(|_, app| *app != gone);
             }
             Change::Listed(there) => {
-                let name = |app: &App| (app.namespace.clone().unwrap_or_default(), app.name.clone());
+                let name = |app: &GrantRef| (app.namespace.clone().unwrap_or_default(), app.name.clone());
                 self.grants().retain(|_, app| there.contains_key(&name(app)));
                 let uids: HashSet<String> = there.into_values().collect();
                 self.states.lock().unwrap_or_else(PoisonError::into_inner).retain(|uid, _| uids.contains(uid));
@@ -148,14 +148,14 @@ impl Allocator {
     }
 
     /// What the executors of a namespace use by application, including those yet to be created by sets.
-    fn used(&self, namespace: &str) -> HashMap<AppKey, Amount> {
+    fn used(&self, namespace: &str) -> HashMap<AppIdKey, Amount> {
         let mut used = self.index.used(namespace);
         self.sets.add_unmade(&self.index, namespace, &mut used);
         used
     }
 
     /// Triggers a pass.
-    fn enqueue(&self, app: App) {
+    fn enqueue(&self, app: GrantRef) {
         // The receiver lives as long as the controller; without it there is nothing to trigger.
         let _ = self.requests.send(app);
     }
@@ -178,7 +178,7 @@ pub(crate) async fn look_after(
     shared: Arc<Shared>,
     namespace: Option<String>,
     pods: Arc<Index>,
-    mut touched: mpsc::UnboundedReceiver<Vec<AppKey>>,
+    mut touched: mpsc::UnboundedReceiver<Vec<AppIdKey>>,
     until: CancellationToken,
 ) {
     let grants: Api<Grant> = within(&client, namespace.as_deref());
@@ -212,7 +212,7 @@ pub(crate) async fn look_after(
         .touched_objects();
 
     let debounce = Debounce::default();
-    let enqueue_all = |touched: Vec<AppKey>| {
+    let enqueue_all = |touched: Vec<AppIdKey>| {
         allocator.shared.check_room();
         let known = allocator.grants();
         for app in touched.iter().filter_map(|key| known.get(key)) {

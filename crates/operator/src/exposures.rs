@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use firesteel_core::conf::Subject;
-use firesteel_core::lifecycle::{Around, Exposed, ExposureOutcome, Work};
+use firesteel_core::lifecycle::{Exposed, ExposureJob, ExposureOutcome, Work};
 use firesteel_core::ui::Exposure;
 use futures::future::BoxFuture;
 use k8s_openapi::jiff::Timestamp;
@@ -28,13 +28,13 @@ const MOMENT: Duration = Duration::from_millis(500);
 pub struct Exposures {
     client: Client,
     ending: CancellationToken,
-    known: Mutex<HashMap<AppKey, Known>>,
+    known: Mutex<HashMap<AppKey, Tracked>>,
     /// Receives applications whose job has ended.
     ended: OnceLock<mpsc::UnboundedSender<AppKey>>,
 }
 
-struct Known {
-    around: Around,
+struct Tracked {
+    job: ExposureJob,
     /// The job's number, to recognise outdated outcomes.
     number: u64,
     task: Option<JoinHandle<()>>,
@@ -48,13 +48,13 @@ impl Exposures {
     }
 
     /// Sets the receiver of applications whose job has ended.
-    pub(crate) fn tell(&self, ended: mpsc::UnboundedSender<AppKey>) {
+    pub(crate) fn notify(&self, ended: mpsc::UnboundedSender<AppKey>) {
         let _ = self.ended.set(ended);
     }
 
     /// The state of an application's job.
-    pub(crate) fn of(&self, key: &AppKey) -> Option<Around> {
-        self.known().get(key).map(|known| known.around.clone())
+    pub(crate) fn of(&self, key: &AppKey) -> Option<ExposureJob> {
+        self.known().get(key).map(|known| known.job.clone())
     }
 
     /// Starts creating the exposure objects of a submission, unless that was already tried and `again` is false.
@@ -63,21 +63,21 @@ impl Exposures {
         let objects = exposure.services.len() + exposure.ingresses.len() + usize::from(exposure.budget.is_some());
         let (client, namespace) = (self.client.clone(), app.namespace.to_owned());
         let uid = app.uid.to_owned();
-        let job = async move { writes::make_around(&client, &namespace, &uid, &exposure).await };
-        self.begin(app, work, objects, again, Box::pin(job));
+        let run = async move { writes::create_exposure(&client, &namespace, &uid, &exposure).await };
+        self.begin(app, work, objects, again, Box::pin(run));
     }
 
     /// Deletes the driver's exposure objects; waits briefly for the outcome.
-    pub(crate) async fn remove(self: &Arc<Self>, app: &Subject<'_>, exposed: Exposed) -> Option<Around> {
+    pub(crate) async fn remove(self: &Arc<Self>, app: &Subject<'_>, exposed: Exposed) -> Option<ExposureJob> {
         let (client, namespace) = (self.client.clone(), app.namespace.to_owned());
         let (name, uid) = (app.name.to_owned(), app.uid.to_owned());
-        let job = async move { writes::delete_around(&client, &namespace, &name, &uid, &exposed).await };
-        self.begin(app, Work::Remove, 1, true, Box::pin(job));
+        let run = async move { writes::delete_exposure(&client, &namespace, &name, &uid, &exposed).await };
+        self.begin(app, Work::Remove, 1, true, Box::pin(run));
         self.wait(app).await
     }
 
     /// Waits briefly for an application's job to end.
-    pub(crate) async fn wait(&self, app: &Subject<'_>) -> Option<Around> {
+    pub(crate) async fn wait(&self, app: &Subject<'_>) -> Option<ExposureJob> {
         let key = (app.namespace.to_owned(), app.name.to_owned());
         let done = self.known().get_mut(&key).and_then(|known| known.done.take());
         if let Some(done) = done {
@@ -93,45 +93,45 @@ impl Exposures {
         work: Work,
         objects: usize,
         again: bool,
-        job: BoxFuture<'static, ExposureOutcome>,
+        run: BoxFuture<'static, ExposureOutcome>,
     ) {
         let key = (app.namespace.to_owned(), app.name.to_owned());
         let now = Timestamp::now();
         let mut all = self.known();
         let before = all.remove(&key);
-        let (mut around, task, number) = match before {
-            Some(known) if known.around.work == work => {
-                if known.around.under_way || !again {
+        let (mut job, task, number) = match before {
+            Some(known) if known.job.work == work => {
+                if known.job.under_way || !again {
                     all.insert(key, known);
                     return;
                 }
-                (known.around, known.task, known.number)
+                (known.job, known.task, known.number)
             }
             other => {
-                let around =
-                    Around { work, objects, under_way: true, failures: 0, first: now, last: now, outcome: None };
+                let job =
+                    ExposureJob { work, objects, under_way: true, failures: 0, first: now, last: now, outcome: None };
                 let (task, number) = other.map_or((None, 0), |known| (known.task, known.number));
-                (around, task, number)
+                (job, task, number)
             }
         };
         let number = number + 1;
-        around.under_way = objects > 0;
+        job.under_way = objects > 0;
         if objects == 0 {
-            around.outcome = Some(ExposureOutcome::default());
-            all.insert(key, Known { around, number, task, done: None });
+            job.outcome = Some(ExposureOutcome::default());
+            all.insert(key, Tracked { job, number, task, done: None });
             return;
         }
         let (end, done) = oneshot::channel();
         let (exposures, ending, known_as) = (self.clone(), self.ending.clone(), key.clone());
         let task = tokio::spawn(async move {
-            let job = async {
+            let run = async {
                 if let Some(earlier) = task {
                     let _ = earlier.await;
                 }
-                job.await
+                run.await
             };
             tokio::select! {
-                outcome = job => exposures.note(&known_as, number, outcome),
+                outcome = run => exposures.note(&known_as, number, outcome),
                 () = ending.cancelled() => return,
             }
             // Nobody waits any more: trigger a pass.
@@ -141,25 +141,25 @@ impl Exposures {
                 let _ = ended.send(known_as);
             }
         });
-        all.insert(key, Known { around, number, task: Some(task), done: Some(done) });
+        all.insert(key, Tracked { job, number, task: Some(task), done: Some(done) });
     }
 
     fn note(&self, key: &AppKey, number: u64, outcome: ExposureOutcome) {
         let mut all = self.known();
         let Some(known) = all.get_mut(key).filter(|known| known.number == number) else { return };
-        let around = &mut known.around;
-        around.under_way = false;
-        around.last = Timestamp::now();
+        let job = &mut known.job;
+        job.under_way = false;
+        job.last = Timestamp::now();
         if outcome.failed.is_empty() {
-            around.failures = 0;
+            job.failures = 0;
         } else {
             tracing::warn!(namespace = %key.0, application = %key.1, "{}", outcome.failed.join("; "));
-            if around.failures == 0 {
-                around.first = around.last;
+            if job.failures == 0 {
+                job.first = job.last;
             }
-            around.failures = around.failures.saturating_add(1);
+            job.failures = job.failures.saturating_add(1);
         }
-        around.outcome = Some(outcome);
+        job.outcome = Some(outcome);
         known.task = None;
         // Either nobody waits, or the waiting pass has already taken it.
         known.done = None;
@@ -175,7 +175,7 @@ impl Exposures {
         self.known().retain(|key, _| apps.contains(key));
     }
 
-    fn known(&self) -> MutexGuard<'_, HashMap<AppKey, Known>> {
+    fn known(&self) -> MutexGuard<'_, HashMap<AppKey, Tracked>> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -41,10 +41,10 @@ impl Lane for Kind {
 
 /// Hands out a fixed number of permits.
 #[derive(Debug)]
-pub struct FairQueue<L: Lane>(Mutex<State<L>>);
+pub struct FairQueue<L: Lane>(Mutex<QueueState<L>>);
 
 #[derive(Debug)]
-struct State<L: Lane> {
+struct QueueState<L: Lane> {
     free: usize,
     /// Only lanes with waiters; empty while a permit is free.
     lanes: BTreeMap<L, Waiting<L>>,
@@ -57,7 +57,7 @@ struct Waiting<L: Lane> {
     credit: i64,
 }
 
-impl<L: Lane> State<L> {
+impl<L: Lane> QueueState<L> {
     /// The next waiter: from the lane that is owed most; ties go to the first lane.
     fn next(&mut self) -> Option<oneshot::Sender<Permit<L>>> {
         let mut total = 0;
@@ -83,10 +83,10 @@ impl<L: Lane> State<L> {
 impl<L: Lane> FairQueue<L> {
     /// A queue with this many permits.
     pub fn new(count: usize) -> Arc<Self> {
-        Arc::new(FairQueue(Mutex::new(State { free: count.max(1), lanes: BTreeMap::new() })))
+        Arc::new(FairQueue(Mutex::new(QueueState { free: count.max(1), lanes: BTreeMap::new() })))
     }
 
-    fn state(&self) -> MutexGuard<'_, State<L>> {
+    fn state(&self) -> MutexGuard<'_, QueueState<L>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -151,10 +151,10 @@ mod tests {
 
     use super::*;
 
-    type Asking<L> = Vec<(L, Pin<Box<dyn Future<Output = Permit<L>>>>)>;
+    type Waiters<L> = Vec<(L, Pin<Box<dyn Future<Output = Permit<L>>>>)>;
 
     /// Polls all waiters in order; returns those that got a permit.
-    fn granted<L: Lane>(asking: &mut Asking<L>) -> Vec<(L, Permit<L>)> {
+    fn granted<L: Lane>(asking: &mut Waiters<L>) -> Vec<(L, Permit<L>)> {
         let mut granted = Vec::new();
         asking.retain_mut(|(lane, take)| match take.now_or_never() {
             Some(permit) => {
@@ -166,7 +166,7 @@ mod tests {
         granted
     }
 
-    fn ask<L: Lane + 'static>(queue: &Arc<FairQueue<L>>, lanes: &[L]) -> Asking<L> {
+    fn ask<L: Lane + 'static>(queue: &Arc<FairQueue<L>>, lanes: &[L]) -> Waiters<L> {
         let take = |lane: &L| {
             let (queue, asked) = (queue.clone(), lane.clone());
             let future: Pin<Box<dyn Future<Output = Permit<L>>>> = Box::pin(async move { queue.take(asked).await });
@@ -176,7 +176,7 @@ mod tests {
     }
 
     /// The order in which waiters get the permit that `first` holds.
-    fn order<L: Lane>(first: Permit<L>, asking: &mut Asking<L>) -> Vec<L> {
+    fn order<L: Lane>(first: Permit<L>, asking: &mut Waiters<L>) -> Vec<L> {
         assert!(granted(asking).is_empty(), "there is one permit");
         drop(first);
         let mut order = Vec::new();

@@ -59,7 +59,7 @@ pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_
     let departed = departed.into_iter().map(|e| e.seen).collect();
     ctx.pods.settle(subject.namespace, subject.name, &past.into_iter().map(|e| e.seen).collect::<Vec<_>>());
     let key = (subject.namespace.to_owned(), subject.name.to_owned());
-    let (sent, around) = (ctx.sent(&key), ctx.exposures.of(&key));
+    let (sent, exposure_job) = (ctx.sent(&key), ctx.exposures.of(&key));
     let strays = others.len();
     let confirmed = false;
     Observation {
@@ -74,7 +74,7 @@ pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_
         node,
         undeleted,
         sent,
-        around,
+        exposure_job,
     }
 }
 

@@ -29,7 +29,7 @@ use crate::scope::Scope;
 use crate::serve::{self, Ready};
 use crate::{executors, leader};
 
-type App = DeserializeGuard<SparkApplication>;
+type Application = DeserializeGuard<SparkApplication>;
 
 /// Runs until `until` is cancelled or the lease is lost.
 pub async fn run(client: Client, options: Options, until: CancellationToken) -> anyhow::Result<()> {
@@ -144,24 +144,24 @@ async fn work(
 /// Runs the application controller for one namespace, or for all.
 async fn look_after(
     ctx: Arc<Context>,
-    writer: Writer<App>,
+    writer: Writer<Application>,
     namespace: Option<String>,
     allocated: Arc<allocated::Index>,
-    touched: mpsc::UnboundedSender<Vec<allocated::AppKey>>,
+    touched: mpsc::UnboundedSender<Vec<allocated::AppIdKey>>,
 ) {
-    let (apps, pods): (Api<App>, Api<Pod>) = match &namespace {
+    let (apps, pods): (Api<Application>, Api<Pod>) = match &namespace {
         Some(namespace) => {
             (Api::namespaced(ctx.client.clone(), namespace), Api::namespaced(ctx.client.clone(), namespace))
         }
         None => (Api::all(ctx.client.clone()), Api::all(ctx.client.clone())),
     };
     let (send, triggers) = mpsc::unbounded_channel();
-    let (ended, mut around) = mpsc::unbounded_channel();
-    ctx.exposures.tell(ended);
+    let (ended, mut job) = mpsc::unbounded_channel();
+    ctx.exposures.notify(ended);
     let later = send.clone();
     let follow_exposures = async move {
-        while let Some((namespace, name)) = around.recv().await {
-            let _ = later.send(ObjectRef::<App>::new(&name).within(&namespace));
+        while let Some((namespace, name)) = job.recv().await {
+            let _ = later.send(ObjectRef::<Application>::new(&name).within(&namespace));
         }
     };
     let (index, joining) = (ctx.pods.clone(), send.clone());
@@ -188,7 +188,7 @@ async fn look_after(
     };
     let follow_pods = pods::follow(pods, move |event| {
         for (namespace, name) in index.apply(event) {
-            let _ = send.send(ObjectRef::<App>::new(&name).within(&namespace));
+            let _ = send.send(ObjectRef::<Application>::new(&name).within(&namespace));
         }
         // The executor controller may already have ended.
         let _ = touched.send(allocated.apply(event));

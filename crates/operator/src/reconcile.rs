@@ -7,7 +7,7 @@ use firesteel_api::{SparkApplication, SparkApplicationStatus, defaults, validate
 use firesteel_core::conf::Subject;
 use firesteel_core::event_reason::application as reason;
 use firesteel_core::identity;
-use firesteel_core::lifecycle::{self, App, Around, Decision, Effect, Submission};
+use firesteel_core::lifecycle::{self, App, Decision, Effect, ExposureJob, Submission};
 use firesteel_core::phase::Phase;
 use firesteel_core::recall;
 use firesteel_core::run::{self, Attempt, Run};
@@ -285,9 +285,9 @@ async fn act(
             }
             Effect::Expose => expose(ctx, wanted),
             Effect::DeleteExposure(exposed) => {
-                let around = ctx.exposures.remove(subject, exposed).await;
-                if let Some(around) = around.filter(Around::is_unsettled) {
-                    decision = lifecycle::still_exposed(wanted, decision, &around, Timestamp::now());
+                let job = ctx.exposures.remove(subject, exposed).await;
+                if let Some(job) = job.filter(ExposureJob::is_unsettled) {
+                    decision = lifecycle::still_exposed(wanted, decision, &job, Timestamp::now());
                 }
             }
             Effect::DeleteApplication => writes::delete_application(&ctx.client, app).await?,
@@ -330,7 +330,7 @@ async fn submit(app: &SparkApplication, ctx: &Context, wanted: &App<'_>, number:
     match &mut outcome {
         Submission::Created(created) => {
             ctx.forget_sent(&key);
-            created.around = ctx.exposures.wait(subject).await;
+            created.exposure_job = ctx.exposures.wait(subject).await;
         }
         Submission::Hindered { since, times, .. } => {
             let sent = ctx.note_sent(&key, Effect::Submit { attempt: number }, Timestamp::now());

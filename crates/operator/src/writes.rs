@@ -72,7 +72,7 @@ pub async fn create_run(client: &Client, app_name: &str, app_uid: &str, run: &Ru
         Made::Done(()) => Submission::Created(Box::new(Created {
             pod_name: run.pod.name_any(),
             app_id: run.app_id.clone(),
-            around: None,
+            exposure_job: None,
             lost: run.lost.clone(),
             remarks: run.warnings.clone(),
         })),
@@ -221,7 +221,7 @@ async fn create_driver(
 }
 
 /// Creates a driver's exposure objects, or finds them. Objects that do not belong to the application are left alone.
-pub(crate) async fn make_around(
+pub(crate) async fn create_exposure(
     client: &Client,
     namespace: &str,
     app_uid: &str,
@@ -320,7 +320,7 @@ pub async fn delete_objects(client: &Client, namespace: &str, app: &str, keep: O
 }
 
 /// Deletes the exposure objects of an application's driver. Objects that do not belong to the application are left alone.
-pub(crate) async fn delete_around(
+pub(crate) async fn delete_exposure(
     client: &Client,
     namespace: &str,
     app: &str,

@@ -135,7 +135,7 @@ pub struct OwnOptions {
 
 /// One `KEY=VALUE`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Setting {
+pub struct ConfArg {
     pub key: String,
     pub value: String,
     /// `--conf`, an option that the launcher rewrites, such as `--driver-memory`, or a field of a SparkApplication.
@@ -150,7 +150,7 @@ pub struct RawArgs {
     /// Options with a value; the last occurrence wins.
     pub options: BTreeMap<Opt, String>,
     /// `--conf` and its shorthand options, in order; the last value of each key wins.
-    pub settings: Vec<Setting>,
+    pub settings: Vec<ConfArg>,
     pub supervise: bool,
     pub verbose: bool,
     pub load_spark_defaults: bool,
@@ -286,12 +286,12 @@ impl Parser {
             }
             Word::Key(key) => {
                 let origin = Origin::Flag(flag);
-                args.settings.push(Setting { key: key.to_owned(), value: value.to_owned(), origin });
+                args.settings.push(ConfArg { key: key.to_owned(), value: value.to_owned(), origin });
             }
             Word::Conf => {
                 let (key, value) =
                     value.split_once('=').ok_or_else(|| ArgsError::ConfWithoutEquals(value.to_owned()))?;
-                args.settings.push(Setting { key: key.to_owned(), value: value.to_owned(), origin: Origin::Conf });
+                args.settings.push(ConfArg { key: key.to_owned(), value: value.to_owned(), origin: Origin::Conf });
             }
             Word::Kill => self.act(Action::Kill(value.to_owned()), flag)?,
             Word::Status => self.act(Action::Status(value.to_owned()), flag)?,
@@ -418,7 +418,7 @@ mod tests {
         let args = read("--master=k8s://h --name=a=b --conf=spark.x=y=z app.jar");
         assert_eq!(args.option(Opt::Master), Some("k8s://h"));
         assert_eq!(args.option(Opt::Name), Some("a=b"));
-        assert_eq!(args.settings, [Setting { key: "spark.x".into(), value: "y=z".into(), origin: Origin::Conf }]);
+        assert_eq!(args.settings, [ConfArg { key: "spark.x".into(), value: "y=z".into(), origin: Origin::Conf }]);
         // An empty value is not split off: the whole word is then an unknown option.
         assert!(refusal("--name= app.jar").starts_with("unknown option --name="));
     }

@@ -20,11 +20,11 @@ mod upload;
 
 use k8s_openapi::api::core::v1::Pod;
 
+use crate::context::PlanContext;
 use crate::names::key;
 use crate::pod::{Draft, Names, Step, check, local_dirs, role, secrets, settings, template, volumes};
 use crate::resource_name;
 use crate::submission::{SparkConf, Submission};
-use crate::surroundings::Surroundings;
 use crate::version::Line;
 
 use settings::Settings;
@@ -72,21 +72,21 @@ const STEPS: &[Step] = &[
 ];
 
 /// Plans a driver. Pure.
-pub fn plan(submission: &Submission, around: &Surroundings<'_>) -> Result<DriverPlan, PlanError> {
+pub fn plan(submission: &Submission, context: &PlanContext<'_>) -> Result<DriverPlan, PlanError> {
     let line = submission.version.line();
-    let expanded = settings::expand(&submission.conf, &around.env);
+    let expanded = settings::expand(&submission.conf, &context.env);
     let conf = Settings::new(&submission.conf, &expanded, line);
     crate::pod::refuse_custom_steps(&conf, &role::DRIVER)?;
     let mut warnings = Vec::new();
-    let (pod, container) = template::load(&role::DRIVER, &conf, around, &mut warnings)?;
+    let (pod, container) = template::load(&role::DRIVER, &conf, context, &mut warnings)?;
     let mut draft = Draft {
         role: &role::DRIVER,
         submission,
-        around,
-        env: &around.env,
+        context,
+        env: &context.env,
         conf,
         line,
-        names: name_objects(&conf, around),
+        names: name_objects(&conf, context),
         namespace: conf.get(key::NAMESPACE).unwrap_or("default").to_owned(),
         pod,
         container,
@@ -101,7 +101,7 @@ pub fn plan(submission: &Submission, around: &Surroundings<'_>) -> Result<Driver
     let container = std::mem::take(&mut draft.container);
     draft.spec().containers.push(container);
     Ok(DriverPlan {
-        app_id: around.ids.app_id.clone(),
+        app_id: context.ids.app_id.clone(),
         namespace: draft.namespace,
         pod: draft.pod,
         objects: draft.objects,
@@ -111,8 +111,8 @@ pub fn plan(submission: &Submission, around: &Surroundings<'_>) -> Result<Driver
     })
 }
 
-fn name_objects(conf: &Settings<'_>, around: &Surroundings<'_>) -> Names {
-    let prefix = resource_name::prefix(conf.app_name(), &around.ids.resources);
+fn name_objects(conf: &Settings<'_>, context: &PlanContext<'_>) -> Names {
+    let prefix = resource_name::prefix(conf.app_name(), &context.ids.resources);
     let pod = conf.get(key::DRIVER_POD_NAME).map_or_else(|| format!("{prefix}-driver"), str::to_owned);
-    Names { prefix, pod, config_map: format!("spark-drv-{}-conf-map", around.ids.config_map) }
+    Names { prefix, pod, config_map: format!("spark-drv-{}-conf-map", context.ids.config_map) }
 }

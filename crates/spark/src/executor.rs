@@ -21,12 +21,12 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
 
+use crate::context::PlanContext;
 use crate::driver::DriverPlan;
 use crate::names::{env, key};
 use crate::pod::{Draft, Names, Object, Step, check, local_dirs, role, secrets, settings, template, volumes};
 use crate::resource_name;
 use crate::submission::{SparkConf, Submission};
-use crate::surroundings::Surroundings;
 use crate::version::Line;
 
 use settings::Settings;
@@ -102,7 +102,7 @@ const FROM_DRIVER: [&str; 4] =
 /// driver's plan.
 pub fn plan(
     submission: &Submission,
-    around: &Surroundings<'_>,
+    context: &PlanContext<'_>,
     driver: &DriverPlan,
     strategy: Strategy,
 ) -> Result<ExecutorPlan, PlanError> {
@@ -119,24 +119,24 @@ pub fn plan(
     let mut warnings = unsupported::check(&conf)?;
     let allocation = Allocation::read(&conf, strategy)?;
     // The template is a file on the submitting side.
-    let submitted = settings::expand(&submission.conf, &around.env);
+    let submitted = settings::expand(&submission.conf, &context.env);
     let submitted = Settings::new(&submission.conf, &submitted, line);
-    let (pod, container) = template::load(&role::EXECUTOR, &submitted, around, &mut warnings)?;
+    let (pod, container) = template::load(&role::EXECUTOR, &submitted, context, &mut warnings)?;
     let prefix = match conf.get(key::EXECUTOR_NAME_PREFIX) {
         Some(prefix) => prefix.to_owned(),
-        None => resource_name::prefix(submitted.app_name(), &around.ids.resources),
+        None => resource_name::prefix(submitted.app_name(), &context.ids.resources),
     };
     let mut draft = Draft {
         role: &role::EXECUTOR,
         submission,
-        around,
+        context,
         env: &driver_env,
         conf,
         line,
         names: Names {
             pod: format!("{prefix}-exec-{}", role::EXECUTOR.executor_id),
             prefix,
-            config_map: format!("spark-exec-{}-conf-map", around.ids.config_map),
+            config_map: format!("spark-exec-{}-conf-map", context.ids.config_map),
         },
         namespace: driver.namespace.clone(),
         pod,

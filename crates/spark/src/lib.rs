@@ -7,11 +7,12 @@
 //! 3. [`driver`] turns a submission into a [`driver::DriverPlan`]: the driver pod and the objects that go with it;
 //! 4. [`executor`] plans the executor pods, for when the driver does not create them.
 //!
-//! Everything here is pure: files, clocks and randomness are passed in ([`surroundings`]). There is no client and no
+//! Everything here is pure: files, clocks and randomness are passed in ([`context`]). There is no client and no
 //! async code.
 
 pub mod args;
 pub mod bridge;
+pub mod context;
 pub mod driver;
 pub mod executor;
 mod input;
@@ -22,11 +23,10 @@ pub mod redaction;
 pub mod registry;
 pub mod resource_name;
 pub mod submission;
-pub mod surroundings;
 pub mod value;
 pub mod version;
 
+pub use context::{Files, Ids, PlanContext, Templates};
 pub use input::{Input, TemplatePart};
 pub use submission::{MainResource, SparkConf, Submission};
-pub use surroundings::{Files, Ids, Surroundings, Templates};
 pub use version::SparkVersion;

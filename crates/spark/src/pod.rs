@@ -22,11 +22,11 @@ use k8s_openapi::api::core::v1::{
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use crate::context::PlanContext;
 use crate::input::Input;
 use crate::names::{key, label};
 use crate::resource_name;
 use crate::submission::{SparkConf, Submission};
-use crate::surroundings::Surroundings;
 use crate::version::Line;
 
 pub use object::{Object, Upload};
@@ -106,7 +106,7 @@ impl Names {
 pub(crate) struct Draft<'a> {
     pub(crate) role: &'static Role,
     pub(crate) submission: &'a Submission,
-    pub(crate) around: &'a Surroundings<'a>,
+    pub(crate) context: &'a PlanContext<'a>,
     /// The environment in which Spark would build this pod: the submitter's for a driver, the driver's for executors.
     pub(crate) env: &'a BTreeMap<String, String>,
     pub(crate) conf: Settings<'a>,
@@ -125,7 +125,7 @@ pub(crate) struct Draft<'a> {
 
 impl Draft<'_> {
     pub(crate) fn app_id(&self) -> &str {
-        &self.around.ids.app_id
+        &self.context.ids.app_id
     }
 
     pub(crate) fn spec(&mut self) -> &mut PodSpec {

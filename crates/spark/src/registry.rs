@@ -15,7 +15,7 @@ use crate::value;
 use crate::version::{Line, SparkVersion};
 
 pub(crate) use spelling::nearest;
-pub use table::{Default, Kind, Setting, all, find};
+pub use table::{Default, Setting, ValueKind, all, find};
 use table::{FAMILIES, FOREIGN, VOLUME_FAMILIES, VOLUME_OPTIONS, VOLUMES};
 
 const KUBERNETES: &str = "spark.kubernetes.";
@@ -78,7 +78,8 @@ pub fn oldest(conf: &SparkConf) -> Line {
 
 fn oldest_for(key: &str, text: &str) -> Line {
     if let Some(Setting { kind, since, .. }) = find(key) {
-        let takes = |line: &Line| line >= since && (*kind != Kind::Bytes || value::check_suffix(text, *line).is_ok());
+        let takes =
+            |line: &Line| line >= since && (*kind != ValueKind::Bytes || value::check_suffix(text, *line).is_ok());
         return Line::ALL.into_iter().find(takes).unwrap_or(*since);
     }
     let volume = VOLUMES.iter().find_map(|prefix| key.strip_prefix(prefix));
@@ -131,16 +132,16 @@ fn check_value(setting: &Setting, text: &str, line: Line) -> Option<Warning> {
         return None;
     }
     let problem = match setting.kind {
-        Kind::Boolean => value::boolean(text).err().map(|e| e.to_string()),
-        Kind::Int => value::int(text).err().map(|e| e.to_string()),
-        Kind::Long => value::long(text).err().map(|e| e.to_string()),
-        Kind::Double => value::double(text).err().map(|e| e.to_string()),
-        Kind::Time => value::time(text, value::TimeUnit::Milliseconds).err().map(|e| e.to_string()),
-        Kind::Bytes => {
+        ValueKind::Boolean => value::boolean(text).err().map(|e| e.to_string()),
+        ValueKind::Int => value::int(text).err().map(|e| e.to_string()),
+        ValueKind::Long => value::long(text).err().map(|e| e.to_string()),
+        ValueKind::Double => value::double(text).err().map(|e| e.to_string()),
+        ValueKind::Time => value::time(text, value::TimeUnit::Milliseconds).err().map(|e| e.to_string()),
+        ValueKind::Bytes => {
             let size = value::size(text, value::ByteUnit::Byte);
             size.and_then(|_| value::check_suffix(text, line)).err().map(|e| e.to_string())
         }
-        Kind::List | Kind::String => None,
+        ValueKind::List | ValueKind::String => None,
     };
     problem.map(|problem| Warning::Value { key: setting.key.to_owned(), problem })
 }

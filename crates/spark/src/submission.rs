@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::args::{Action, Opt, RawArgs};
-use crate::surroundings::Files;
+use crate::context::Files;
 use crate::version::SparkVersion;
 
 pub use error::{SubmissionError, Written};
@@ -139,7 +139,7 @@ pub enum Resolved {
 
 /// The inputs of [`resolve`] besides the command line.
 #[derive(Clone, Copy)]
-pub struct Around<'a> {
+pub struct ResolveContext<'a> {
     pub env: &'a BTreeMap<String, String>,
     pub files: &'a dyn Files,
     /// The working directory, absolute.
@@ -149,10 +149,10 @@ pub struct Around<'a> {
 }
 
 /// Resolves a command line.
-pub fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, SubmissionError> {
+pub fn resolve(args: &RawArgs, context: ResolveContext<'_>) -> Result<Resolved, SubmissionError> {
     let control = |id: &String| -> Result<Control, SubmissionError> {
-        let mut settings = merge::merge(args, around)?;
-        let raw = settings.master(args, around).ok_or(SubmissionError::NoMaster)?;
+        let mut settings = merge::merge(args, context)?;
+        let raw = settings.master(args, context).ok_or(SubmissionError::NoMaster)?;
         let (master, warning) = master::check(&raw)?;
         settings.warnings.extend(warning);
         settings.conf.insert("spark.master".to_owned(), master);
@@ -164,7 +164,7 @@ pub fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, Submissio
         Action::UsageError => Ok(Resolved::UsageError),
         Action::Kill(id) => control(id).map(Resolved::Kill),
         Action::Status(id) => control(id).map(Resolved::Status),
-        Action::Submit => application::resolve(args, around),
+        Action::Submit => application::resolve(args, context),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Configuration keys: Firesteel's own, and Spark's Kubernetes keys from the registry.
 
-use firesteel_spark::registry::{self, Default, Kind, Setting};
+use firesteel_spark::registry::{self, Default, Setting, ValueKind};
 use firesteel_spark::version::Line;
 
 use super::{cell, code, table};
@@ -45,15 +45,15 @@ fn meaning(key: &str) -> &'static str {
         .map_or("", |(_, text)| text)
 }
 
-fn kind(kind: Kind) -> &'static str {
+fn kind(kind: ValueKind) -> &'static str {
     match kind {
-        Kind::Boolean => "boolean",
-        Kind::Int | Kind::Long => "integer",
-        Kind::Double => "number",
-        Kind::Time => "time",
-        Kind::Bytes => "size",
-        Kind::List => "list",
-        Kind::String => "string",
+        ValueKind::Boolean => "boolean",
+        ValueKind::Int | ValueKind::Long => "integer",
+        ValueKind::Double => "number",
+        ValueKind::Time => "time",
+        ValueKind::Bytes => "size",
+        ValueKind::List => "list",
+        ValueKind::String => "string",
     }
 }
 

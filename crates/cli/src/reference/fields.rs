@@ -200,7 +200,11 @@ fn without_effect(remarks: &mut Remarks) {
         "failureRetries": 1, "retryInterval": 1, "batchSchedulerOptions": {"queue": "q"}, "executor": {"memoryLimit": "1g"},
     });
     let spec: SparkApplicationSpec = serde_json::from_value(probe).unwrap();
-    for (path, why) in firesteel_core::lost::lost(&spec, Line::ALL[0], &firesteel_core::ui::UiSettings::default()) {
+    for (path, why) in firesteel_core::ineffective_fields::ineffective_fields(
+        &spec,
+        Line::ALL[0],
+        &firesteel_core::ui::UiSettings::default(),
+    ) {
         add(remarks, &format!("SparkApplication {path}"), format!("**No effect:** {}.", why.trim_end_matches('.')));
     }
 }

@@ -10,15 +10,15 @@ use firesteel_api::ExecutorGrant;
 use firesteel_spark::args::{self, ArgsError, Opt};
 use firesteel_spark::driver::DriverPlan;
 use firesteel_spark::names::{DRIVER_CONTAINER, EXECUTOR_CONTAINER, key};
-use firesteel_spark::submission::{self, Around, Effective, MainResource, Resolved, is_local_file};
+use firesteel_spark::submission::{self, Effective, MainResource, ResolveContext, Resolved, is_local_file};
 use firesteel_spark::{Files, SparkConf, Templates};
 
+use crate::context;
 use crate::disk::Disk;
 use crate::exit::BadInput;
-use crate::run::files::{self, Shelf};
+use crate::run::files::{self, StagedFiles};
 use crate::run::mounts::{Mounts, User, Which};
 use crate::run::{Place, call, python};
-use crate::surroundings;
 
 /// The Spark release to run if no image is given.
 const DEFAULT_SPARK: &str = "4.1.4";
@@ -64,11 +64,11 @@ pub(crate) fn read(arguments: &[String], wishes: &[String], place: &Place) -> an
     raw.options.insert(Opt::Master, "k8s://https://127.0.0.1".to_owned());
     raw.options.insert(Opt::DeployMode, "cluster".to_owned());
     raw.own.image = Some(default_image());
-    let around = surroundings::look(&Disk);
-    let env = around.env;
+    let context = context::look(&Disk);
+    let env = context.env;
     let cwd = place.cwd.as_path();
-    let around = Around { env: &env, files: &Disk, cwd: &cwd.to_string_lossy(), now_ms: surroundings::now() };
-    match submission::resolve(&raw, around).map_err(|e| wrong(&e))? {
+    let context = ResolveContext { env: &env, files: &Disk, cwd: &cwd.to_string_lossy(), now_ms: context::now() };
+    match submission::resolve(&raw, context).map_err(|e| wrong(&e))? {
         Resolved::Submit(mut effective) => {
             check_files(&effective)?;
             let mut mounts = Mounts::of_directory(wishes, cwd, place.logical.as_deref(), User::own())?;
@@ -200,7 +200,7 @@ impl Wanted {
     }
 
     /// The plan for the cluster at `url`.
-    pub(crate) fn plan(mut self, url: &str, shelf: &mut Shelf) -> anyhow::Result<Planned> {
+    pub(crate) fn plan(mut self, url: &str, staged: &mut StagedFiles) -> anyhow::Result<Planned> {
         let submission = &mut self.effective.submission;
         let conf = &mut submission.conf;
         conf.insert("spark.master".to_owned(), format!("k8s://{url}"));
@@ -224,7 +224,7 @@ impl Wanted {
             if !is_local_file(text) {
                 return Ok(text.to_owned());
             }
-            Ok(files::ship(shelf, text, nowhere)?.unwrap_or_else(|| text.to_owned()))
+            Ok(files::ship(staged, text, nowhere)?.unwrap_or_else(|| text.to_owned()))
         };
         match &mut submission.main {
             MainResource::Jar(uri) | MainResource::Python(uri) | MainResource::R(uri) => *uri = ship(uri)?,
@@ -235,20 +235,20 @@ impl Wanted {
             let shipped = list.split(',').map(&mut ship).collect::<anyhow::Result<Vec<String>>>()?;
             submission.conf.insert(key.to_owned(), shipped.join(","));
         }
-        if !shelf.is_empty() {
+        if !staged.is_empty() {
             for role in ["driver", "executor"] {
                 let volume = format!("spark.kubernetes.{role}.volumes.hostPath.{}", files::VOLUME);
-                let path = shelf.directory().to_string_lossy().into_owned();
+                let path = staged.directory().to_string_lossy().into_owned();
                 submission.conf.insert(format!("{volume}.options.path"), path);
                 submission.conf.insert(format!("{volume}.mount.path"), files::MOUNT.to_owned());
                 submission.conf.insert(format!("{volume}.mount.readOnly"), "true".to_owned());
             }
         }
-        let mut around = surroundings::look(&Disk);
-        around.templates = templates(&submission.conf, &self.mounts);
-        let secret = surroundings::secret();
+        let mut context = context::look(&Disk);
+        context.templates = templates(&submission.conf, &self.mounts);
+        let secret = context::secret();
         let (driver, grant) =
-            firesteel_core::grant::plan(submission, &around, &secret).map_err(|e| BadInput(e.to_string()))?;
+            firesteel_core::grant::plan(submission, &context, &secret).map_err(|e| BadInput(e.to_string()))?;
         let mut warnings = self.effective.warnings;
         warnings.extend(driver.warnings.iter().cloned());
         Ok(Planned { driver, grant, warnings, notes: self.mounts.notes().to_vec() })
@@ -300,8 +300,8 @@ mod tests {
 
     fn planned(words: &[&str], wishes: &[&str], place: &Place) -> Planned {
         let owned = |words: &[&str]| words.iter().map(|w| (*w).to_owned()).collect::<Vec<String>>();
-        let mut shelf = Shelf::at(place.cwd.with_file_name("shelf"));
-        read(&owned(words), &owned(wishes), place).unwrap().plan("https://127.0.0.1:6443", &mut shelf).unwrap()
+        let mut staged = StagedFiles::at(place.cwd.with_file_name("staged"));
+        read(&owned(words), &owned(wishes), place).unwrap().plan("https://127.0.0.1:6443", &mut staged).unwrap()
     }
 
     /// A mount inside a read-only one, where its mount point cannot be created.

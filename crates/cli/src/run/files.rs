@@ -19,15 +19,15 @@ pub(crate) const VOLUME: &str = "firesteel-files";
 
 /// The files of one run.
 #[derive(Debug)]
-pub(crate) struct Shelf {
+pub(crate) struct StagedFiles {
     directory: PathBuf,
     count: usize,
 }
 
-impl Shelf {
-    /// A shelf in a directory that is created when needed.
+impl StagedFiles {
+    /// Files to be staged in a directory that is created when needed.
     pub(crate) fn at(directory: PathBuf) -> Self {
-        Shelf { directory, count: 0 }
+        StagedFiles { directory, count: 0 }
     }
 
     pub(crate) fn directory(&self) -> &Path {
@@ -112,9 +112,9 @@ pub(crate) fn find(text: &str, base: &Path) -> Result<Option<PathBuf>, BadInput>
 }
 
 /// Copies the file of a reference if it is local; returns the new reference.
-pub(crate) fn ship(shelf: &mut Shelf, text: &str, base: &Path) -> anyhow::Result<Option<String>> {
+pub(crate) fn ship(staged: &mut StagedFiles, text: &str, base: &Path) -> anyhow::Result<Option<String>> {
     let Some(path) = find(text, base)? else { return Ok(None) };
-    let uri = shelf.put(&path)?;
+    let uri = staged.put(&path)?;
     let fragment = text.split_once('#').map_or(String::new(), |(_, f)| format!("#{f}"));
     Ok(Some(format!("{uri}{fragment}")))
 }
@@ -145,18 +145,18 @@ pub(crate) fn check_application(application: &mut Value, base: &Path) -> Result<
     Ok(())
 }
 
-/// Copies every local file named in a SparkApplication and mounts the shelf into its pods. Returns whether there were any.
-pub(crate) fn ship_application(shelf: &mut Shelf, application: &mut Value, base: &Path) -> anyhow::Result<bool> {
+/// Copies every local file named in a SparkApplication and mounts the copies into its pods. Returns whether there were any.
+pub(crate) fn ship_application(staged: &mut StagedFiles, application: &mut Value, base: &Path) -> anyhow::Result<bool> {
     let mut any = false;
     for reference in references(application) {
-        if let Some(uri) = ship(shelf, reference.as_str().unwrap_or_default(), base)? {
+        if let Some(uri) = ship(staged, reference.as_str().unwrap_or_default(), base)? {
             *reference = json!(uri);
             any = true;
         }
     }
     let spec = &mut application["spec"];
     if any {
-        push(spec, "volumes", json!({"name": VOLUME, "hostPath": {"path": shelf.directory(), "type": "Directory"}}));
+        push(spec, "volumes", json!({"name": VOLUME, "hostPath": {"path": staged.directory(), "type": "Directory"}}));
         for role in ["driver", "executor"] {
             let mount = json!({"name": VOLUME, "mountPath": MOUNT, "readOnly": true});
             if spec[role].is_null() {
@@ -205,30 +205,30 @@ mod tests {
         fs::write(base.join("job.py"), "print(1)").unwrap();
         fs::write(base.join("dep.py"), "").unwrap();
         fs::set_permissions(base.join("job.py"), fs::Permissions::from_mode(0o600)).unwrap();
-        let mut shelf = Shelf::at(directory.path().join("shelf"));
+        let mut staged = StagedFiles::at(directory.path().join("staged"));
         let mut application = json!({"spec": {"mainApplicationFile": "job.py", "driver": {"cores": 1},
             "deps": {"pyFiles": ["dep.py", "s3a://b/x.py"]}}});
-        assert!(ship_application(&mut shelf, &mut application, &base).unwrap());
+        assert!(ship_application(&mut staged, &mut application, &base).unwrap());
         let main = application["spec"]["mainApplicationFile"].as_str().unwrap().to_owned();
         assert!(main.starts_with("local:///opt/firesteel/files/") && main.ends_with("/job.py"), "{main}");
         let others = application["spec"]["deps"]["pyFiles"].clone();
         assert!(others[0].as_str().unwrap().ends_with("/dep.py") && others[1] == "s3a://b/x.py", "{others}");
         assert_eq!(application["spec"]["driver"]["volumeMounts"][0]["readOnly"], true);
         assert_eq!(application["spec"]["executor"]["volumeMounts"][0]["mountPath"], MOUNT);
-        let copy = shelf.directory().join(main.strip_prefix("local:///opt/firesteel/files/").unwrap());
+        let copy = staged.directory().join(main.strip_prefix("local:///opt/firesteel/files/").unwrap());
         assert_eq!(fs::metadata(&copy).unwrap().permissions().mode() & 0o777, 0o644, "any user of a pod may read it");
-        shelf.clear();
+        staged.clear();
         assert!(!copy.exists());
     }
 
     #[test]
     fn a_missing_file_is_said_and_a_path_of_the_image_left_alone() {
-        let mut shelf = Shelf::at("/nonexistent/shelf".into());
+        let mut staged = StagedFiles::at("/nonexistent/staged".into());
         let mut missing = json!({"spec": {"mainApplicationFile": "nope.py"}});
-        let error = ship_application(&mut shelf, &mut missing, Path::new("/nonexistent")).unwrap_err();
+        let error = ship_application(&mut staged, &mut missing, Path::new("/nonexistent")).unwrap_err();
         assert_eq!(error.to_string(), "there is no file /nonexistent/nope.py");
         let mut inside = json!({"spec": {"mainApplicationFile": "/opt/spark/examples/nope.py"}});
-        assert!(!ship_application(&mut shelf, &mut inside, Path::new("/w")).unwrap());
-        assert!(inside["spec"]["volumes"].is_null() && shelf.is_empty());
+        assert!(!ship_application(&mut staged, &mut inside, Path::new("/w")).unwrap());
+        assert!(inside["spec"]["volumes"].is_null() && staged.is_empty());
     }
 }

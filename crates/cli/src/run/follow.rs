@@ -186,18 +186,18 @@ impl Follower<'_> {
             News::PodGone(pod) if is_driver(followed, &pod) => self.driver(followed, pod, true, seen),
             News::Pod(pod) | News::PodGone(pod) if !is_executor(&pod, seen.driver.as_ref()) => None,
             News::Pod(pod) => {
-                self.tell(seen.story.executor(&pod, false, self.began.elapsed()));
+                self.report(seen.story.executor(&pod, false, self.began.elapsed()));
                 None
             }
             News::PodGone(pod) => {
-                self.tell(seen.story.executor(&pod, true, self.began.elapsed()));
+                self.report(seen.story.executor(&pod, true, self.began.elapsed()));
                 None
             }
             News::Application(object) => {
                 let state = object.data["status"]["applicationState"].clone();
                 let text = |key: &str| state[key].as_str().unwrap_or_default().to_owned();
                 let (name, message) = (text("state"), text("errorMessage"));
-                self.tell(seen.story.application(&name, &message, self.began.elapsed()));
+                self.report(seen.story.application(&name, &message, self.began.elapsed()));
                 application_over(&name, &message, seen)
             }
             News::ApplicationGone => Some(Verdict::other(ExitStatus::Failure, "the application was deleted")),
@@ -209,7 +209,7 @@ impl Follower<'_> {
     }
 
     fn driver(&self, followed: &Followed, pod: Pod, gone: bool, seen: &mut Seen) -> Option<Verdict> {
-        self.tell(seen.story.driver(&pod, self.began.elapsed()));
+        self.report(seen.story.driver(&pod, self.began.elapsed()));
         let uid = pod.uid().unwrap_or_default();
         let container = SparkContainer::of(&pod);
         if container.has_started() && !seen.logs.contains_key(&uid) {
@@ -243,21 +243,21 @@ impl Follower<'_> {
             seen.trouble = None;
             return None;
         };
-        let (since, told) = match &seen.trouble {
-            Some((key, since, told)) if *key == trouble.key => (*since, *told),
+        let (since, reported) = match &seen.trouble {
+            Some((key, since, reported)) if *key == trouble.key => (*since, *reported),
             Some(_) | None => (Instant::now(), false),
         };
         let lasted = since.elapsed();
-        let tell = !told && (!trouble.is_usual || lasted > Duration::from_secs(2));
-        if tell {
+        let report = !reported && (!trouble.is_usual || lasted > Duration::from_secs(2));
+        if report {
             self.view.line(&format!("Warning: {}", trouble.sentence));
         }
-        seen.trouble = Some((trouble.key, since, told || tell));
+        seen.trouble = Some((trouble.key, since, reported || report));
         let limit = if trouble.is_usual { NO_ROOM } else { HELD_UP };
         (lasted > limit).then(|| Verdict::other(ExitStatus::NeverStarted, &trouble.sentence))
     }
 
-    fn tell(&self, line: Option<String>) {
+    fn report(&self, line: Option<String>) {
         if let Some(line) = line {
             self.view.line(&line);
         }

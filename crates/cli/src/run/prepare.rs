@@ -20,7 +20,7 @@ use crate::exit::{BadInput, Interrupted};
 use crate::interrupt::Interrupt;
 use crate::run::arguments::{Planned, Wanted};
 use crate::run::cluster::Local;
-use crate::run::files::{self, Shelf};
+use crate::run::files::{self, StagedFiles};
 use crate::run::follow::Followed;
 use crate::run::images;
 use crate::run::manifests::{Document, Work};
@@ -38,7 +38,7 @@ pub(crate) struct Started {
     pub(crate) images: Vec<String>,
     /// When the run began: after downloads, which happen only once.
     pub(crate) began: Instant,
-    shelf: Shelf,
+    staged: StagedFiles,
 }
 
 impl Started {
@@ -52,12 +52,12 @@ impl Started {
 
     /// Deletes the file copies after a run.
     pub(crate) fn clear(&self) {
-        self.shelf.clear();
+        self.staged.clear();
     }
 }
 
-fn new_shelf(local: &Local) -> Shelf {
-    Shelf::at(local.home.node().join("files").join(uuid::Uuid::new_v4().to_string()))
+fn new_staging(local: &Local) -> StagedFiles {
+    StagedFiles::at(local.home.node().join("files").join(uuid::Uuid::new_v4().to_string()))
 }
 
 pub(crate) async fn submission(
@@ -69,9 +69,9 @@ pub(crate) async fn submission(
     let images = wanted.images();
     images::provide(images.clone(), view, interrupt).await;
     let began = Instant::now();
-    let mut shelf = new_shelf(local);
+    let mut staged = new_staging(local);
     stop_if(interrupt)?;
-    let Planned { driver: plan, grant, warnings, notes } = wanted.plan(&local.cluster.server, &mut shelf)?;
+    let Planned { driver: plan, grant, warnings, notes } = wanted.plan(&local.cluster.server, &mut staged)?;
     warnings.iter().for_each(|w| view.line(&format!("Warning: {w}")));
     notes.iter().for_each(|note| view.line(note));
     namespace(local, &plan.namespace, view).await?;
@@ -82,7 +82,7 @@ pub(crate) async fn submission(
         Creation::new(&local.cluster, &plan, interrupt)?.with_grant(grant.as_ref()).run(crate::output::Printer).await?;
     let redaction = Redaction::new(plan.properties.get(key::REDACTION_REGEX).map(String::as_str));
     let followed = Followed { namespace: plan.namespace.clone(), name: pod.name_any(), application: None, redaction };
-    Ok(Started { followed: vec![followed], images, began, shelf })
+    Ok(Started { followed: vec![followed], images, began, staged })
 }
 
 pub(crate) async fn manifests(
@@ -92,9 +92,9 @@ pub(crate) async fn manifests(
     view: &View,
     interrupt: &Interrupt,
 ) -> anyhow::Result<Started> {
-    let mut shelf = new_shelf(local);
+    let mut staged = new_staging(local);
     for document in documents.iter_mut().filter(|d| d.work() == Work::SparkApplication) {
-        files::ship_application(&mut shelf, &mut document.object, &document.base)
+        files::ship_application(&mut staged, &mut document.object, &document.base)
             .with_context(|| document.place.clone())?;
     }
     documents.iter_mut().for_each(|document| show(document, mounts));
@@ -109,7 +109,7 @@ pub(crate) async fn manifests(
     }
     // Dependencies first, in file order, then applications and pods.
     documents.sort_by_key(|d| d.work() != Work::None);
-    let mut started = Started { followed: Vec::new(), images, began, shelf };
+    let mut started = Started { followed: Vec::new(), images, began, staged };
     for document in &documents {
         match start(local, document, view, interrupt).await {
             Ok(followed) => started.followed.extend(followed),

@@ -10,8 +10,8 @@ use kube::ResourceExt;
 /// The progress of one run.
 #[derive(Debug, Default)]
 pub(crate) struct Story {
-    driver: Option<Driver>,
-    executors: BTreeMap<String, Executor>,
+    driver: Option<DriverProgress>,
+    executors: BTreeMap<String, ExecutorProgress>,
     state: String,
     to_driver: Option<Duration>,
     to_executors: Option<Duration>,
@@ -19,21 +19,21 @@ pub(crate) struct Story {
 }
 
 #[derive(Debug)]
-struct Driver {
+struct DriverProgress {
     uid: Option<String>,
     name: String,
-    state: State,
+    state: DriverState,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Executor {
+enum ExecutorProgress {
     Waiting,
     Running,
     Over,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum State {
+enum DriverState {
     Waiting,
     Running,
     Over(i32),
@@ -48,12 +48,12 @@ pub(crate) fn ui_port(pod: &Pod) -> u16 {
     named.and_then(|p| u16::try_from(p.container_port).ok()).unwrap_or(USUAL)
 }
 
-fn state(pod: &Pod) -> State {
+fn state(pod: &Pod) -> DriverState {
     let container = SparkContainer::of(pod);
     match container.ended() {
-        Some(ended) => State::Over(ended.exit_code),
-        None if container.is_running() => State::Running,
-        None => State::Waiting,
+        Some(ended) => DriverState::Over(ended.exit_code),
+        None if container.is_running() => DriverState::Running,
+        None => DriverState::Waiting,
     }
 }
 
@@ -78,7 +78,7 @@ impl Story {
         let (uid, name, now) = (pod.uid(), pod.name_any(), state(pod));
         let (before, known) = match &self.driver {
             Some(driver) if driver.uid == uid => (driver.state.clone(), true),
-            Some(_) | None => (State::Waiting, false),
+            Some(_) | None => (DriverState::Waiting, false),
         };
         if known && before == now {
             return None;
@@ -87,14 +87,14 @@ impl Story {
             self.executors.clear();
         }
         let said = match &now {
-            State::Waiting => format!("driver {name}: waiting to start"),
-            State::Running => format!("driver {name}: running"),
-            State::Over(code) => format!("driver {name}: ended with exit code {code}"),
+            DriverState::Waiting => format!("driver {name}: waiting to start"),
+            DriverState::Running => format!("driver {name}: running"),
+            DriverState::Over(code) => format!("driver {name}: ended with exit code {code}"),
         };
-        if now != State::Waiting {
+        if now != DriverState::Waiting {
             self.to_driver.get_or_insert(at);
         }
-        self.driver = Some(Driver { uid, name, state: now });
+        self.driver = Some(DriverProgress { uid, name, state: now });
         Some(format!("[{}] {said}", seconds(at)))
     }
 
@@ -102,36 +102,36 @@ impl Story {
     pub(crate) fn executor(&mut self, pod: &Pod, gone: bool, at: Duration) -> Option<String> {
         let name = pod.name_any();
         let now = match phase(pod) {
-            _ if gone => Executor::Over,
-            PodPhase::Running => Executor::Running,
-            PodPhase::Succeeded | PodPhase::Failed => Executor::Over,
-            PodPhase::Pending | PodPhase::Unknown => Executor::Waiting,
+            _ if gone => ExecutorProgress::Over,
+            PodPhase::Running => ExecutorProgress::Running,
+            PodPhase::Succeeded | PodPhase::Failed => ExecutorProgress::Over,
+            PodPhase::Pending | PodPhase::Unknown => ExecutorProgress::Waiting,
         };
         if self.executors.insert(name, now) == Some(now) {
             return None;
         }
-        let running = self.executors.values().filter(|e| **e == Executor::Running).count();
-        let asked = self.executors.values().filter(|e| **e != Executor::Over).count();
+        let running = self.executors.values().filter(|e| **e == ExecutorProgress::Running).count();
+        let asked = self.executors.values().filter(|e| **e != ExecutorProgress::Over).count();
         if running > self.most {
             self.most = running;
             self.to_executors = Some(at);
         }
         // Executors that end with their driver are not worth a line.
-        let driver_runs = self.driver.as_ref().is_some_and(|d| d.state == State::Running);
-        (driver_runs && now != Executor::Over)
+        let driver_runs = self.driver.as_ref().is_some_and(|d| d.state == DriverState::Running);
+        (driver_runs && now != ExecutorProgress::Over)
             .then(|| format!("[{}] executors: {running} of {asked} running", seconds(at)))
     }
 
     /// A short state for the live view.
     pub(crate) fn headline(&self) -> String {
-        let running = self.executors.values().filter(|e| **e == Executor::Running).count();
+        let running = self.executors.values().filter(|e| **e == ExecutorProgress::Running).count();
         match &self.driver {
             None if self.state.is_empty() => "waiting for the driver".to_owned(),
             None => format!("{}: waiting for the driver", self.state),
             Some(d) => match d.state {
-                State::Waiting => format!("driver {} is starting", d.name),
-                State::Running => format!("driver {} is running, {running} executors", d.name),
-                State::Over(code) => format!("driver {} ended with exit code {code}", d.name),
+                DriverState::Waiting => format!("driver {} is starting", d.name),
+                DriverState::Running => format!("driver {} is running, {running} executors", d.name),
+                DriverState::Over(code) => format!("driver {} ended with exit code {code}", d.name),
             },
         }
     }

@@ -56,7 +56,7 @@ pub(crate) struct Waiting<'a> {
 
 /// What has already been reported.
 #[derive(Default)]
-struct Told {
+struct Reported {
     state: String,
     trouble: Option<(String, Instant, bool)>,
 }
@@ -65,7 +65,7 @@ impl Waiting<'_> {
     pub(crate) async fn until_end(&self, mut pod: Pod) -> anyhow::Result<Outcome> {
         let pods: Api<Pod> = Api::namespaced(self.cluster.client.clone(), self.namespace);
         let name = pod.name_any();
-        let mut told = Told::default();
+        let mut reported = Reported::default();
         let mut ticks = tokio::time::interval(self.interval.max(Duration::from_millis(10)));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Skip);
         ticks.tick().await;
@@ -75,7 +75,7 @@ impl Waiting<'_> {
         let mut pause = Duration::ZERO;
         let mut may_watch = true;
         loop {
-            self.tell(&pod, &mut told);
+            self.report(&pod, &mut reported);
             if let Some(verdict) = Verdict::of(&pod) {
                 return Ok(Outcome::Over(verdict, Box::new(pod)));
             }
@@ -90,13 +90,13 @@ impl Waiting<'_> {
                     _ = ticks.tick() => {
                         self.printer.talk(format_args!("Application status for {} (phase: {})", self.app_id, state::phase(&pod)));
                     }
-                    _ = looks.tick() => self.tell_trouble(&pod, &mut told),
+                    _ = looks.tick() => self.report_trouble(&pod, &mut reported),
                     () = tokio::time::sleep_until(until) => break,
                     event = events.next() => match event {
                         Some(Ok(WatchEvent::Added(seen) | WatchEvent::Modified(seen))) if seen.uid() == pod.uid() => {
                             pause = Duration::ZERO;
                             pod = seen;
-                            self.tell(&pod, &mut told);
+                            self.report(&pod, &mut reported);
                             if let Some(verdict) = Verdict::of(&pod) {
                                 return Ok(Outcome::Over(verdict, Box::new(pod)));
                             }
@@ -163,22 +163,22 @@ impl Waiting<'_> {
     }
 
     /// Reports a changed state once, in full, as spark-submit does.
-    fn tell(&self, pod: &Pod, told: &mut Told) {
+    fn report(&self, pod: &Pod, reported: &mut Reported) {
         let state = state::describe(pod);
-        if told.state != state {
+        if reported.state != state {
             self.printer.talk(format_args!("State changed, new state:{state}"));
-            told.state = state;
+            reported.state = state;
         }
-        self.tell_trouble(pod, told);
+        self.report_trouble(pod, reported);
     }
 
-    fn tell_trouble(&self, pod: &Pod, told: &mut Told) {
+    fn report_trouble(&self, pod: &Pod, reported: &mut Reported) {
         let Some(trouble) = hold_up(pod) else {
-            told.trouble = None;
+            reported.trouble = None;
             return;
         };
         let now = Instant::now();
-        let (since, spoken) = match &told.trouble {
+        let (since, spoken) = match &reported.trouble {
             Some((key, since, spoken)) if *key == trouble.key => (*since, *spoken),
             _ => (now, false),
         };
@@ -186,7 +186,7 @@ impl Waiting<'_> {
         if speak {
             self.printer.warn(&trouble.sentence);
         }
-        told.trouble = Some((trouble.key, since, spoken || speak));
+        reported.trouble = Some((trouble.key, since, spoken || speak));
     }
 
     /// Why the driver failed, with the cause from the end of its log if that can be read.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use firesteel_api::executors::ExecutorLedgerStatus;
 
-use super::draft::Draft;
+use super::effects_builder::EffectsBuilder;
 use super::size::{Allowance, Size};
 use super::{CONDITION_WITHIN_MAXIMUM, Note};
 use crate::conditions::{self, Holds};
@@ -13,7 +13,7 @@ use crate::event_reason::executors as reason;
 /// The most bytes of environment variables per executor: every pod holds them.
 const MOST_WORDS: usize = 128 << 10;
 
-impl Draft<'_> {
+impl EffectsBuilder<'_> {
     /// The size of a profile's executors; zero if none are wanted.
     pub(super) fn size(&self, profile: &str) -> Size {
         let demand = self.profiles().get(profile);

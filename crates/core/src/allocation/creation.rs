@@ -9,7 +9,7 @@ use firesteel_spark::value::Quantity;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 
-use super::draft::{Draft, LARGEST_ID};
+use super::effects_builder::{EffectsBuilder, LARGEST_ID};
 use super::pod::{Flight, Stage, State};
 use super::{Slots, nodes};
 
@@ -23,7 +23,7 @@ pub struct Creation {
     pub claims: Vec<PersistentVolumeClaim>,
 }
 
-impl Draft<'_> {
+impl EffectsBuilder<'_> {
     /// Assigns ids to the executors that got slots, and plans their pods. New executors take over free claims.
     pub(super) fn create(&mut self, slots: &Slots) {
         let known = slots.claims.clone().or_else(|| self.known_claims().cloned());

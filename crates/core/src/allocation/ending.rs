@@ -14,12 +14,12 @@ pub struct Ending {
     pub code: i32,
     pub cause: Cause,
     pub text: String,
-    pub kind: Kind,
+    pub kind: EndingKind,
 }
 
 /// What an ending says about starting another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum EndingKind {
     /// It finished.
     Done,
     /// It failed while it worked.
@@ -33,8 +33,8 @@ pub enum Kind {
 impl Ending {
     /// The same for an executor that never registered with the driver: it cannot have finished.
     pub(super) fn unless_done(mut self) -> Self {
-        if self.kind == Kind::Done {
-            self.kind = Kind::Failed;
+        if self.kind == EndingKind::Done {
+            self.kind = EndingKind::Failed;
             self.text += " before it registered with the driver; check its log and the command of its image";
         }
         self
@@ -44,7 +44,12 @@ impl Ending {
 /// The end of an executor whose container or pod ended.
 pub fn of_end(pod: &ExecutorPod, end: &End) -> Ending {
     if let Some(words) = end.pod.as_ref().filter(|words| words.is_node_refusal()) {
-        return Ending { code: end.code, cause: Cause::Platform, text: words.explain(), kind: Kind::NeverStarted };
+        return Ending {
+            code: end.code,
+            cause: Cause::Platform,
+            text: words.explain(),
+            kind: EndingKind::NeverStarted,
+        };
     }
     if let Some(words) = end.pod.as_ref().filter(|words| words.is_taken()) {
         return taken(end.code, &words.explain());
@@ -55,14 +60,14 @@ pub fn of_end(pod: &ExecutorPod, end: &End) -> Ending {
     let meaning = exit_meaning(Role::Executor, end.code, &end.reason).unwrap_or_else(|| "unexpected".to_owned());
     if end.reason == OUT_OF_MEMORY {
         let text = format!("{OUT_OF_MEMORY} (exit code {}): {meaning}", end.code);
-        return Ending { code: end.code, cause: Cause::Application, text, kind: Kind::Failed };
+        return Ending { code: end.code, cause: Cause::Application, text, kind: EndingKind::Failed };
     }
     if pod.leaving_by.is_some() && (end.code != 0 || end.reason.is_empty()) {
         return taken(end.code, "its pod was deleted by someone else (kubectl delete, a drain, or a controller)");
     }
     if end.code == 0 {
         let text = "the executor ended by itself (exit code 0)".to_owned();
-        return Ending { code: 0, cause: Cause::Application, text, kind: Kind::Done };
+        return Ending { code: 0, cause: Cause::Application, text, kind: EndingKind::Done };
     }
     if end.code == -1 {
         let words = end.pod.as_ref().map_or_else(|| "no container reports why".to_owned(), Words::explain);
@@ -70,13 +75,13 @@ pub fn of_end(pod: &ExecutorPod, end: &End) -> Ending {
     }
     if is_start_failure(&end.reason) {
         let text = format!("{meaning} ({}): {}", end.reason, end.message.trim());
-        return Ending { code: end.code, cause: Cause::Platform, text, kind: Kind::NeverStarted };
+        return Ending { code: end.code, cause: Cause::Platform, text, kind: EndingKind::NeverStarted };
     }
     let mut text = format!("exit code {}: {meaning}", end.code);
     if !end.message.trim().is_empty() {
         text += &format!(" ({})", tail(end.message.trim()));
     }
-    Ending { code: end.code, cause: Cause::Application, text, kind: Kind::Failed }
+    Ending { code: end.code, cause: Cause::Application, text, kind: EndingKind::Failed }
 }
 
 /// The end of an executor whose pod no longer exists.
@@ -109,7 +114,7 @@ pub fn of_unregistered(seconds: u32) -> Ending {
         "it ran for {seconds} s without registering with the driver; check its log, and that it can reach the driver's \
          Service"
     );
-    Ending { code: -1, cause: Cause::Platform, text, kind: Kind::NeverStarted }
+    Ending { code: -1, cause: Cause::Platform, text, kind: EndingKind::NeverStarted }
 }
 
 /// The end of an executor that keeps running although Spark told it to stop.
@@ -118,7 +123,7 @@ pub fn of_hung() -> Ending {
         code: -1,
         cause: Cause::Platform,
         text: "Spark removed it, but its process kept running; it was stopped".to_owned(),
-        kind: Kind::Done,
+        kind: EndingKind::Done,
     }
 }
 
@@ -126,11 +131,11 @@ pub fn of_hung() -> Ending {
 pub fn of_waiting(words: Option<&Words>, seconds: u32) -> Ending {
     let why = words.map_or_else(|| "no reason is known".to_owned(), Words::explain);
     let text = format!("it did not start within {seconds} s: {why}");
-    Ending { code: -1, cause: Cause::Platform, text, kind: Kind::NeverStarted }
+    Ending { code: -1, cause: Cause::Platform, text, kind: EndingKind::NeverStarted }
 }
 
 fn taken(code: i32, text: &str) -> Ending {
-    Ending { code, cause: Cause::Platform, text: text.to_owned(), kind: Kind::Taken }
+    Ending { code, cause: Cause::Platform, text: text.to_owned(), kind: EndingKind::Taken }
 }
 
 /// The last part of a long message.

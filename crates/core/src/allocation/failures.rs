@@ -4,7 +4,7 @@ use firesteel_api::executors::Cause;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::draft::{Draft, START_ERROR};
+use super::effects_builder::{EffectsBuilder, START_ERROR};
 use super::pod::{ExecutorPod, State};
 use super::{Note, nodes};
 use crate::event_reason::executors as reason;
@@ -16,7 +16,7 @@ const HOPELESS_ROW: u32 = 6;
 /// How long a pod waits for another node when it avoids every node of the cluster. One may just be joining.
 const NOWHERE_ELSE: SignedDuration = SignedDuration::from_secs(2);
 
-impl Draft<'_> {
+impl EffectsBuilder<'_> {
     /// Counts failures, delays the next start, and ends a hopeless application.
     pub(super) fn follow_failures(&mut self) {
         let (now, budget) = (self.sight.now, self.sight.grant.failures);

@@ -7,7 +7,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::draft::Draft;
+use super::effects_builder::EffectsBuilder;
 
 /// How many flaps are free.
 const FREE: u32 = 3;
@@ -15,7 +15,7 @@ const FREE: u32 = 3;
 const FORGIVEN: SignedDuration = SignedDuration::from_secs(10);
 const LONGEST: SignedDuration = SignedDuration::from_secs(30);
 
-impl Draft<'_> {
+impl EffectsBuilder<'_> {
     /// Records that executors of a profile are withdrawn, and how many are still wanted.
     pub(super) fn note_withdrawal(&mut self, profile: &str, wanted: u32) {
         let withdrawn = &mut self.effects.ledger.flapping.withdrawn;

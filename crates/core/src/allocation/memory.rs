@@ -8,7 +8,7 @@ use firesteel_api::executors::{ExecutorGrantStatus, ExecutorLedgerStatus};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::pod::{ExecutorPod, Flight};
-use super::sets::Mark;
+use super::sets::MemberPatch;
 use super::{Effects, Removal};
 use crate::event_reason::executors as reason;
 
@@ -44,7 +44,7 @@ pub struct Memory {
     /// Requested deletions: pods by uid, whether at once, and until when to wait for them.
     deleted: BTreeMap<(String, bool), Timestamp>,
     /// Marks by pod uid, and until when to wait for them.
-    marked: BTreeMap<String, (Mark, Timestamp)>,
+    marked: BTreeMap<String, (MemberPatch, Timestamp)>,
     /// By profile: the plan of a set's template, and the template as the API server stored it.
     pub(super) templates: BTreeMap<String, (String, String)>,
     /// Until then, changed counts need not be written.
@@ -135,7 +135,7 @@ impl Memory {
         }
     }
 
-    pub fn marked(&mut self, mark: Mark, now: Timestamp) {
+    pub fn marked(&mut self, mark: MemberPatch, now: Timestamp) {
         self.marked.insert(mark.uid.clone(), (mark, now + MARK_AGAIN));
     }
 
@@ -195,7 +195,7 @@ impl Memory {
         self.deleted.get(&(pod.uid.clone(), pod.at_once)).copied()
     }
 
-    pub(super) fn is_marked(&self, mark: &Mark) -> bool {
+    pub(super) fn is_marked(&self, mark: &MemberPatch) -> bool {
         self.marked.get(&mark.uid).is_some_and(|(before, _)| before == mark)
     }
 }

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, Pod}
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::ending::{Ending, Kind};
+use super::ending::{Ending, EndingKind};
 
 /// How many failures on one node make others avoid it.
 const ENOUGH: u32 = 2;
@@ -24,7 +24,7 @@ pub(super) fn record<'a>(
     let mut fresh = Vec::new();
     for (node, ending) in failures {
         // An executor that could not start there will not start there; a program that fails may fail anywhere.
-        let weight = if ending.kind == Kind::NeverStarted { ENOUGH } else { 1 };
+        let weight = if ending.kind == EndingKind::NeverStarted { ENOUGH } else { 1 };
         let index = list.iter().position(|n| n.node == node).unwrap_or_else(|| {
             let why = String::new();
             list.push(AvoidedNode { node: node.to_owned(), failures: 0, last: Time(now), until: None, why });

@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use serde_json::{Value, json};
 
 use super::creation::{claim, mark, profile, template};
-use super::draft::Draft;
+use super::effects_builder::EffectsBuilder;
 use super::nodes;
 use super::sets::{ExecutorSet, name};
 use super::size::Size;
@@ -53,7 +53,7 @@ pub struct SetPlan {
     size: Size,
 }
 
-impl Draft<'_> {
+impl EffectsBuilder<'_> {
     /// Brings the sets to their planned state, and deletes all others.
     pub(super) fn write_sets(&mut self) {
         for asked in &self.asked {

@@ -17,7 +17,7 @@ use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::draft::Draft;
+use super::effects_builder::EffectsBuilder;
 use super::ending::{self, Ending};
 use super::nodes;
 use super::pod::{ExecutorPod, Member, State};
@@ -104,7 +104,7 @@ impl ExecutorSet {
 
 /// A change to the metadata of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mark {
+pub struct MemberPatch {
     pub name: String,
     pub uid: String,
     /// The executor in it from now on, or none, and how many containers have ended in it.
@@ -184,7 +184,7 @@ pub fn identify(
     pods
 }
 
-impl<'a> Draft<'a> {
+impl<'a> EffectsBuilder<'a> {
     /// Checks each member: has an executor in it ended, or will none ever work there?
     pub(super) fn judge_members(&mut self) {
         let pods = self.sight.pods;
@@ -407,10 +407,10 @@ impl<'a> Draft<'a> {
         }
     }
 
-    fn mark(&mut self, pod: &ExecutorPod) -> &mut Mark {
+    fn mark(&mut self, pod: &ExecutorPod) -> &mut MemberPatch {
         let marks = &mut self.effects.marks;
         let index = marks.iter().position(|mark| mark.uid == pod.uid).unwrap_or_else(|| {
-            marks.push(Mark { name: pod.name.clone(), uid: pod.uid.clone(), executor: None, cheap: None });
+            marks.push(MemberPatch { name: pod.name.clone(), uid: pod.uid.clone(), executor: None, cheap: None });
             marks.len() - 1
         });
         &mut marks[index]

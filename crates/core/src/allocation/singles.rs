@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, HashSet};
 use firesteel_api::executors::{Cause, Loss};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::draft::Draft;
-use super::ending::{self, Ending, Kind};
+use super::effects_builder::EffectsBuilder;
+use super::ending::{self, Ending, EndingKind};
 use super::pod::{End, ExecutorPod, State};
 use crate::event_reason::executors as reason;
 
-impl Draft<'_> {
+impl EffectsBuilder<'_> {
     /// Checks each pod: has it ended, or will it never work?
     pub(super) fn judge(&mut self) {
         let pods = self.sight.pods;
@@ -32,7 +32,7 @@ impl Draft<'_> {
                 self.report(Some(id), pod.node.clone(), &ending);
                 let keep = self.sight.grant.keep_failed
                     && ending.cause == Cause::Application
-                    && matches!(ending.kind, Kind::Failed);
+                    && matches!(ending.kind, EndingKind::Failed);
                 self.put_away(pod, keep);
             }
         }

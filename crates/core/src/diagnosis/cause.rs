@@ -42,7 +42,7 @@ impl<'a> Facts<'a> {
 /// Why a driver ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cause {
-    pub kind: Kind,
+    pub kind: CauseKind,
     /// Without a full stop.
     pub sentence: String,
     /// The log lines that show it.
@@ -53,7 +53,7 @@ pub struct Cause {
 
 /// Distinguishable causes of death.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum CauseKind {
     /// The driver's service account lacks a permission.
     Forbidden,
     ClassNotFound,
@@ -88,7 +88,7 @@ impl std::fmt::Display for Cause {
         let sentence = super::cut(&self.sentence, left.min(MOST_OF_A_SENTENCE));
         f.write_str(sentence)?;
         left -= sentence.len();
-        if self.kind == Kind::ExitCode && !self.evidence.is_empty() {
+        if self.kind == CauseKind::ExitCode && !self.evidence.is_empty() {
             f.write_str("\nlast lines of the driver's log:")?;
             left = left.saturating_sub(40);
         }
@@ -147,12 +147,15 @@ fn of_chain(chain: &Chain, ended: &Ended, facts: Facts<'_>) -> Cause {
     ];
     let found = known.into_iter().flatten().next().unwrap_or_else(|| exception(chain));
     // Where in the program it happened, if it is the program's fault.
-    let told = matches!(found.kind, Kind::Forbidden | Kind::PortInUse | Kind::BadAddress | Kind::EventLogDirectory);
+    let told = matches!(
+        found.kind,
+        CauseKind::Forbidden | CauseKind::PortInUse | CauseKind::BadAddress | CauseKind::EventLogDirectory
+    );
     let evidence = if told { Vec::new() } else { evidence(chain) };
     Cause { evidence, ..found }
 }
 
-fn plain(kind: Kind, sentence: String, remedy: &str) -> Cause {
+fn plain(kind: CauseKind, sentence: String, remedy: &str) -> Cause {
     let remedy = (!remedy.is_empty()).then(|| remedy.to_owned());
     Cause { kind, sentence, evidence: Vec::new(), remedy }
 }
@@ -212,7 +215,7 @@ fn exception(chain: &Chain) -> Cause {
         (_, Some(inner)) => words(inner) + &at(chain),
         _ => "an exception ended it".to_owned(),
     };
-    plain(Kind::Exception, sentence, "")
+    plain(CauseKind::Exception, sentence, "")
 }
 
 /// `User "system:serviceaccount:NS:NAME" cannot VERB resource "pods" in API group "" in the namespace "NS"`.
@@ -222,14 +225,14 @@ fn forbidden(chain: &Chain, facts: Facts<'_>) -> Option<Cause> {
 }
 
 /// What the API server denied, in its own words.
-struct Refusal<'a> {
+struct Denied<'a> {
     user: &'a str,
     verb: &'a str,
     resource: &'a str,
     namespace: Option<&'a str>,
 }
 
-fn refusal(line: &str) -> Option<Refusal<'_>> {
+fn refusal(line: &str) -> Option<Denied<'_>> {
     let (_, rest) = line.split_once("User \"")?;
     let (user, rest) = rest.split_once("\" cannot ")?;
     let (verb, rest) = rest.split_once(" resource \"")?;
@@ -237,7 +240,7 @@ fn refusal(line: &str) -> Option<Refusal<'_>> {
     let namespace =
         rest.split_once("in the namespace \"").and_then(|(_, rest)| rest.split_once('"')).map(|(name, _)| name);
     let word = |text: &str| !text.is_empty() && text.len() < 64 && text.bytes().all(|b| b.is_ascii_graphic());
-    (word(verb) && word(resource) && namespace.is_none_or(word) && user.len() < 256).then_some(Refusal {
+    (word(verb) && word(resource) && namespace.is_none_or(word) && user.len() < 256).then_some(Denied {
         user,
         verb,
         resource,
@@ -245,8 +248,8 @@ fn refusal(line: &str) -> Option<Refusal<'_>> {
     })
 }
 
-fn refused(refusal: &Refusal<'_>, facts: Facts<'_>) -> Cause {
-    let Refusal { user, verb, resource, namespace } = *refusal;
+fn refused(refusal: &Denied<'_>, facts: Facts<'_>) -> Cause {
+    let Denied { user, verb, resource, namespace } = *refusal;
     let account = user.strip_prefix("system:serviceaccount:").and_then(|user| user.split_once(':'));
     let place = namespace.map_or_else(|| "the whole cluster".to_owned(), |name| format!("`{name}`"));
     let who = match account {
@@ -270,7 +273,7 @@ fn refused(refusal: &Refusal<'_>, facts: Facts<'_>) -> Cause {
         (true, name) => format!("firesteel setup -n {home} --service-account {name}{more} --apply"),
         (false, _) => format!("ask an administrator to grant it with a Role and a RoleBinding in {place}"),
     };
-    Cause { kind: Kind::Forbidden, sentence, evidence: Vec::new(), remedy: Some(remedy) }
+    Cause { kind: CauseKind::Forbidden, sentence, evidence: Vec::new(), remedy: Some(remedy) }
 }
 
 /// A port already in use, or an address that is not the driver's.
@@ -289,7 +292,7 @@ fn address(chain: &Chain) -> Option<Cause> {
             "the driver cannot listen on the address it was given for {service}: it is not an address of its pod"
         );
         return Some(plain(
-            Kind::BadAddress,
+            CauseKind::BadAddress,
             sentence,
             "remove spark.driver.bindAddress and spark.driver.host from sparkConf: Spark's own image sets the address of the pod",
         ));
@@ -301,7 +304,7 @@ fn address(chain: &Chain) -> Option<Cause> {
         port.filter(|port| !port.is_empty() && port.len() < 6).map_or_else(String::new, |port| format!(" {port}"));
     let sentence = format!("port{port} for {service} is in use already");
     Some(plain(
-        Kind::PortInUse,
+        CauseKind::PortInUse,
         sentence,
         &format!("set {key} in sparkConf to a free port; drivers with hostNetwork: true share the ports of their node"),
     ))
@@ -312,7 +315,7 @@ fn memory(chain: &Chain) -> Option<Cause> {
         let size = words.find("Total size").map_or(words, |from| &words[from..]);
         let sentence = format!("the results of a job are too large for the driver: {size}{}", at(chain));
         return Some(plain(
-            Kind::ResultTooLarge,
+            CauseKind::ResultTooLarge,
             sentence,
             "write the result instead of collecting it, or raise spark.driver.maxResultSize (sparkConf) and spec.driver.memory together",
         ));
@@ -324,11 +327,19 @@ fn memory(chain: &Chain) -> Option<Cause> {
 fn heap(words: &str, at: &str) -> Cause {
     if words.contains("unable to create native thread") {
         let sentence = format!("the JVM could not start another thread ({words}){at}");
-        return plain(Kind::HeapFull, sentence, "raise the process limit of the node or the pod, or use fewer threads");
+        return plain(
+            CauseKind::HeapFull,
+            sentence,
+            "raise the process limit of the node or the pod, or use fewer threads",
+        );
     }
     let sentence =
         format!("the JVM of the driver ran out of memory ({words}){at}; the container's own limit was not reached");
-    plain(Kind::HeapFull, sentence, "raise spec.driver.memory (spark.driver.memory), or collect less into the driver")
+    plain(
+        CauseKind::HeapFull,
+        sentence,
+        "raise spec.driver.memory (spark.driver.memory), or collect less into the driver",
+    )
 }
 
 fn versions(chain: &Chain) -> Option<Cause> {
@@ -340,7 +351,7 @@ fn versions(chain: &Chain) -> Option<Cause> {
         let words = words.split(", PySpark").next().unwrap_or_default().trim();
         let sentence = format!("driver and executors have different versions of Python: the worker {words}");
         return Some(plain(
-            Kind::VersionMismatch,
+            CauseKind::VersionMismatch,
             sentence,
             "set spark.pyspark.python and spark.pyspark.driver.python to the same Python, or use one image for both",
         ));
@@ -348,12 +359,12 @@ fn versions(chain: &Chain) -> Option<Cause> {
     if let Some(words) = chain.of("InvalidClassException").map(Link::words) {
         let class = words.split(';').next().unwrap_or_default().trim();
         let sentence = format!("driver and executors have different versions of {class} (InvalidClassException)");
-        return Some(plain(Kind::VersionMismatch, sentence, image));
+        return Some(plain(CauseKind::VersionMismatch, sentence, image));
     }
     if let Some(words) = chain.of("UnsupportedClassVersionError").map(Link::words) {
         let sentence = format!("the application's jar was compiled for a newer Java than the image has: {words}");
         return Some(plain(
-            Kind::VersionMismatch,
+            CauseKind::VersionMismatch,
             sentence,
             "compile it with --release 17 or lower, or use an image with a newer Java",
         ));
@@ -367,7 +378,7 @@ fn versions(chain: &Chain) -> Option<Cause> {
         at(chain)
     );
     Some(plain(
-        Kind::VersionMismatch,
+        CauseKind::VersionMismatch,
         sentence,
         "build the jar, and choose --packages and --jars, for the Spark and Scala version of the image",
     ))
@@ -384,7 +395,7 @@ fn event_log(chain: &Chain) -> Option<Cause> {
         .map_or(link.words(), |(path, _)| path.trim_start_matches("File "));
     let sentence = format!("the directory for event logs, {path}, does not exist");
     Some(plain(
-        Kind::EventLogDirectory,
+        CauseKind::EventLogDirectory,
         sentence,
         "create it or mount a volume there, or set spark.eventLog.dir to storage that exists, such as s3a://bucket/path (or disable event logs with spark.eventLog.enabled: \"false\")",
     ))
@@ -400,7 +411,7 @@ fn credentials(chain: &Chain) -> Option<Cause> {
     ];
     if chain.of("NoAuthWithAWSException").is_some() || missing.iter().any(|words| chain.saying(words).is_some()) {
         return Some(plain(
-            Kind::Credentials,
+            CauseKind::Credentials,
             format!("S3 cannot be used: there are no credentials{}", at(chain)),
             remedy,
         ));
@@ -414,7 +425,7 @@ fn credentials(chain: &Chain) -> Option<Cause> {
     for (code, meaning) in refusals {
         if chain.saying(code).is_some() {
             return Some(plain(
-                Kind::Credentials,
+                CauseKind::Credentials,
                 format!("S3 refused the credentials: {meaning} ({code}){}", at(chain)),
                 remedy,
             ));
@@ -430,7 +441,7 @@ fn credentials(chain: &Chain) -> Option<Cause> {
             chain.saying("s3a://").and_then(|line| line.find("s3a://").map(|from| &line[from..])).unwrap_or("s3a://…");
         let bucket = bucket.split([' ', ',', '"', '\'']).next().unwrap_or_default().trim_end_matches(':');
         let sentence = format!("S3 refused access to {bucket} (403){}", at(chain));
-        return Some(plain(Kind::Credentials, sentence, remedy));
+        return Some(plain(CauseKind::Credentials, sentence, remedy));
     }
     None
 }
@@ -439,7 +450,7 @@ fn host(chain: &Chain, facts: Facts<'_>) -> Option<Cause> {
     let link = chain.of("UnknownHostException").or_else(|| chain.of("UnresolvedAddressException"))?;
     let host = link.words().split([':', ' ', ',']).next().unwrap_or_default();
     if host.is_empty() {
-        return Some(plain(Kind::UnknownHost, "a host name cannot be resolved".to_owned(), ""));
+        return Some(plain(CauseKind::UnknownHost, "a host name cannot be resolved".to_owned(), ""));
     }
     let (what, remedy) = if host.starts_with("kubernetes.default") {
         ("the API server's name", "check the cluster's DNS (kubectl -n kube-system get pods -l k8s-app=kube-dns) and dnsPolicy of the pod, which is ClusterFirstWithHostNet with hostNetwork".to_owned())
@@ -454,7 +465,7 @@ fn host(chain: &Chain, facts: Facts<'_>) -> Option<Cause> {
     } else {
         ("the host", "check the name in the settings and the cluster's DNS".to_owned())
     };
-    Some(plain(Kind::UnknownHost, format!("{what} {host} is not known to DNS{}", at(chain)), &remedy))
+    Some(plain(CauseKind::UnknownHost, format!("{what} {host} is not known to DNS{}", at(chain)), &remedy))
 }
 
 fn python(chain: &Chain) -> Option<Cause> {
@@ -469,7 +480,7 @@ fn python(chain: &Chain) -> Option<Cause> {
     let module = link.words().split('\'').nth(1).unwrap_or_default();
     let sentence = format!("the Python module `{module}` is not installed{}", at(chain));
     Some(plain(
-        Kind::ModuleNotFound,
+        CauseKind::ModuleNotFound,
         sentence,
         "install it in the image of driver and executors, or ship it with spec.deps.pyFiles (--py-files)",
     ))
@@ -479,12 +490,12 @@ fn no_python(program: &str) -> Cause {
     let name = program.rsplit('/').next().unwrap_or(program);
     if name.starts_with("python") {
         return plain(
-            Kind::NoPython,
+            CauseKind::NoPython,
             format!("the image has no Python: `{program}` cannot be run"),
             "use an image with Python, such as apache/spark:<version>-python3 (spec.image), or set spark.pyspark.python to the one it has",
         );
     }
-    plain(Kind::NoPython, format!("`{program}` cannot be run in the image"), "use an image that has it")
+    plain(CauseKind::NoPython, format!("`{program}` cannot be run in the image"), "use an image that has it")
 }
 
 fn class(chain: &Chain) -> Option<Cause> {
@@ -493,7 +504,7 @@ fn class(chain: &Chain) -> Option<Cause> {
             line.split_once("data source: ").map_or("", |(_, rest)| rest.split(['.', ' ']).next().unwrap_or_default());
         let sentence = format!("Spark has no data source `{source}` (DATA_SOURCE_NOT_FOUND){}", at(chain));
         return Some(plain(
-            Kind::ClassNotFound,
+            CauseKind::ClassNotFound,
             sentence,
             &format!("add the package that holds it to spec.deps.packages (--packages){}", package(source)),
         ));
@@ -524,13 +535,13 @@ fn missing_class(name: &str, at: &str) -> Cause {
     if let Some((_, scheme, package)) = storage.iter().find(|(prefix, _, _)| name.starts_with(prefix)) {
         let sentence = format!("the image cannot read {scheme}: the class {name} is not in it{at}");
         return plain(
-            Kind::ClassNotFound,
+            CauseKind::ClassNotFound,
             sentence,
             &format!("add {package} to spec.deps.packages (--packages), or to the image"),
         );
     }
     plain(
-        Kind::ClassNotFound,
+        CauseKind::ClassNotFound,
         format!("the class {name} was not found{at}"),
         "check the name of the class, and that its jar is in the image or in spec.deps.jars (--jars, --packages)",
     )
@@ -550,19 +561,19 @@ fn file(chain: &Chain) -> Option<Cause> {
             .map_or("", |(_, rest)| rest.split(['\'', '"', ' ']).find(|p| !p.is_empty()).unwrap_or_default());
         let path = path.trim_end_matches(['.', ';', ',']);
         let sentence = format!("PATH_NOT_FOUND: the path {path} does not exist{}", at(chain));
-        return Some(plain(Kind::FileNotFound, sentence, mount));
+        return Some(plain(CauseKind::FileNotFound, sentence, mount));
     }
     let link = ["FileNotFoundException", "NoSuchFileException", "FileNotFoundError"]
         .iter()
         .find_map(|class| chain.of(class))?;
-    Some(plain(Kind::FileNotFound, format!("{}: {}{}", link.name(), link.words(), at(chain)), mount))
+    Some(plain(CauseKind::FileNotFound, format!("{}: {}{}", link.name(), link.words(), at(chain)), mount))
 }
 
 fn disk(chain: &Chain) -> Option<Cause> {
     chain.saying("No space left on device")?;
     let sentence = format!("a disk is full (No space left on device){}", at(chain));
     Some(plain(
-        Kind::DiskFull,
+        CauseKind::DiskFull,
         sentence,
         "give Spark larger local storage: a volume named spark-local-dir-1, or spark.kubernetes.local.dirs.tmpfs off",
     ))
@@ -578,14 +589,14 @@ fn executors(chain: &Chain) -> Option<Cause> {
     } else {
         "see the logs of the executors, and status.executorState"
     };
-    Some(plain(Kind::ExecutorsLost, sentence, remedy))
+    Some(plain(CauseKind::ExecutorsLost, sentence, remedy))
 }
 
 fn connection(chain: &Chain) -> Option<Cause> {
     let line = chain.saying("Connection refused").or_else(|| chain.saying("Failed to connect to "))?;
     let sentence = format!("a connection was refused: {}{}", line.trim(), at(chain));
     Some(plain(
-        Kind::NoConnection,
+        CauseKind::NoConnection,
         sentence,
         "check that a server is listening there and that no NetworkPolicy blocks it",
     ))
@@ -594,7 +605,7 @@ fn connection(chain: &Chain) -> Option<Cause> {
 /// `SparkUserAppException: User application exited with 3`, which adds nothing.
 fn exited(chain: &Chain, ended: &Ended) -> Option<Cause> {
     chain.of("SparkUserAppException")?;
-    Some(plain(Kind::ExitCode, format!("the program itself ended with exit code {}", ended.exit_code), ""))
+    Some(plain(CauseKind::ExitCode, format!("the program itself ended with exit code {}", ended.exit_code), ""))
 }
 
 /// Explains log lines without an exception, last line first.
@@ -609,12 +620,12 @@ fn of_line(lines: &[String], chains: &[Chain], facts: Facts<'_>) -> Option<Cause
             });
             return Some(match jar {
                 Some(jar) => plain(
-                    Kind::FileNotFound,
+                    CauseKind::FileNotFound,
                     format!("the application's jar {jar} is not in the image, so the class {class} was not found"),
                     "check mainApplicationFile: local:// means inside the image",
                 ),
                 None => plain(
-                    Kind::ClassNotFound,
+                    CauseKind::ClassNotFound,
                     format!("the class {class} was not found in the application's jar"),
                     "check mainClass (--class): package and name as in the source, and that the jar is the right one",
                 ),
@@ -626,7 +637,7 @@ fn of_line(lines: &[String], chains: &[Chain], facts: Facts<'_>) -> Option<Cause
         if let Some((_, rest)) = line.split_once(": can't open file '") {
             let file = rest.split_once('\'').map_or(rest, |(file, _)| file);
             return Some(plain(
-                Kind::FileNotFound,
+                CauseKind::FileNotFound,
                 format!("the script {file} is not in the image"),
                 "check mainApplicationFile: local:// means inside the image; mount a volume, or upload the script with spark.kubernetes.file.upload.path",
             ));
@@ -660,7 +671,7 @@ fn executors_failed(lines: &[String], chains: &[Chain], count: &str, facts: Fact
     }
     let count = if count.len() < 6 { count } else { "too many" };
     let mut cause = plain(
-        Kind::ExecutorsLost,
+        CauseKind::ExecutorsLost,
         format!("{count} executors failed, more than spark.executor.maxNumFailures allows"),
         &format!(
             "read the log of an executor (kubectl -n {} logs POD; spark.kubernetes.executor.deleteOnTermination: \"false\" keeps them)",
@@ -690,5 +701,5 @@ fn of_exit(ended: &Ended, lines: &[String]) -> Option<Cause> {
         Some(meaning) => meaning,
         None => format!("the program itself ended with exit code {}; its log holds no exception", ended.exit_code),
     };
-    Some(Cause { kind: Kind::ExitCode, sentence, evidence: last, remedy: None })
+    Some(Cause { kind: CauseKind::ExitCode, sentence, evidence: last, remedy: None })
 }

@@ -7,7 +7,7 @@
 use firesteel_api::names::CONDITION_EXPOSED;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::draft::Draft;
+use super::decision_builder::DecisionBuilder;
 use super::{Effect, Exposed, Observation};
 use crate::conditions::{self, Holds};
 use crate::event_reason::application as reason;
@@ -39,7 +39,7 @@ pub enum Work {
 
 /// Progress of that work.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Around {
+pub struct ExposureJob {
     pub work: Work,
     /// How many objects to create.
     pub objects: usize,
@@ -49,12 +49,12 @@ pub struct Around {
     pub first: Timestamp,
     pub last: Timestamp,
     /// The outcome of the last try, if one has ended.
-    pub outcome: Option<Outcome>,
+    pub outcome: Option<ExposureOutcome>,
 }
 
 /// The outcome of one try.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct ExposureOutcome {
     pub web_service: Option<String>,
     pub web_address: Option<String>,
     pub web_port: Option<i32>,
@@ -66,7 +66,7 @@ pub struct Outcome {
     pub failed: Vec<String>,
 }
 
-impl Around {
+impl ExposureJob {
     /// When the next try is due.
     fn due(&self) -> Timestamp {
         let doubled = FIRST_WAIT.saturating_mul(1 << self.failures.saturating_sub(1).min(8));
@@ -78,16 +78,16 @@ impl Around {
         self.under_way || self.failed().is_some()
     }
 
-    fn failed(&self) -> Option<&Outcome> {
+    fn failed(&self) -> Option<&ExposureOutcome> {
         self.outcome.as_ref().filter(|outcome| !outcome.failed.is_empty())
     }
 }
 
-impl Draft<'_> {
+impl DecisionBuilder<'_> {
     /// Moves the exposure of the current driver forward.
-    pub(super) fn expose(&mut self, around: Option<&Around>) {
-        let ours = |around: &&Around| matches!(&around.work, Work::Make { submission_id } if Some(submission_id) == self.status.submission_id.as_ref());
-        let Some(around) = around.filter(ours) else {
+    pub(super) fn expose(&mut self, job: Option<&ExposureJob>) {
+        let ours = |job: &&ExposureJob| matches!(&job.work, Work::Make { submission_id } if Some(submission_id) == self.status.submission_id.as_ref());
+        let Some(job) = job.filter(ours) else {
             // No try since this operator started. What another operator settled stays settled.
             let settled = |(_, reason): (String, String)| matches!(reason.as_str(), APPLIED | REFUSED | GIVEN_UP);
             if !self.exposed().is_some_and(settled) {
@@ -96,10 +96,10 @@ impl Draft<'_> {
             }
             return;
         };
-        if around.objects == 0 {
+        if job.objects == 0 {
             return;
         }
-        let Some(outcome) = &around.outcome else {
+        let Some(outcome) = &job.outcome else {
             self.say_exposed(
                 "Unknown",
                 APPLYING,
@@ -115,9 +115,9 @@ impl Draft<'_> {
         info.web_ui_port = outcome.web_port;
         info.web_ui_ingress_name.clone_from(&outcome.web_ingress);
         info.web_ui_ingress_address.clone_from(&outcome.web_url);
-        if let Some(outcome) = around.failed() {
+        if let Some(outcome) = job.failed() {
             let sentences = outcome.failed.iter().chain(&outcome.refused).cloned().collect::<Vec<_>>().join("; ");
-            if self.try_again(around, RETRYING, &format!("the driver runs without them for now: {sentences}")) {
+            if self.try_again(job, RETRYING, &format!("the driver runs without them for now: {sentences}")) {
                 self.effects.push(Effect::Expose);
             }
         } else if outcome.refused.is_empty() {
@@ -129,7 +129,7 @@ impl Draft<'_> {
 
     /// Deletes the driver's exposure; nothing waits for it.
     pub(super) fn unexpose(&mut self, exposed: Exposed, seen: &Observation) {
-        let removal = seen.around.as_ref().filter(|around| around.work == Work::Remove);
+        let removal = seen.exposure_job.as_ref().filter(|job| job.work == Work::Remove);
         match removal {
             None => {
                 // The status names only objects known to exist.
@@ -138,7 +138,7 @@ impl Draft<'_> {
                 self.effects.push(Effect::DeleteExposure(exposed));
                 self.forget_exposed();
             }
-            Some(around) => self.note_removal(around),
+            Some(job) => self.note_removal(job),
         }
     }
 
@@ -150,11 +150,11 @@ impl Draft<'_> {
     }
 
     /// Records the progress of a deletion.
-    pub(super) fn note_removal(&mut self, around: &Around) {
-        if let Some(outcome) = around.failed() {
+    pub(super) fn note_removal(&mut self, job: &ExposureJob) {
+        if let Some(outcome) = job.failed() {
             let sentences = outcome.failed.join("; ");
             if self.try_again(
-                around,
+                job,
                 REMOVING,
                 &format!(
                     "some of the driver's services, ingresses or disruption budgets are not deleted yet: {sentences}"
@@ -162,7 +162,7 @@ impl Draft<'_> {
             ) {
                 self.effects.push(Effect::DeleteExposure(Exposed::ALL));
             }
-        } else if around.under_way {
+        } else if job.under_way {
             self.say_exposed(
                 "False",
                 REMOVING,
@@ -176,20 +176,20 @@ impl Draft<'_> {
     }
 
     /// Records a failed try. True if the next one is due, which it never is once the time limit has passed.
-    fn try_again(&mut self, around: &Around, reason: &str, message: &str) -> bool {
+    fn try_again(&mut self, job: &ExposureJob, reason: &str, message: &str) -> bool {
         let known = conditions::since(&self.status.conditions, CONDITION_EXPOSED, "False");
-        let first = known.map_or(around.first, |known| known.min(around.first));
+        let first = known.map_or(job.first, |known| known.min(job.first));
         if self.now.duration_since(first) >= BUDGET {
             let minutes = BUDGET.as_mins();
             self.say_exposed("False", GIVEN_UP, &format!("gave up after {minutes} minutes: {message}"), true);
             return false;
         }
         self.say_exposed("False", reason, message, true);
-        if around.under_way {
+        if job.under_way {
             self.wake_in(UNDER_WAY);
             return false;
         }
-        let due = around.due();
+        let due = job.due();
         if self.now < due {
             self.wake_at(due);
             return false;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
-use firesteel_core::diagnosis::{Cause, Facts, Kind, Log, MOST_BYTES, cause};
+use firesteel_core::diagnosis::{Cause, CauseKind, Facts, Log, MOST_BYTES, cause};
 use firesteel_core::pod::Ended;
 use firesteel_spark::redaction::Redaction;
 use proptest::prelude::*;
@@ -52,44 +52,48 @@ fn every_common_death_is_named_with_its_cause_and_what_to_do() {
 fn each_kind_of_death_is_recognized() {
     let deaths = deaths();
     for (name, kind, words) in [
-        ("divide", Kind::Exception, "ZeroDivisionError: division by zero, at boom.py:3"),
-        ("chain", Kind::Exception, "NumberFormatException: For input string: \"x\", at Boom.java:41"),
-        ("forbidden", Kind::Forbidden, "the driver's account `plain` may not get pods in `default`"),
-        ("structured", Kind::Exception, "NumberFormatException: For input string: \"x\", at Boom.java:41"),
-        ("task", Kind::Exception, "IllegalArgumentException: row 0 has no date, at Boom.java:16"),
-        ("udf", Kind::Exception, "ZeroDivisionError: division by zero, at udf.py:6"),
-        ("column", Kind::Exception, "UNRESOLVED_COLUMN.WITH_SUGGESTION"),
-        ("class-missing", Kind::ClassNotFound, "org.example.Nope"),
-        ("class-missing-inside", Kind::ClassNotFound, "org.example.lib.Gone was not found, at Boom.java:22"),
-        ("source", Kind::ClassNotFound, "no data source `delta`"),
-        ("s3-class", Kind::ClassNotFound, "the image cannot read s3a://"),
-        ("module", Kind::ModuleNotFound, "`pandas_is_not_here` is not installed, at module.py:1"),
-        ("jar-missing", Kind::FileNotFound, "the application's jar /opt/spark/work/none.jar is not in the image"),
-        ("script-missing", Kind::FileNotFound, "the script /opt/spark/work/none.py is not in the image"),
+        ("divide", CauseKind::Exception, "ZeroDivisionError: division by zero, at boom.py:3"),
+        ("chain", CauseKind::Exception, "NumberFormatException: For input string: \"x\", at Boom.java:41"),
+        ("forbidden", CauseKind::Forbidden, "the driver's account `plain` may not get pods in `default`"),
+        ("structured", CauseKind::Exception, "NumberFormatException: For input string: \"x\", at Boom.java:41"),
+        ("task", CauseKind::Exception, "IllegalArgumentException: row 0 has no date, at Boom.java:16"),
+        ("udf", CauseKind::Exception, "ZeroDivisionError: division by zero, at udf.py:6"),
+        ("column", CauseKind::Exception, "UNRESOLVED_COLUMN.WITH_SUGGESTION"),
+        ("class-missing", CauseKind::ClassNotFound, "org.example.Nope"),
+        ("class-missing-inside", CauseKind::ClassNotFound, "org.example.lib.Gone was not found, at Boom.java:22"),
+        ("source", CauseKind::ClassNotFound, "no data source `delta`"),
+        ("s3-class", CauseKind::ClassNotFound, "the image cannot read s3a://"),
+        ("module", CauseKind::ModuleNotFound, "`pandas_is_not_here` is not installed, at module.py:1"),
+        ("jar-missing", CauseKind::FileNotFound, "the application's jar /opt/spark/work/none.jar is not in the image"),
+        ("script-missing", CauseKind::FileNotFound, "the script /opt/spark/work/none.py is not in the image"),
         (
             "path-missing",
-            Kind::FileNotFound,
+            CauseKind::FileNotFound,
             "PATH_NOT_FOUND: the path file:/data/in/orders.csv does not exist, at path.py:3",
         ),
-        ("no-python", Kind::NoPython, "the image has no Python: `/usr/local/bin/python9` cannot be run"),
-        ("heap", Kind::HeapFull, "Java heap space"),
-        ("heap-python", Kind::HeapFull, "Java heap space), at heap.py:6"),
-        ("result", Kind::ResultTooLarge, "at result.py:3"),
-        ("port", Kind::PortInUse, "port 36311 for sparkDriver is in use"),
-        ("bind", Kind::BadAddress, "cannot listen"),
-        ("api-host", Kind::UnknownHost, "the API server's name kubernetes.default.svc is not known"),
-        ("driver-host", Kind::UnknownHost, "the name of the driver's service pi-driver-svc.default.svc is not known"),
-        ("events", Kind::EventLogDirectory, "file:/tmp/spark-events, does not exist"),
-        ("s3-none", Kind::Credentials, "there are no credentials, at s3.py:3"),
-        ("s3-wrong", Kind::Credentials, "S3 refused access to s3a://lake/orders (403), at s3.py:3"),
-        ("python-mismatch", Kind::VersionMismatch, "different versions of Python"),
+        ("no-python", CauseKind::NoPython, "the image has no Python: `/usr/local/bin/python9` cannot be run"),
+        ("heap", CauseKind::HeapFull, "Java heap space"),
+        ("heap-python", CauseKind::HeapFull, "Java heap space), at heap.py:6"),
+        ("result", CauseKind::ResultTooLarge, "at result.py:3"),
+        ("port", CauseKind::PortInUse, "port 36311 for sparkDriver is in use"),
+        ("bind", CauseKind::BadAddress, "cannot listen"),
+        ("api-host", CauseKind::UnknownHost, "the API server's name kubernetes.default.svc is not known"),
+        (
+            "driver-host",
+            CauseKind::UnknownHost,
+            "the name of the driver's service pi-driver-svc.default.svc is not known",
+        ),
+        ("events", CauseKind::EventLogDirectory, "file:/tmp/spark-events, does not exist"),
+        ("s3-none", CauseKind::Credentials, "there are no credentials, at s3.py:3"),
+        ("s3-wrong", CauseKind::Credentials, "S3 refused access to s3a://lake/orders (403), at s3.py:3"),
+        ("python-mismatch", CauseKind::VersionMismatch, "different versions of Python"),
         (
             "executor-mismatch",
-            Kind::VersionMismatch,
+            CauseKind::VersionMismatch,
             "driver and executors have different versions of org.apache.spark.rpc.netty.RpcEndpointVerifier$CheckExistence",
         ),
-        ("exit", Kind::ExitCode, "the program itself ended with exit code 3"),
-        ("exit-jvm", Kind::ExitCode, "the program itself ended with exit code 4"),
+        ("exit", CauseKind::ExitCode, "the program itself ended with exit code 3"),
+        ("exit-jvm", CauseKind::ExitCode, "the program itself ended with exit code 4"),
     ] {
         let mut found = 0;
         for version in ["3.5.9", "4.1.4"] {
@@ -166,7 +170,7 @@ fn a_command_is_suggested_only_for_the_pods_own_account() {
         [("kube-system:plain", "kube-system"), ("default:other", "default"), ("default:plain", "other")]
     {
         let cause = says(account, namespace);
-        assert_eq!(cause.kind, Kind::Forbidden);
+        assert_eq!(cause.kind, CauseKind::Forbidden);
         assert!(!cause.remedy.as_deref().unwrap_or_default().contains("firesteel setup"), "{cause}");
     }
 }

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use firesteel_api::SparkApplicationStatus;
 use firesteel_core::lifecycle::{
-    Around, Created, Decision, EXPOSURE_BUDGET, Effect, ExposureOutcome, Limits, Observation, Seen, Sent, Submission,
-    Work, step, still_exposed, submitted,
+    Created, Decision, EXPOSURE_BUDGET, Effect, ExposureJob, ExposureOutcome, Limits, Observation, Seen, Sent,
+    Submission, Work, step, still_exposed, submitted,
 };
 use firesteel_core::pod::DriverPod;
 use k8s_openapi::api::core::v1::Pod;
@@ -42,18 +42,18 @@ fn driver(phase: &str, code: Option<i32>) -> DriverPod {
     DriverPod::read(&pod, "pi", UID)
 }
 
-fn running(now: i64, around: Option<Around>) -> Observation {
-    Observation { around, ..Observation::of(Seen::Present(driver("Running", None)), at(now)) }
+fn running(now: i64, job: Option<ExposureJob>) -> Observation {
+    Observation { exposure_job: job, ..Observation::of(Seen::Present(driver("Running", None)), at(now)) }
 }
 
-fn around(work: Work, failures: u32, last: i64, failed: &[&str]) -> Around {
+fn job(work: Work, failures: u32, last: i64, failed: &[&str]) -> ExposureJob {
     let failed = failed.iter().map(|&why| why.to_owned()).collect();
     let outcome = ExposureOutcome { web_service: Some("pi-ui-svc".to_owned()), failed, ..ExposureOutcome::default() };
-    Around { work, objects: 2, under_way: false, failures, first: at(10), last: at(last), outcome: Some(outcome) }
+    ExposureJob { work, objects: 2, under_way: false, failures, first: at(10), last: at(last), outcome: Some(outcome) }
 }
 
-fn made(failures: u32, last: i64, failed: &[&str]) -> Option<Around> {
-    Some(around(Work::Make { submission_id: "s".to_owned() }, failures, last, failed))
+fn made(failures: u32, last: i64, failed: &[&str]) -> Option<ExposureJob> {
+    Some(job(Work::Make { submission_id: "s".to_owned() }, failures, last, failed))
 }
 
 #[test]
@@ -87,7 +87,7 @@ fn exposing_is_given_up_after_its_time_limit_also_by_another_operator() {
     let next = world.look(&running(100, None));
     assert_eq!(next.effects, [Effect::Expose]);
     let over = 10 + EXPOSURE_BUDGET.as_secs();
-    let fresh = Around { first: at(over), ..made(1, over, &["no"]).unwrap() };
+    let fresh = ExposureJob { first: at(over), ..made(1, over, &["no"]).unwrap() };
     let given_up = world.look(&running(over, Some(fresh.clone())));
     assert!(given_up.effects.is_empty());
     assert_eq!(given_up.events.len(), 1);
@@ -103,9 +103,9 @@ fn exposing_is_given_up_after_its_time_limit_also_by_another_operator() {
 #[test]
 fn rejections_are_reported_and_not_retried() {
     let mut world = Pi::new(json!({}), submitted_once("RUNNING"));
-    let mut around = made(0, 10, &[]).unwrap();
-    around.outcome.as_mut().unwrap().refused = vec!["a Service named pi-ui-svc already exists".to_owned()];
-    let told = world.look(&running(10, Some(around)));
+    let mut job = made(0, 10, &[]).unwrap();
+    job.outcome.as_mut().unwrap().refused = vec!["a Service named pi-ui-svc already exists".to_owned()];
+    let told = world.look(&running(10, Some(job)));
     assert_eq!((told.effects.len(), told.events.len()), (0, 1));
     assert_eq!(world.condition("Exposed").unwrap().1, "Refused");
     assert!(world.look(&running(500, None)).effects.is_empty());
@@ -114,16 +114,16 @@ fn rejections_are_reported_and_not_retried() {
 #[test]
 fn a_slow_exposure_is_reported_once_it_exists() {
     let mut world = Pi::new(json!({}), submitted_once("PENDING_RERUN"));
-    let under_way = Around { under_way: true, outcome: None, ..made(0, 0, &[]).unwrap() };
+    let under_way = ExposureJob { under_way: true, outcome: None, ..made(0, 0, &[]).unwrap() };
     let id = firesteel_core::identity::submission_id(UID, 2);
     let work = Work::Make { submission_id: id };
-    let created = Created { around: Some(Around { work: work.clone(), ..under_way }), ..Created::default() };
+    let created = Created { exposure_job: Some(ExposureJob { work: work.clone(), ..under_way }), ..Created::default() };
     world.status = world.with(|app| submitted(app, 2, &Submission::Created(Box::new(created)), at(1))).status;
     assert_eq!(world.condition("Exposed").unwrap().1, "Applying");
     assert_eq!(world.status.driver_info.web_ui_service_name, None);
     let mut pod = driver("Running", None);
     pod.submission_id.clone_from(&world.status.submission_id);
-    let seen = Observation { around: Some(around(work, 0, 5, &[])), ..Observation::of(Seen::Present(pod), at(5)) };
+    let seen = Observation { exposure_job: Some(job(work, 0, 5, &[])), ..Observation::of(Seen::Present(pod), at(5)) };
     world.look(&seen);
     assert_eq!(world.condition("Exposed").unwrap().1, "Applied");
     assert_eq!(world.status.driver_info.web_ui_service_name.as_deref(), Some("pi-ui-svc"));
@@ -134,7 +134,7 @@ fn the_end_does_not_wait_for_the_exposure_and_the_rest_is_deleted_later() {
     let mut world = Pi::new(json!({}), submitted_once("RUNNING"));
     world.look(&running(10, made(0, 10, &[])));
     let ended = Observation {
-        around: made(0, 10, &[]),
+        exposure_job: made(0, 10, &[]),
         ..Observation::of(Seen::Present(driver("Succeeded", Some(0))), at(20))
     };
     let decision = world.look(&ended);
@@ -142,13 +142,13 @@ fn the_end_does_not_wait_for_the_exposure_and_the_rest_is_deleted_later() {
     assert!(matches!(decision.effects[..], [Effect::DeleteExposure(_)]), "{:?}", decision.effects);
     assert_eq!(world.condition("Exposed"), None);
     // Not everything is deleted at once: the status remembers that for the next observer.
-    let left = around(Work::Remove, 1, 20, &["Ingress: no answer within 35 s"]);
+    let left = job(Work::Remove, 1, 20, &["Ingress: no answer within 35 s"]);
     let told = world.with(|app| still_exposed(app, decision, &left, at(20)));
     world.status = told.status;
     assert_eq!((world.state(), world.condition("Exposed").unwrap().1.as_str()), ("COMPLETED", "Removing"));
     assert!(told.wake.is_some());
-    let rest = |now: i64, around: Option<Around>| Observation {
-        around,
+    let rest = |now: i64, job: Option<ExposureJob>| Observation {
+        exposure_job: job,
         ..Observation::of(Seen::Absent { last: None }, at(now))
     };
     let early = world.look(&rest(21, Some(left.clone())));
@@ -158,7 +158,7 @@ fn the_end_does_not_wait_for_the_exposure_and_the_rest_is_deleted_later() {
         let next = other.look(&rest(30, seen));
         assert!(matches!(next.effects[..], [Effect::DeleteExposure(_)]), "{next:?}");
     }
-    let gone = world.look(&rest(40, Some(around(Work::Remove, 0, 40, &[]))));
+    let gone = world.look(&rest(40, Some(job(Work::Remove, 0, 40, &[]))));
     assert_eq!((gone.effects.len(), world.condition("Exposed")), (0, None));
 }
 
@@ -224,7 +224,7 @@ fn deletes_are_sent_once_and_then_watched() {
         undeleted: undeleted.clone(),
         sent: sent.to_vec(),
         strays: 1,
-        around: Some(around(Work::Remove, 0, 0, &[])),
+        exposure_job: Some(job(Work::Remove, 0, 0, &[])),
         ..Observation::of(Seen::Present(pod.clone()), at(now))
     };
     let first = world.look(&look(0, &all, &[])).effects;

@@ -2,7 +2,7 @@
 
 use firesteel_api::SparkApplicationStatus;
 use firesteel_core::driver_node::DriverNode;
-use firesteel_core::lifecycle::{Around, Decision, Effect, Limits, Observation, Seen, Work, step};
+use firesteel_core::lifecycle::{Decision, Effect, ExposureJob, Limits, Observation, Seen, Work, step};
 use firesteel_core::pod::DriverPod;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::SignedDuration;
@@ -36,9 +36,9 @@ fn look(status: &SparkApplicationStatus, pod: &Value, node: DriverNode, now: i64
     // It has no exposure.
     let work = Work::Make { submission_id: "s".to_owned() };
     let (first, last) = (at(0), at(0));
-    let around = Around { work, objects: 0, under_way: false, failures: 0, first, last, outcome: None };
+    let job = ExposureJob { work, objects: 0, under_way: false, failures: 0, first, last, outcome: None };
     let driver = Seen::Present(read(pod));
-    let seen = Observation { node: Some(node), around: Some(around), ..Observation::of(driver, at(now)) };
+    let seen = Observation { node: Some(node), exposure_job: Some(job), ..Observation::of(driver, at(now)) };
     with_app(&spec, status, |app| step(app, &seen, limits))
 }
 

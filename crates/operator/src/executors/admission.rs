@@ -11,10 +11,10 @@ use firesteel_core::event_reason::executors as reason;
 use firesteel_core::grant::admission::{self, Apart, LiveDriver, Neighbour};
 use kube::runtime::controller::Action;
 
-use super::pass::{State, own_driver, record};
+use super::pass::{AppState, own_driver, record};
 use super::{Allocator, writes};
 use crate::error::Error;
-use crate::pods::allocated::{AppKey, AppPods, live_driver};
+use crate::pods::allocated::{AllocatedPods, AppIdKey, live_driver};
 
 /// How soon to check a grant again that waits for the admission policy or for another driver to end.
 const WAITING: Duration = Duration::from_secs(3);
@@ -33,9 +33,9 @@ pub(super) enum Answer {
 pub(super) async fn admit(
     grant: &ExecutorGrant,
     allocator: &Allocator,
-    key: &AppKey,
-    state: &mut State,
-    pods: &AppPods,
+    key: &AppIdKey,
+    state: &mut AppState,
+    pods: &AllocatedPods,
 ) -> Result<Answer, Error> {
     let client = &allocator.client;
     let old = state.ledger.read(client, grant).await?;
@@ -70,7 +70,7 @@ pub(super) async fn admit(
 async fn wait(
     grant: &ExecutorGrant,
     allocator: &Allocator,
-    state: &mut State,
+    state: &mut AppState,
     driver: &str,
     refusal: String,
 ) -> Result<Answer, Error> {
@@ -84,14 +84,14 @@ async fn wait(
 
 impl Allocator {
     /// Whether only its own driver can have written a grant's status.
-    pub(super) async fn is_alone(&self, grant: &ExecutorGrant, key: &AppKey, account: &str) -> bool {
+    pub(super) async fn is_alone(&self, grant: &ExecutorGrant, key: &AppIdKey, account: &str) -> bool {
         self.shared.options.drivers_trust_each_other
             || self.index.neighbours(key, account).is_empty()
             || self.shared.policy.apart(&self.client, grant).await == Apart::Yes
     }
 
     /// The neighbour that takes precedence over a driver. If there is none, the driver takes precedence from now on.
-    async fn first(&self, key: &AppKey, account: &str, driver: &LiveDriver) -> Result<Option<LiveDriver>, Error> {
+    async fn first(&self, key: &AppIdKey, account: &str, driver: &LiveDriver) -> Result<Option<LiveDriver>, Error> {
         // What a previous operator accepted is in the ledgers.
         for (app, grant) in self.unasked(key, account, driver) {
             if writes::is_accepted(&self.client, &key.0, &grant).await? {
@@ -112,7 +112,7 @@ impl Allocator {
     }
 
     /// Younger neighbours whose grants may or may not have been accepted, and the names of those grants.
-    fn unasked(&self, key: &AppKey, account: &str, driver: &LiveDriver) -> Vec<(AppKey, String)> {
+    fn unasked(&self, key: &AppIdKey, account: &str, driver: &LiveDriver) -> Vec<(AppIdKey, String)> {
         let grants = self.grants();
         let accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
         let beside = self.index.neighbours(key, account).into_iter();
@@ -120,7 +120,7 @@ impl Allocator {
         unknown.filter_map(|(app, _)| grants.get(&app).map(|grant| (app.clone(), grant.name.clone()))).collect()
     }
 
-    fn note_accepted(&self, key: &AppKey) {
+    fn note_accepted(&self, key: &AppIdKey) {
         self.accepted.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone());
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use firesteel_core::allocation::size::{Amount, Size};
 use firesteel_core::fair::{self, Asker};
 
-use crate::pods::allocated::AppKey;
+use crate::pods::allocated::AppIdKey;
 
 /// How soon an application that did not get everything asks again.
 pub(super) const AGAIN: Duration = Duration::from_secs(1);
@@ -20,12 +20,12 @@ const FORGOTTEN: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Default)]
 pub(super) struct Namespaces {
-    asking: Mutex<HashMap<AppKey, Asking>>,
+    asking: Mutex<HashMap<AppIdKey, NamespaceRequest>>,
 }
 
 /// What an application asks for, beyond what it was given.
 #[derive(Debug)]
-struct Asking {
+struct NamespaceRequest {
     asked: Vec<(Size, u32)>,
     at: Instant,
     /// Given to a pass that is still running.
@@ -37,7 +37,7 @@ struct Asking {
 pub(super) struct Given<'a> {
     /// How many of each size, in the order requested.
     pub(super) counts: Vec<u32>,
-    app: AppKey,
+    app: AppIdKey,
     namespaces: &'a Namespaces,
 }
 
@@ -45,15 +45,15 @@ impl Namespaces {
     /// Takes room for executors. `used` returns what the namespace's applications have; it is called under the lock.
     pub(super) fn take(
         &self,
-        app: &AppKey,
+        app: &AppIdKey,
         asked: Vec<(Size, u32)>,
         limit: &Amount,
-        used: impl FnOnce() -> HashMap<AppKey, Amount>,
+        used: impl FnOnce() -> HashMap<AppIdKey, Amount>,
         now: Instant,
     ) -> Given<'_> {
         let mut asking = self.asking();
         asking.retain(|_, each| each.reserved != Amount::default() || now.duration_since(each.at) < FORGOTTEN);
-        asking.insert(app.clone(), Asking { asked, at: now, reserved: Amount::default() });
+        asking.insert(app.clone(), NamespaceRequest { asked, at: now, reserved: Amount::default() });
         let mut used = used();
         let mut askers = Vec::new();
         let mut own = 0;
@@ -75,7 +75,7 @@ impl Namespaces {
         Given { counts, app: app.clone(), namespaces: self }
     }
 
-    fn asking(&self) -> MutexGuard<'_, HashMap<AppKey, Asking>> {
+    fn asking(&self) -> MutexGuard<'_, HashMap<AppIdKey, NamespaceRequest>> {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -94,7 +94,7 @@ mod tests {
 
     const LIMIT: Amount = Amount { executors: 10, cores: 1000, memory_mib: 1000 };
 
-    fn app(name: &str) -> AppKey {
+    fn app(name: &str) -> AppIdKey {
         ("n".to_owned(), name.to_owned())
     }
 
@@ -102,7 +102,7 @@ mod tests {
         vec![(Size { cores: 1, memory_mib: 1, ..Size::default() }, count)]
     }
 
-    fn has(apps: &[(&str, u64)]) -> HashMap<AppKey, Amount> {
+    fn has(apps: &[(&str, u64)]) -> HashMap<AppIdKey, Amount> {
         let amount = |n| Amount { executors: n, cores: n, memory_mib: n };
         apps.iter().map(|(name, n)| (app(name), amount(*n))).collect()
     }

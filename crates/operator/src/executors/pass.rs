@@ -24,17 +24,17 @@ use tracing::Instrument;
 
 use super::admission::{Answer, admit};
 use super::ledger::Ledger;
-use super::{Allocator, App, slots, writes};
+use super::{Allocator, GrantRef, slots, writes};
 use crate::error::Error;
 use crate::events::Reporter;
-use crate::pods::allocated::{self, AppKey, AppPods};
+use crate::pods::allocated::{self, AllocatedPods, AppIdKey};
 
 /// A pass that takes longer is aborted and retried.
 const LONGEST_PASS: Duration = Duration::from_secs(60);
 
 /// An application's state between passes.
 #[derive(Debug, Default)]
-pub(super) struct State {
+pub(super) struct AppState {
     memory: Memory,
     pub(super) ledger: Ledger,
     /// What the driver published while no other driver could have, and the profiles that have changed since.
@@ -86,7 +86,7 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
     if grant.metadata.deletion_timestamp.is_some() {
         return Ok(Action::await_change());
     }
-    let key: AppKey = (grant.namespace().unwrap_or_default(), grant.spec.app_id.clone());
+    let key: AppIdKey = (grant.namespace().unwrap_or_default(), grant.spec.app_id.clone());
     let state = allocator.state(grant);
     let mut state = state.lock().await;
     let pods = allocator.index.driver(&key);
@@ -111,12 +111,12 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
 
 /// What one pass sees.
 struct Seen {
-    key: AppKey,
+    key: AppIdKey,
     /// With the trusted part of its demand.
     grant: Arc<ExecutorGrant>,
     ledger: ExecutorLedgerStatus,
     driver: Driver,
-    pods: AppPods,
+    pods: AllocatedPods,
     executors: Vec<ExecutorPod>,
     sets: Vec<ExecutorSet>,
     now: Timestamp,
@@ -126,7 +126,7 @@ struct Seen {
 fn observe(
     allocator: &Allocator,
     grant: Arc<ExecutorGrant>,
-    key: AppKey,
+    key: AppIdKey,
     mut ledger: ExecutorLedgerStatus,
 ) -> Option<Seen> {
     let mut pods = allocator.index.of(&key);
@@ -167,7 +167,7 @@ impl Seen {
 }
 
 /// Carries out a decision, ledger first, and remembers the outcome.
-async fn perform(allocator: &Arc<Allocator>, seen: &Seen, state: &mut State, effects: Effects) -> Result<(), Error> {
+async fn perform(allocator: &Arc<Allocator>, seen: &Seen, state: &mut AppState, effects: Effects) -> Result<(), Error> {
     let Seen { key, grant, now, .. } = seen;
     let client = &allocator.client;
     if !effects.ledger_may_wait {
@@ -252,7 +252,7 @@ fn follow_refusal(allocator: &Allocator, grant: &ExecutorGrant, refusal: &Refusa
     if let Refusal::Later { retry_after, .. } = refusal {
         allocator.shared.creation_limit.slow_down(*retry_after, Instant::now());
     }
-    allocator.enqueue(App::new(&grant.name_any()).within(&grant.namespace().unwrap_or_default()));
+    allocator.enqueue(GrantRef::new(&grant.name_any()).within(&grant.namespace().unwrap_or_default()));
 }
 
 /// The grant with the trusted part of its demand: while nothing isolates its driver from another one, the other could have
@@ -260,9 +260,9 @@ fn follow_refusal(allocator: &Allocator, grant: &ExecutorGrant, refusal: &Refusa
 async fn believed(
     grant: &Arc<ExecutorGrant>,
     allocator: &Allocator,
-    key: &AppKey,
-    state: &mut State,
-    pods: &AppPods,
+    key: &AppIdKey,
+    state: &mut AppState,
+    pods: &AllocatedPods,
 ) -> Arc<ExecutorGrant> {
     let Some(status) = grant.status.as_ref().filter(|status| !status.profiles.is_empty()) else {
         return grant.clone();
@@ -289,7 +289,11 @@ async fn believed(
 }
 
 /// The driver of a grant, if it exists. `uid` is the uid recorded for it earlier.
-pub(super) fn own_driver<'a>(grant: &ExecutorGrant, pods: &'a AppPods, uid: Option<&str>) -> Option<&'a DriverPod> {
+pub(super) fn own_driver<'a>(
+    grant: &ExecutorGrant,
+    pods: &'a AllocatedPods,
+    uid: Option<&str>,
+) -> Option<&'a DriverPod> {
     let granted = &grant.spec.driver;
     pods.driver.as_ref().filter(|driver| {
         driver.name == granted.pod_name
@@ -300,7 +304,7 @@ pub(super) fn own_driver<'a>(grant: &ExecutorGrant, pods: &'a AppPods, uid: Opti
 }
 
 /// The state of the grant's driver. Records the driver's uid when it is first seen.
-fn driver(grant: &ExecutorGrant, pods: &AppPods, ledger: &mut ExecutorLedgerStatus) -> Driver {
+fn driver(grant: &ExecutorGrant, pods: &AllocatedPods, ledger: &mut ExecutorLedgerStatus) -> Driver {
     match own_driver(grant, pods, ledger.driver_uid.as_deref()) {
         Some(driver) => {
             ledger.driver_uid = Some(driver.uid.clone());

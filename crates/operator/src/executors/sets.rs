@@ -20,7 +20,7 @@ use kube::{Api, Resource, ResourceExt};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::pods::allocated::{AppKey, Index};
+use crate::pods::allocated::{AppIdKey, Index};
 use crate::relist::{Change, Relist};
 
 /// A kind of set.
@@ -58,7 +58,7 @@ impl Set for StatefulSet {
 
 /// One set.
 #[derive(Debug, Clone)]
-struct Known {
+struct KnownSet {
     set: ExecutorSet,
     strategy: Strategy,
     /// The driver pod it belongs to.
@@ -67,7 +67,7 @@ struct Known {
     generation: i64,
 }
 
-type Apps = HashMap<AppKey, BTreeMap<String, Known>>;
+type Apps = HashMap<AppIdKey, BTreeMap<String, KnownSet>>;
 
 /// All sets.
 #[derive(Debug, Default)]
@@ -87,7 +87,7 @@ struct Listing {
 }
 
 /// Watches one kind of set.
-pub(super) async fn follow<K: Set>(sets: &Sets, api: Api<K>, touched: &impl Fn(Vec<AppKey>)) {
+pub(super) async fn follow<K: Set>(sets: &Sets, api: Api<K>, touched: &impl Fn(Vec<AppIdKey>)) {
     let config = watcher::Config::default().labels(names::LABEL_ALLOCATOR);
     let mut events = watch(api, config).default_backoff().boxed();
     while let Some(event) = events.next().await {
@@ -112,7 +112,7 @@ impl Sets {
     }
 
     /// Applies a watch event; returns the applications it affects.
-    fn apply<K: Set>(&self, event: &Event<K>) -> Vec<AppKey> {
+    fn apply<K: Set>(&self, event: &Event<K>) -> Vec<AppIdKey> {
         let mut listing = self.listing::<K>();
         let change = listing.relist.fold(event);
         let mut apps = lock(&self.apps);
@@ -141,7 +141,7 @@ impl Sets {
     }
 
     /// The sets of one driver; `None` until they have been listed.
-    pub(super) fn of(&self, strategy: Strategy, key: &AppKey, driver: Option<&str>) -> Option<Vec<ExecutorSet>> {
+    pub(super) fn of(&self, strategy: Strategy, key: &AppIdKey, driver: Option<&str>) -> Option<Vec<ExecutorSet>> {
         let listed = match strategy {
             Strategy::Pods => return Some(Vec::new()),
             Strategy::ReplicaSet => lock(&self.replica_sets).done,
@@ -150,7 +150,7 @@ impl Sets {
         if !listed {
             return None;
         }
-        let ours = |each: &&Known| each.strategy == strategy && driver.is_some() && each.owner.as_deref() == driver;
+        let ours = |each: &&KnownSet| each.strategy == strategy && driver.is_some() && each.owner.as_deref() == driver;
         let apps = lock(&self.apps);
         let known = apps.get(key).into_iter().flat_map(BTreeMap::values).filter(ours);
         Some(known.map(|each| each.set.clone()).collect())
@@ -165,7 +165,7 @@ impl Sets {
     }
 
     /// Adds the resources of pods that sets in a namespace have yet to create.
-    pub(super) fn add_unmade(&self, index: &Index, namespace: &str, used: &mut HashMap<AppKey, Amount>) {
+    pub(super) fn add_unmade(&self, index: &Index, namespace: &str, used: &mut HashMap<AppIdKey, Amount>) {
         self.each_unmade(
             index,
             |key| key.0 == namespace,
@@ -179,15 +179,15 @@ impl Sets {
     }
 
     /// Adds the number of pods that sets have yet to create.
-    pub(super) fn add_pending(&self, index: &Index, pending: &mut HashMap<AppKey, usize>) {
+    pub(super) fn add_pending(&self, index: &Index, pending: &mut HashMap<AppIdKey, usize>) {
         self.each_unmade(index, |_| true, |key, _, unmade| *pending.entry(key.clone()).or_default() += unmade);
     }
 
     fn each_unmade(
         &self,
         index: &Index,
-        counts: impl Fn(&AppKey) -> bool,
-        mut each: impl FnMut(&AppKey, &ExecutorSet, usize),
+        counts: impl Fn(&AppIdKey) -> bool,
+        mut each: impl FnMut(&AppIdKey, &ExecutorSet, usize),
     ) {
         let apps = lock(&self.apps);
         if apps.is_empty() {
@@ -195,7 +195,7 @@ impl Sets {
         }
         let made = index.members();
         for (key, sets) in apps.iter().filter(|(key, _)| counts(key)) {
-            for Known { set, .. } in sets.values() {
+            for KnownSet { set, .. } in sets.values() {
                 let made = made.get(&set.uid).copied().unwrap_or_default();
                 each(key, set, (set.replicas as usize).saturating_sub(made));
             }
@@ -218,13 +218,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn key(meta: &ObjectMeta) -> Option<AppKey> {
+fn key(meta: &ObjectMeta) -> Option<AppIdKey> {
     let app = meta.labels.as_ref()?.get(names::LABEL_APP_SELECTOR)?;
     Some((meta.namespace.clone()?, app.clone()))
 }
 
 /// Caches a set, unless a newer generation is known.
-fn put<K: Set>(apps: &mut Apps, set: &K) -> Option<AppKey> {
+fn put<K: Set>(apps: &mut Apps, set: &K) -> Option<AppIdKey> {
     let meta = set.meta();
     let key = key(meta)?;
     let mut read = set.read();
@@ -239,7 +239,7 @@ fn put<K: Set>(apps: &mut Apps, set: &K) -> Option<AppKey> {
         None => set.template().map(|template| digest(&template)).unwrap_or_default(),
     };
     let mut owners = meta.owner_references.iter().flatten();
-    let known = Known {
+    let known = KnownSet {
         strategy: K::STRATEGY,
         owner: owners.find(|owner| owner.controller == Some(true)).map(|owner| owner.uid.clone()),
         generation,

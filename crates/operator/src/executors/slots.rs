@@ -14,7 +14,7 @@ use super::namespaces::{self, Given};
 use super::{Allocator, Shared, writes};
 use crate::creation_limit::Rest;
 use crate::error::Error;
-use crate::pods::allocated::AppKey;
+use crate::pods::allocated::AppIdKey;
 
 /// How soon to check again until the sets have been listed once.
 pub(super) const NOT_LISTED: Duration = Duration::from_millis(200);
@@ -25,7 +25,7 @@ const APART: Duration = Duration::from_millis(25);
 pub(super) async fn obtain<'a>(
     allocator: &'a Allocator,
     grant: &ExecutorGrant,
-    key: &AppKey,
+    key: &AppIdKey,
     demand: &Demand<'_>,
 ) -> Result<(Slots, Option<Given<'a>>), Error> {
     let shared = &allocator.shared;
@@ -59,12 +59,12 @@ pub(super) async fn obtain<'a>(
 pub(super) struct Pending {
     most: usize,
     all: usize,
-    by_app: HashMap<AppKey, usize>,
+    by_app: HashMap<AppIdKey, usize>,
 }
 
 impl Pending {
     /// How many more executors of an application may be pending.
-    fn room(&self, app: &AppKey) -> usize {
+    fn room(&self, app: &AppIdKey) -> usize {
         room(self.most, self.all, self.by_app.get(app).copied().unwrap_or_default())
     }
 }

@@ -8,7 +8,7 @@ use firesteel_api::{ExecutorGrant, ExecutorLedger, names};
 use firesteel_core::allocation::creation::Creation;
 use firesteel_core::allocation::memory::Refusal;
 use firesteel_core::allocation::set_plan::{SetPlan, SetWrite};
-use firesteel_core::allocation::sets::Mark;
+use firesteel_core::allocation::sets::MemberPatch;
 use firesteel_core::allocation::{Effects, Removal};
 use futures::StreamExt;
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
@@ -19,7 +19,7 @@ use kube::{Client, Resource, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::error::{Class, During, Error, class, words};
-use crate::pods::allocated::AppKey;
+use crate::pods::allocated::AppIdKey;
 use crate::writes::{delete, merge_patch};
 
 /// Concurrent requests of one pass.
@@ -148,7 +148,7 @@ pub(super) async fn list_claims(client: &Client, grant: &ExecutorGrant) -> Resul
 }
 
 /// Deletes the claims of an application that ended.
-pub(super) async fn remove_claims(client: &Client, (namespace, app_id): &AppKey) -> Result<(), Error> {
+pub(super) async fn remove_claims(client: &Client, (namespace, app_id): &AppIdKey) -> Result<(), Error> {
     let api: Api<PersistentVolumeClaim> = Api::namespaced(client.clone(), namespace);
     let list = ListParams::default().labels(&selector(app_id));
     api.delete_collection(&DeleteParams::background(), &list)
@@ -270,7 +270,11 @@ async fn change_set(
 }
 
 /// Labels set members with their executor ids, and marks those to delete first. Returns those that are done.
-pub(super) async fn mark_members(client: &Client, namespace: &str, marks: &[Mark]) -> (Vec<Mark>, Result<(), Error>) {
+pub(super) async fn mark_members(
+    client: &Client,
+    namespace: &str,
+    marks: &[MemberPatch],
+) -> (Vec<MemberPatch>, Result<(), Error>) {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
     let writes = marks.iter().cloned().map(|mark| {
         let api = api.clone();
@@ -284,7 +288,8 @@ pub(super) async fn mark_members(client: &Client, namespace: &str, marks: &[Mark
             }
         }
     });
-    let outcomes: Vec<Result<Mark, Error>> = futures::stream::iter(writes).buffer_unordered(PARALLEL).collect().await;
+    let outcomes: Vec<Result<MemberPatch, Error>> =
+        futures::stream::iter(writes).buffer_unordered(PARALLEL).collect().await;
     let (mut marked, mut outcome) = (Vec::new(), Ok(()));
     for each in outcomes {
         match each {
@@ -295,7 +300,7 @@ pub(super) async fn mark_members(client: &Client, namespace: &str, marks: &[Mark
     (marked, outcome)
 }
 
-fn patch_of(mark: &Mark) -> Value {
+fn patch_of(mark: &MemberPatch) -> Value {
     let mut patch = json!({"metadata": {"uid": mark.uid}});
     if let Some((id, ended)) = mark.executor {
         // Without an executor, the label is back to the template's value.

@@ -19,11 +19,11 @@ use tokio::sync::watch;
 use crate::relist::{Change, Relist};
 
 /// Namespace and `spark.app.id`.
-pub(crate) type AppKey = (String, String);
+pub(crate) type AppIdKey = (String, String);
 
 /// Pods of one application.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct AppPods {
+pub(crate) struct AllocatedPods {
     pub(crate) driver: Option<DriverPod>,
     /// The driver's service account.
     pub(crate) account: String,
@@ -36,7 +36,7 @@ pub(crate) struct AppPods {
     pub(crate) in_flight: BTreeMap<u64, Flight>,
 }
 
-impl AppPods {
+impl AllocatedPods {
     /// Removes pods that are gone, by name and uid, and keeps those whose end has a known reason as departed.
     fn lose(&mut self, gone: impl Fn(&str, &str) -> bool) {
         for (_, pod) in self.executors.extract_if(.., |name, pod| gone(name, &pod.uid)) {
@@ -54,7 +54,7 @@ impl AppPods {
 
 #[derive(Debug)]
 pub(crate) struct Index {
-    apps: Mutex<HashMap<AppKey, AppPods>>,
+    apps: Mutex<HashMap<AppIdKey, AllocatedPods>>,
     relist: Mutex<Relist>,
     ready: watch::Sender<bool>,
 }
@@ -73,7 +73,7 @@ impl Index {
     }
 
     /// Applies a watch event; returns the applications it affects.
-    pub(crate) fn apply(&self, event: &Event<Pod>) -> Vec<AppKey> {
+    pub(crate) fn apply(&self, event: &Event<Pod>) -> Vec<AppIdKey> {
         let change = lock(&self.relist).fold(event);
         let mut apps = lock(&self.apps);
         match change {
@@ -116,32 +116,32 @@ impl Index {
     }
 
     /// All cached pods of one application.
-    pub(crate) fn of(&self, key: &AppKey) -> AppPods {
+    pub(crate) fn of(&self, key: &AppIdKey) -> AllocatedPods {
         lock(&self.apps).get(key).cloned().unwrap_or_default()
     }
 
     /// The driver of one application, without its executors.
-    pub(crate) fn driver(&self, key: &AppKey) -> AppPods {
+    pub(crate) fn driver(&self, key: &AppIdKey) -> AllocatedPods {
         let apps = lock(&self.apps);
-        let Some(app) = apps.get(key) else { return AppPods::default() };
-        AppPods { driver: app.driver.clone(), account: app.account.clone(), ..AppPods::default() }
+        let Some(app) = apps.get(key) else { return AllocatedPods::default() };
+        AllocatedPods { driver: app.driver.clone(), account: app.account.clone(), ..AllocatedPods::default() }
     }
 
     /// Forgets departed pods that have been recorded.
-    pub(crate) fn forget(&self, key: &AppKey, seen: &BTreeMap<String, ExecutorPod>) {
+    pub(crate) fn forget(&self, key: &AppIdKey, seen: &BTreeMap<String, ExecutorPod>) {
         if let Some(entry) = lock(&self.apps).get_mut(key) {
             entry.departed.retain(|uid, _| !seen.contains_key(uid));
         }
     }
 
     /// Records queued creations.
-    pub(crate) fn launch(&self, key: &AppKey, creations: &[Creation]) {
+    pub(crate) fn launch(&self, key: &AppIdKey, creations: &[Creation]) {
         let flights = creations.iter().map(|creation| (creation.id, creation.flight.clone()));
         lock(&self.apps).entry(key.clone()).or_default().in_flight.extend(flights);
     }
 
     /// Cancels those creations that are still queued; returns how many.
-    pub(crate) fn cancel(&self, key: &AppKey, executors: &[u64]) -> usize {
+    pub(crate) fn cancel(&self, key: &AppIdKey, executors: &[u64]) -> usize {
         let mut apps = lock(&self.apps);
         let Some(entry) = apps.get_mut(key) else { return 0 };
         let queued = |id: &&u64| entry.in_flight.get(id).is_some_and(|flight| flight.stage == Stage::Queued);
@@ -151,41 +151,41 @@ impl Index {
     }
 
     /// Records that an executor is about to be requested from the API server. False if it was cancelled.
-    pub(crate) fn ask(&self, key: &AppKey, id: u64) -> bool {
+    pub(crate) fn ask(&self, key: &AppIdKey, id: u64) -> bool {
         self.move_on(key, id, Stage::Asked)
     }
 
     /// Records that an executor was created.
-    pub(crate) fn answered(&self, key: &AppKey, id: u64) {
+    pub(crate) fn answered(&self, key: &AppIdKey, id: u64) {
         // The watch may have been faster.
         self.move_on(key, id, Stage::Made);
     }
 
-    fn move_on(&self, key: &AppKey, id: u64, stage: Stage) -> bool {
+    fn move_on(&self, key: &AppIdKey, id: u64, stage: Stage) -> bool {
         let mut apps = lock(&self.apps);
         let flight = apps.get_mut(key).and_then(|entry| entry.in_flight.get_mut(&id));
         flight.map(|flight| flight.stage = stage).is_some()
     }
 
     /// Records that a creation failed.
-    pub(crate) fn abandon(&self, key: &AppKey, id: u64) {
+    pub(crate) fn abandon(&self, key: &AppIdKey, id: u64) {
         if let Some(entry) = lock(&self.apps).get_mut(key) {
             entry.in_flight.remove(&id);
         }
     }
 
     /// The number of requested executors that do not run yet, by application.
-    pub(crate) fn pending(&self) -> HashMap<AppKey, usize> {
+    pub(crate) fn pending(&self) -> HashMap<AppIdKey, usize> {
         let waits = |pod: &&ExecutorPod| pod.is_live() && matches!(pod.state, State::Pending { .. });
-        let count = |app: &AppPods| app.in_flight.len() + app.executors.values().filter(waits).count();
+        let count = |app: &AllocatedPods| app.in_flight.len() + app.executors.values().filter(waits).count();
         lock(&self.apps).iter().map(|(key, app)| (key.clone(), count(app))).collect()
     }
 
     /// What the executors of a namespace use by application, including those in flight.
-    pub(crate) fn used(&self, namespace: &str) -> HashMap<AppKey, Amount> {
+    pub(crate) fn used(&self, namespace: &str) -> HashMap<AppIdKey, Amount> {
         let apps = lock(&self.apps);
         let of_namespace = apps.iter().filter(|(key, _)| key.0 == namespace);
-        let amount = |app: &AppPods| {
+        let amount = |app: &AllocatedPods| {
             let mut amount = Amount::default();
             app.executors.values().filter(|pod| pod.is_live()).for_each(|pod| amount.add(&pod.size, 1));
             app.in_flight.values().for_each(|flight| amount.add(&flight.size, 1));
@@ -195,10 +195,11 @@ impl Index {
     }
 
     /// Other applications' live drivers in the same namespace with the same service account.
-    pub(crate) fn neighbours(&self, own: &AppKey, account: &str) -> Vec<(AppKey, LiveDriver)> {
+    pub(crate) fn neighbours(&self, own: &AppIdKey, account: &str) -> Vec<(AppIdKey, LiveDriver)> {
         let apps = lock(&self.apps);
         let beside = apps.iter().filter(|(key, app)| key.0 == own.0 && *key != own && app.account == account);
-        let live = |app: &AppPods| app.driver.as_ref().filter(|driver| driver.outcome().is_none()).map(live_driver);
+        let live =
+            |app: &AllocatedPods| app.driver.as_ref().filter(|driver| driver.outcome().is_none()).map(live_driver);
         beside.filter_map(|(key, app)| Some((key.clone(), live(app)?))).collect()
     }
 
@@ -218,13 +219,13 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn key(pod: &Pod) -> Option<AppKey> {
+fn key(pod: &Pod) -> Option<AppIdKey> {
     let labels = pod.metadata.labels.as_ref().filter(|labels| labels.contains_key(names::LABEL_ALLOCATOR))?;
     Some((pod.metadata.namespace.clone()?, labels.get(names::LABEL_APP_SELECTOR)?.clone()))
 }
 
 /// Caches a pod, if it belongs to such an application.
-fn put(apps: &mut HashMap<AppKey, AppPods>, pod: &Pod) -> Option<AppKey> {
+fn put(apps: &mut HashMap<AppIdKey, AllocatedPods>, pod: &Pod) -> Option<AppIdKey> {
     let key = key(pod)?;
     let app = apps.entry(key.clone()).or_default();
     if super::is_driver(pod) {

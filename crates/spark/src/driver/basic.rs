@@ -44,12 +44,12 @@ fn ports(draft: &mut Draft<'_>) -> Result<(), PlanError> {
 }
 
 fn environment(draft: &mut Draft<'_>) {
-    let around = draft.around;
+    let context = draft.context;
     // Spark's client runs as the proxy user, if there is one; up to 4.2 SPARK_USER takes precedence over it.
-    let named = draft.line < Line::V4_3 && around.env.contains_key(env::USER);
+    let named = draft.line < Line::V4_3 && context.env.contains_key(env::USER);
     let proxy_user = draft.submission.proxy_user.as_ref().filter(|_| !named);
-    draft.add_env(env::USER, proxy_user.unwrap_or(&around.user));
-    draft.add_env(env::APPLICATION_ID, &around.ids.app_id);
+    draft.add_env(env::USER, proxy_user.unwrap_or(&context.user));
+    draft.add_env(env::APPLICATION_ID, &context.ids.app_id);
     for (name, value) in draft.conf.with_prefix(key::DRIVER_ENV_PREFIX) {
         draft.add_env(&name, &value);
     }

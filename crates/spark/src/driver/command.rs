@@ -32,7 +32,7 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
 }
 
 fn python_environment(draft: &mut Draft<'_>) {
-    let submitter = |name: &str| draft.around.env.get(name).map(String::as_str).filter(|v| !v.is_empty());
+    let submitter = |name: &str| draft.context.env.get(name).map(String::as_str).filter(|v| !v.is_empty());
     let python = draft.conf.get(key::PYSPARK_PYTHON);
     let driver_python = draft
         .conf

@@ -81,12 +81,12 @@ fn limit(draft: &Draft<'_>) -> Result<u64, PlanError> {
 fn conf_files(draft: &mut Draft<'_>, limit: u64) -> BTreeMap<String, String> {
     let mut data = BTreeMap::new();
     let Some(directory) = conf_dir(draft) else { return data };
-    let Ok(mut files) = draft.around.files.list(&directory) else { return data };
+    let Ok(mut files) = draft.context.files.list(&directory) else { return data };
     files.retain(|(name, size)| is_conf_file(name) && name.len() as u64 + size <= limit);
     files.sort_by(|(a_name, a_size), (b_name, b_size)| (a_size, a_name).cmp(&(b_size, b_name)));
     let mut taken = 0;
     for (name, _) in files {
-        let Ok(bytes) = draft.around.files.read(&format!("{}/{name}", directory.trim_end_matches('/'))) else {
+        let Ok(bytes) = draft.context.files.read(&format!("{}/{name}", directory.trim_end_matches('/'))) else {
             continue;
         };
         let Ok(text) = String::from_utf8(bytes) else {
@@ -110,7 +110,7 @@ fn conf_files(draft: &mut Draft<'_>, limit: u64) -> BTreeMap<String, String> {
 
 /// `SPARK_CONF_DIR`, else `conf` in Spark's home, as in spark-submit's shell wrapper.
 fn conf_dir(draft: &Draft<'_>) -> Option<String> {
-    let submitter = |name: &str| draft.around.env.get(name).filter(|v| !v.is_empty());
+    let submitter = |name: &str| draft.context.env.get(name).filter(|v| !v.is_empty());
     if let Some(directory) = submitter(env::CONF_DIR) {
         return Some(directory.clone());
     }

@@ -22,7 +22,7 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     for (suffix, item, what) in FILES {
         let key = format!("{}{suffix}", key::DRIVER_AUTH_PREFIX);
         let Some(file) = draft.conf.get(&key) else { continue };
-        let bytes = draft.around.files.read(file).map_err(|e| PlanError::File {
+        let bytes = draft.context.files.read(file).map_err(|e| PlanError::File {
             input: Input::key(&key).into(),
             path: file.to_owned(),
             problem: e.to_string(),

@@ -9,9 +9,9 @@ const ITEM: &str = "podspec-configmap-key";
 
 pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     let role = &role::EXECUTOR;
-    let Some(source) = template::Source::of(role, &draft.conf, draft.around) else { return Ok(()) };
+    let Some(source) = template::Source::of(role, &draft.conf, draft.context) else { return Ok(()) };
     // Spark would only find out in the driver.
-    let (pod, text) = source.read(role, draft.around.files)?;
+    let (pod, text) = source.read(role, draft.context.files)?;
     if pod.spec.is_none() {
         let problem = "it has no spec, and Spark's driver does not start without one".to_owned();
         return Err(source.refuse(role, problem, "add spec: {}"));

@@ -7,7 +7,7 @@ use crate::input::Input;
 use crate::names::{env, key, path, volume};
 
 pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
-    let directory = draft.around.env.get(env::HADOOP_CONF_DIR).filter(|d| !d.is_empty()).cloned();
+    let directory = draft.context.env.get(env::HADOOP_CONF_DIR).filter(|d| !d.is_empty()).cloned();
     let existing = draft.conf.get(key::HADOOP_CONFIG_MAP);
     let source = match (directory, existing) {
         (None, None) => return Ok(()),
@@ -35,7 +35,7 @@ fn copy_directory(draft: &mut Draft<'_>, directory: &str) -> Result<ConfigMapVol
         problem,
         remedy: "give a directory of Hadoop configuration files, or unset it".to_owned(),
     };
-    let mut names: Vec<String> = match draft.around.files.list(directory) {
+    let mut names: Vec<String> = match draft.context.files.list(directory) {
         Ok(files) => files.into_iter().map(|(name, _)| name).collect(),
         Err(e) => return Err(refuse(directory.to_owned(), e.to_string())),
     };
@@ -43,7 +43,7 @@ fn copy_directory(draft: &mut Draft<'_>, directory: &str) -> Result<ConfigMapVol
     let mut data = std::collections::BTreeMap::new();
     for name in &names {
         let path = format!("{}/{name}", directory.trim_end_matches('/'));
-        let bytes = draft.around.files.read(&path).map_err(|e| refuse(path.clone(), e.to_string()))?;
+        let bytes = draft.context.files.read(&path).map_err(|e| refuse(path.clone(), e.to_string()))?;
         data.insert(name.clone(), String::from_utf8(bytes).map_err(|_| refuse(path, "not UTF-8".to_owned()))?);
     }
     let name = format!("{}-hadoop-config", draft.names.prefix);

@@ -38,13 +38,13 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
 fn asks_for_kerberos(draft: &Draft<'_>) -> bool {
     let said = match draft.conf.get("spark.hadoop.hadoop.security.authentication") {
         Some(value) => Some(value.to_owned()),
-        None => {
-            draft.around.env.get(env::HADOOP_CONF_DIR).filter(|directory| !directory.is_empty()).and_then(|directory| {
+        None => draft.context.env.get(env::HADOOP_CONF_DIR).filter(|directory| !directory.is_empty()).and_then(
+            |directory| {
                 let file =
-                    draft.around.files.read(&format!("{}/core-site.xml", directory.trim_end_matches('/'))).ok()?;
+                    draft.context.files.read(&format!("{}/core-site.xml", directory.trim_end_matches('/'))).ok()?;
                 authentication(&String::from_utf8_lossy(&file)).map(str::to_owned)
-            })
-        }
+            },
+        ),
     };
     said.is_some_and(|value| value.trim().eq_ignore_ascii_case("kerberos"))
 }
@@ -71,7 +71,7 @@ fn file_name(path: &str) -> &str {
 }
 
 fn read(draft: &Draft<'_>, key: &str, file: &str, what: &str) -> Result<Vec<u8>, PlanError> {
-    draft.around.files.read(file).map_err(|e| PlanError::File {
+    draft.context.files.read(file).map_err(|e| PlanError::File {
         input: Input::key(key).into(),
         path: file.to_owned(),
         problem: e.to_string(),

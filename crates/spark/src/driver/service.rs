@@ -68,7 +68,7 @@ fn name(draft: &mut Draft<'_>) -> String {
     if usual.len() <= MAX_NAME {
         return usual;
     }
-    let shorter = format!("spark-{}-driver-svc", draft.around.ids.service);
+    let shorter = format!("spark-{}-driver-svc", draft.context.ids.service);
     draft
         .warnings
         .push(format!("the driver service is named {shorter}, because {usual} is longer than {MAX_NAME} characters"));

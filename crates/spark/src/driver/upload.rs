@@ -50,9 +50,9 @@ pub(super) fn dependencies(draft: &mut Draft<'_>) -> Result<(), PlanError> {
 pub(super) fn one(draft: &mut Draft<'_>, input: &Input, uri: &str) -> Result<String, PlanError> {
     let no_place = || PlanError::NoUploadPath { input: input.clone(), uri: uri.to_owned() };
     let base = draft.conf.get(key::UPLOAD_PATH).ok_or_else(no_place)?;
-    let from = crate::surroundings::local_path(uri);
+    let from = crate::context::local_path(uri);
     let name = from.rsplit('/').find(|part| !part.is_empty()).unwrap_or_default();
-    let to = format!("{base}/spark-upload-{}/{name}", draft.around.ids.upload(draft.uploads.len()));
+    let to = format!("{base}/spark-upload-{}/{name}", draft.context.ids.upload(draft.uploads.len()));
     draft.uploads.push(Upload { from, to: to.clone(), input: input.clone() });
     Ok(to)
 }

@@ -71,7 +71,7 @@ fn environment(draft: &mut Draft<'_>) -> Result<(), PlanError> {
     let heap = resources::heap(draft)?;
     let id = draft.role.executor_id;
     let app_id = draft.app_id().to_owned();
-    let user = draft.env.get(env::USER).unwrap_or(&draft.around.user).clone();
+    let user = draft.env.get(env::USER).unwrap_or(&draft.context.user).clone();
     draft.add_env(env::USER, &user);
     draft.add_env(env::EXECUTOR_CORES, &cores.to_string());
     draft.add_env(env::EXECUTOR_MEMORY, &format!("{heap}m"));

@@ -19,7 +19,7 @@ fn add_volumes(draft: &mut Draft<'_>) -> Result<Vec<String>, PlanError> {
     let given = given.or_else(|| draft.conf.get(key::LOCAL_DIR)).unwrap_or_default();
     let mut directories: Vec<String> = given.split(',').filter(|d| !d.is_empty()).map(str::to_owned).collect();
     if directories.is_empty() {
-        directories.push(format!("/var/data/spark-{}", draft.around.ids.local_dir));
+        directories.push(format!("/var/data/spark-{}", draft.context.ids.local_dir));
     }
     let medium = draft.conf.boolean(key::LOCAL_DIRS_TMPFS, false)?.then(|| "Memory".to_owned());
     for (index, directory) in directories.iter().enumerate() {

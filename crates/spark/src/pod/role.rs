@@ -2,8 +2,8 @@
 
 use k8s_openapi::api::core::v1::Pod;
 
+use crate::context::Templates;
 use crate::names::{DRIVER_CONTAINER, EXECUTOR_CONTAINER, EXECUTOR_ID_PLACEHOLDER, key, label};
-use crate::surroundings::Templates;
 
 /// An executor's id is a 32-bit number.
 pub(crate) const LONGEST_ID: &str = "2147483647";

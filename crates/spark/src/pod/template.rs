@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use super::PlanError;
 use super::role::Role;
 use super::settings::Settings;
+use crate::context::{Files, PlanContext};
 use crate::input::Input;
-use crate::surroundings::{Files, Surroundings};
 
 /// Where the template of a role comes from.
 pub(crate) enum Source<'a> {
@@ -21,9 +21,9 @@ pub(crate) enum Source<'a> {
 
 impl<'a> Source<'a> {
     /// The template of a role, if there is one. A value takes precedence over a file.
-    pub(crate) fn of(role: &Role, conf: &Settings<'a>, around: &'a Surroundings<'_>) -> Option<Self> {
+    pub(crate) fn of(role: &Role, conf: &Settings<'a>, context: &'a PlanContext<'_>) -> Option<Self> {
         let file = || conf.get(role.template).map(Source::File);
-        (role.template_value)(&around.templates).map(Source::Value).or_else(file)
+        (role.template_value)(&context.templates).map(Source::Value).or_else(file)
     }
 
     /// The pod and its source text.
@@ -64,13 +64,13 @@ impl<'a> Source<'a> {
 pub(crate) fn load(
     role: &Role,
     conf: &Settings<'_>,
-    around: &Surroundings<'_>,
+    context: &PlanContext<'_>,
     warnings: &mut Vec<String>,
 ) -> Result<(Pod, Container), PlanError> {
-    let mut pod = match Source::of(role, conf, around) {
+    let mut pod = match Source::of(role, conf, context) {
         None => return Ok((Pod::default(), Container::default())),
         Some(Source::Value(pod)) => pod.clone(),
-        Some(file) => file.read(role, around.files)?.0,
+        Some(file) => file.read(role, context.files)?.0,
     };
     let container = take_container(&mut pod, role, conf.get(role.template_container), warnings);
     Ok((pod, container))
@@ -155,9 +155,9 @@ mod tests {
 
     #[test]
     fn a_template_by_value_is_planned_like_its_file() {
+        use crate::context::{Ids, Templates};
         use crate::driver::{DriverPlan, plan};
         use crate::names::key;
-        use crate::surroundings::{Ids, Templates};
         use crate::{MainResource, Submission};
 
         let template = pod(&["side", "spark"]);
@@ -175,8 +175,8 @@ mod tests {
             let files = OneFile(serde_json::to_string(&template).unwrap());
             let ids = Ids::from_bytes(&[1; 64], 1);
             let env = std::collections::BTreeMap::new();
-            let around = Surroundings { ids, user: "me".to_owned(), env, files: &files, templates };
-            plan(&submission, &around).unwrap()
+            let context = PlanContext { ids, user: "me".to_owned(), env, files: &files, templates };
+            plan(&submission, &context).unwrap()
         };
         let files = [(key::DRIVER_TEMPLATE, "/d"), (key::EXECUTOR_TEMPLATE, "/e")];
         let by_file = planned(&files, Templates::default());

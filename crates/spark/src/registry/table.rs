@@ -7,7 +7,7 @@ use crate::version::Line;
 
 /// The type of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ValueKind {
     Boolean,
     Int,
     Long,
@@ -34,7 +34,7 @@ pub enum Default {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Setting {
     pub key: &'static str,
-    pub kind: Kind,
+    pub kind: ValueKind,
     /// The first line that has it; [`Line::V3_5`] also means any earlier one.
     pub since: Line,
     /// The last line that has it, if a later one does not.
@@ -85,14 +85,14 @@ fn read(row: &'static str) -> Option<Setting> {
     let mut columns = row.split('\t');
     let key = columns.next().filter(|key| key.starts_with("spark."))?;
     let kind = match columns.next()? {
-        "boolean" => Kind::Boolean,
-        "int" => Kind::Int,
-        "long" => Kind::Long,
-        "double" => Kind::Double,
-        "time" => Kind::Time,
-        "bytes" => Kind::Bytes,
-        "list" => Kind::List,
-        _ => Kind::String,
+        "boolean" => ValueKind::Boolean,
+        "int" => ValueKind::Int,
+        "long" => ValueKind::Long,
+        "double" => ValueKind::Double,
+        "time" => ValueKind::Time,
+        "bytes" => ValueKind::Bytes,
+        "list" => ValueKind::List,
+        _ => ValueKind::String,
     };
     let (since, until) = columns.next()?.split_once("..")?;
     let internal = columns.next()? == "internal";

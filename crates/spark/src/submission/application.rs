@@ -7,9 +7,11 @@ use crate::registry;
 use crate::value::{check_suffix, int, java_trim, list, size_bytes, substitute};
 use crate::version::{Line, SparkVersion};
 
-use super::merge::{Settings, absolute, merge, reason};
+use super::merge::{MergedConf, absolute, merge, reason};
 use super::uri::{Resolver, check_entry};
-use super::{Around, Effective, MainResource, Origin, Resolved, Submission, SubmissionError, VersionFrom, Written};
+use super::{
+    Effective, MainResource, Origin, ResolveContext, Resolved, Submission, SubmissionError, VersionFrom, Written,
+};
 use super::{manifest, master};
 
 /// YARN's lists, which are resolved for every master.
@@ -31,16 +33,16 @@ const R_RUNNER: &str = "org.apache.spark.deploy.RRunner";
 /// The examples jar in the official image.
 const EXAMPLES_IN_IMAGE: &str = "local:///opt/spark/examples/jars/spark-examples.jar";
 
-pub(super) fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, SubmissionError> {
-    let examples = args.example.then(|| example_jars(around));
+pub(super) fn resolve(args: &RawArgs, context: ResolveContext<'_>) -> Result<Resolved, SubmissionError> {
+    let examples = args.example.then(|| example_jars(context));
     let resource = match &examples {
         Some(examples) => args.class().map(|_| examples.application.as_str()),
         None => args.resource.as_deref(),
     };
     let resource = resource.ok_or(SubmissionError::NoResource)?;
-    let mut settings = merge(args, around)?;
-    settings.fold(args, Opt::DeployMode, key::DEPLOY_MODE, Some(("DEPLOY_MODE", around)));
-    check_remote(args, &settings, around)?;
+    let mut settings = merge(args, context)?;
+    settings.fold(args, Opt::DeployMode, key::DEPLOY_MODE, Some(("DEPLOY_MODE", context)));
+    check_remote(args, &settings, context)?;
     match settings.get(key::DEPLOY_MODE) {
         Some("cluster") => {}
         Some("client") | None => return Ok(Resolved::Client),
@@ -52,31 +54,31 @@ pub(super) fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, Su
         }
     }
 
-    fold_options(args, &mut settings, around);
+    fold_options(args, &mut settings, context);
     if let Some(image) = &args.own.image
         && settings.get(key::IMAGE).is_none()
     {
         settings.set(key::IMAGE, image, Origin::Derived("the default image"));
     }
-    let (version, version_from) = choose_version(args, &mut settings, around)?;
+    let (version, version_from) = choose_version(args, &mut settings, context)?;
     check_version(args, &version)?;
     check_settings(args, &settings, version.line())?;
-    let raw_master = settings.master(args, around).ok_or(SubmissionError::NoMaster)?;
+    let raw_master = settings.master(args, context).ok_or(SubmissionError::NoMaster)?;
     let (master, warning) = master::check(&raw_master)?;
     settings.warnings.extend(warning);
     set_master(args, &mut settings, &master);
     check_kind(args, resource)?;
 
-    let resolver = Resolver { files: around.files, cwd: around.cwd };
+    let resolver = Resolver { files: context.files, cwd: context.cwd };
     check_entry(resource).map_err(SubmissionError::Resource)?;
     let main = main_resource(resource, resolver);
     set_name(args, &mut settings, &main);
-    check_keytab(&settings, around)?;
+    check_keytab(&settings, context)?;
     if let Some(jars) = examples.as_ref().and_then(|e| e.jars.as_ref()).filter(|_| args.option(Opt::Jars).is_none()) {
         settings.set(key::JARS, jars, Origin::Derived("run-example"));
     }
     resolve_lists(args, &mut settings, resolver)?;
-    let main_class = main_class(args, &main, around)?;
+    let main_class = main_class(args, &main, context)?;
     append_primary_jar(&mut settings, &main);
     settings.remove(key::DRIVER_HOST);
     for list in [key::JARS, key::FILES, key::ARCHIVES].into_iter().chain(YARN_LISTS) {
@@ -87,7 +89,7 @@ pub(super) fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, Su
     }
     finish_py_files(&mut settings, resolver);
     if settings.get(key::SUBMIT_TIME).is_none() {
-        settings.set(key::SUBMIT_TIME, around.now_ms.to_string(), Origin::Derived("the time of this submission"));
+        settings.set(key::SUBMIT_TIME, context.now_ms.to_string(), Origin::Derived("the time of this submission"));
     }
     warn_ignored(args, &mut settings);
     let found = registry::check(&settings.conf, &version);
@@ -109,20 +111,20 @@ pub(super) fn resolve(args: &RawArgs, around: Around<'_>) -> Result<Resolved, Su
     })))
 }
 
-fn check_remote(args: &RawArgs, settings: &Settings, around: Around<'_>) -> Result<(), SubmissionError> {
+fn check_remote(args: &RawArgs, settings: &MergedConf, context: ResolveContext<'_>) -> Result<(), SubmissionError> {
     let remote = args.option(Opt::Remote).is_some()
         || settings.get(key::REMOTE).is_some()
-        || around.env.contains_key("SPARK_REMOTE");
-    let other = settings.master(args, around).is_some() || settings.get(key::DEPLOY_MODE).is_some();
+        || context.env.contains_key("SPARK_REMOTE");
+    let other = settings.master(args, context).is_some() || settings.get(key::DEPLOY_MODE).is_some();
     if remote && other { Err(SubmissionError::Remote) } else { Ok(()) }
 }
 
 /// Options that set a key, and the environment variables that some of them fall back to.
-fn fold_options(args: &RawArgs, settings: &mut Settings, around: Around<'_>) {
-    settings.default_from_env(key::DRIVER_MEMORY, "SPARK_DRIVER_MEMORY", around);
+fn fold_options(args: &RawArgs, settings: &mut MergedConf, context: ResolveContext<'_>) {
+    settings.default_from_env(key::DRIVER_MEMORY, "SPARK_DRIVER_MEMORY", context);
     settings.fold(args, Opt::DriverCores, key::DRIVER_CORES, None);
-    settings.fold(args, Opt::ExecutorMemory, key::EXECUTOR_MEMORY, Some(("SPARK_EXECUTOR_MEMORY", around)));
-    settings.fold(args, Opt::ExecutorCores, key::EXECUTOR_CORES, Some(("SPARK_EXECUTOR_CORES", around)));
+    settings.fold(args, Opt::ExecutorMemory, key::EXECUTOR_MEMORY, Some(("SPARK_EXECUTOR_MEMORY", context)));
+    settings.fold(args, Opt::ExecutorCores, key::EXECUTOR_CORES, Some(("SPARK_EXECUTOR_CORES", context)));
     settings.fold(args, Opt::NumExecutors, key::EXECUTOR_INSTANCES, None);
     settings.fold(args, Opt::Packages, key::PACKAGES, None);
     settings.fold(args, Opt::ExcludePackages, key::EXCLUDE_PACKAGES, None);
@@ -138,7 +140,7 @@ fn fold_options(args: &RawArgs, settings: &mut Settings, around: Around<'_>) {
     }
 }
 
-fn set_master(args: &RawArgs, settings: &mut Settings, master: &str) {
+fn set_master(args: &RawArgs, settings: &mut MergedConf, master: &str) {
     if args.option(Opt::Master).is_some() {
         settings.set(key::MASTER, master, Origin::Flag("--master"));
     } else if settings.get(key::MASTER).is_some() {
@@ -149,7 +151,7 @@ fn set_master(args: &RawArgs, settings: &mut Settings, master: &str) {
 }
 
 /// `SparkSubmit`'s checks before it checks the master.
-fn check_settings(args: &RawArgs, settings: &Settings, line: Line) -> Result<(), SubmissionError> {
+fn check_settings(args: &RawArgs, settings: &MergedConf, line: Line) -> Result<(), SubmissionError> {
     for key in [key::DRIVER_DEFAULT_JAVA_OPTIONS, key::DRIVER_JAVA_OPTIONS] {
         if let Some(value) = settings.get(key).filter(|v| v.contains("Xmx")) {
             return Err(SubmissionError::HeapOption { at: settings.written(key), value: value.to_owned() });
@@ -222,19 +224,19 @@ fn check_kind(args: &RawArgs, resource: &str) -> Result<(), SubmissionError> {
 /// while a newer driver works without them.
 fn choose_version(
     args: &RawArgs,
-    settings: &mut Settings,
-    around: Around<'_>,
+    settings: &mut MergedConf,
+    context: ResolveContext<'_>,
 ) -> Result<(SparkVersion, VersionFrom), SubmissionError> {
     if let Some(version) = &args.own.spark_version {
         return Ok((version.clone(), VersionFrom::Flag));
     }
     let key = [key::DRIVER_IMAGE, key::IMAGE].into_iter().find(|key| settings.get(key).is_some());
-    let image = key.and_then(|key| settings.get(key)).map(|image| substitute(image, &settings.conf, around.env));
+    let image = key.and_then(|key| settings.get(key)).map(|image| substitute(image, &settings.conf, context.env));
     if let Some(version) = image.as_deref().and_then(SparkVersion::from_image) {
         return Ok((version, VersionFrom::ImageTag));
     }
     let too_old = image.as_deref().and_then(SparkVersion::too_old_in);
-    if let Some(version) = version_of_home(around).filter(|_| too_old.is_none()) {
+    if let Some(version) = version_of_home(context).filter(|_| too_old.is_none()) {
         return Ok((version, VersionFrom::SparkHome));
     }
     let (Some(key), Some(image)) = (key, image.as_deref()) else {
@@ -260,12 +262,12 @@ fn choose_version(
 }
 
 /// The version of the Spark in `SPARK_HOME`: from the RELEASE file of a distribution, or the jars of a Python package.
-fn version_of_home(around: Around<'_>) -> Option<SparkVersion> {
-    let home = around.env.get("SPARK_HOME").filter(|home| !home.is_empty())?;
-    let home = absolute(home.trim_end_matches('/'), around.cwd);
-    let release = around.files.read(&format!("{home}/RELEASE")).ok();
+fn version_of_home(context: ResolveContext<'_>) -> Option<SparkVersion> {
+    let home = context.env.get("SPARK_HOME").filter(|home| !home.is_empty())?;
+    let home = absolute(home.trim_end_matches('/'), context.cwd);
+    let release = context.files.read(&format!("{home}/RELEASE")).ok();
     release.and_then(|text| SparkVersion::from_release(&String::from_utf8_lossy(&text))).or_else(|| {
-        let jars = around.files.list(&format!("{home}/jars")).ok()?;
+        let jars = context.files.list(&format!("{home}/jars")).ok()?;
         jars.iter().find_map(|(name, _)| SparkVersion::from_core_jar(name))
     })
 }
@@ -304,7 +306,7 @@ fn main_resource(resource: &str, resolver: Resolver<'_>) -> MainResource {
 
 /// `--name`, `spark.app.name`, `--class`, or the file name of the primary resource. A class from a jar's
 /// manifest is not used.
-fn set_name(args: &RawArgs, settings: &mut Settings, main: &MainResource) {
+fn set_name(args: &RawArgs, settings: &mut MergedConf, main: &MainResource) {
     if let Some(name) = args.option(Opt::Name) {
         settings.set(key::APP_NAME, name, Origin::Flag("--name"));
     } else if settings.get(key::APP_NAME).is_some() {
@@ -320,18 +322,18 @@ fn set_name(args: &RawArgs, settings: &mut Settings, main: &MainResource) {
     }
 }
 
-fn check_keytab(settings: &Settings, around: Around<'_>) -> Result<(), SubmissionError> {
+fn check_keytab(settings: &MergedConf, context: ResolveContext<'_>) -> Result<(), SubmissionError> {
     match (settings.get(key::PRINCIPAL), settings.get(key::KEYTAB)) {
         (Some(_), Some(keytab)) if !keytab.starts_with("local:") => {
-            let path = absolute(keytab, around.cwd);
-            around.files.read(&path).map(drop).map_err(|_| SubmissionError::NoKeytab(keytab.to_owned()))
+            let path = absolute(keytab, context.cwd);
+            context.files.read(&path).map(drop).map_err(|_| SubmissionError::NoKeytab(keytab.to_owned()))
         }
         _ => Ok(()),
     }
 }
 
 /// `--jars`, `--files`, `--archives`, `--py-files` or their keys: URIs, globs expanded.
-fn resolve_lists(args: &RawArgs, settings: &mut Settings, resolver: Resolver<'_>) -> Result<(), SubmissionError> {
+fn resolve_lists(args: &RawArgs, settings: &mut MergedConf, resolver: Resolver<'_>) -> Result<(), SubmissionError> {
     let lists = [
         (Opt::Jars, key::JARS),
         (Opt::Files, key::FILES),
@@ -368,10 +370,10 @@ struct Examples {
 }
 
 /// The examples of the Spark in `SPARK_HOME`, as in Spark, else those in the image.
-fn example_jars(around: Around<'_>) -> Examples {
-    let found = around.env.get("SPARK_HOME").and_then(|home| {
-        let dir = format!("{}/examples/jars", absolute(home, around.cwd).trim_end_matches('/'));
-        let mut names: Vec<String> = around.files.list(&dir).ok()?.into_iter().map(|(name, _)| name).collect();
+fn example_jars(context: ResolveContext<'_>) -> Examples {
+    let found = context.env.get("SPARK_HOME").and_then(|home| {
+        let dir = format!("{}/examples/jars", absolute(home, context.cwd).trim_end_matches('/'));
+        let mut names: Vec<String> = context.files.list(&dir).ok()?.into_iter().map(|(name, _)| name).collect();
         names.sort();
         let application = names.iter().find(|name| name.starts_with("spark-examples"))?;
         let jars: Vec<String> = names.iter().map(|name| format!("{dir}/{name}")).collect();
@@ -380,7 +382,7 @@ fn example_jars(around: Around<'_>) -> Examples {
     found.unwrap_or_else(|| Examples { application: EXAMPLES_IN_IMAGE.to_owned(), jars: None })
 }
 
-fn main_class(args: &RawArgs, main: &MainResource, around: Around<'_>) -> Result<String, SubmissionError> {
+fn main_class(args: &RawArgs, main: &MainResource, context: ResolveContext<'_>) -> Result<String, SubmissionError> {
     let jar = match main {
         MainResource::Python(_) => return Ok(PYTHON_RUNNER.to_owned()),
         MainResource::R(_) => return Ok(R_RUNNER.to_owned()),
@@ -401,12 +403,12 @@ fn main_class(args: &RawArgs, main: &MainResource, around: Around<'_>) -> Result
         };
         return Err(unknown(why.to_owned()));
     }
-    let bytes = around.files.read(jar).map_err(|e| unknown(reason(&e)))?;
+    let bytes = context.files.read(jar).map_err(|e| unknown(reason(&e)))?;
     manifest::main_class(&bytes).map_err(|why| unknown(why.to_owned()))
 }
 
 /// For Java and Scala the key is always set, with the primary jar last.
-fn append_primary_jar(settings: &mut Settings, main: &MainResource) {
+fn append_primary_jar(settings: &mut MergedConf, main: &MainResource) {
     let mut jars: Vec<String> = match settings.get(key::JARS) {
         Some(jars) => list(jars).into_iter().map(str::to_owned).collect(),
         None => vec![],
@@ -425,7 +427,7 @@ fn append_primary_jar(settings: &mut Settings, main: &MainResource) {
 }
 
 /// `spark.submit.pyFiles` is always written, possibly empty.
-fn finish_py_files(settings: &mut Settings, resolver: Resolver<'_>) {
+fn finish_py_files(settings: &mut MergedConf, resolver: Resolver<'_>) {
     match settings.get(key::PY_FILES) {
         Some(value) => {
             let resolved = resolver.uris(&list(value).join(","));
@@ -435,7 +437,7 @@ fn finish_py_files(settings: &mut Settings, resolver: Resolver<'_>) {
     }
 }
 
-fn warn_ignored(args: &RawArgs, settings: &mut Settings) {
+fn warn_ignored(args: &RawArgs, settings: &mut MergedConf) {
     let mut ignored = Vec::new();
     if args.supervise {
         ignored.push("--supervise");

@@ -5,17 +5,17 @@ use std::collections::BTreeMap;
 use crate::args::{Opt, RawArgs};
 use crate::properties;
 
-use super::{Around, Origin, SparkConf, SubmissionError, Written};
+use super::{Origin, ResolveContext, SparkConf, SubmissionError, Written};
 
-/// Settings being merged into a submission's configuration.
+/// MergedConf being merged into a submission's configuration.
 #[derive(Debug, Default)]
-pub(super) struct Settings {
+pub(super) struct MergedConf {
     pub conf: SparkConf,
     pub origins: BTreeMap<String, Origin>,
     pub warnings: Vec<String>,
 }
 
-impl Settings {
+impl MergedConf {
     pub(super) fn get(&self, key: &str) -> Option<&str> {
         self.conf.get(key).map(String::as_str)
     }
@@ -46,51 +46,57 @@ impl Settings {
     }
 
     /// Sets a key to an option's value, or, if it is not set otherwise, to an environment variable's.
-    pub(super) fn fold(&mut self, args: &RawArgs, opt: Opt, key: &str, env: Option<(&'static str, Around<'_>)>) {
+    pub(super) fn fold(
+        &mut self,
+        args: &RawArgs,
+        opt: Opt,
+        key: &str,
+        env: Option<(&'static str, ResolveContext<'_>)>,
+    ) {
         if let Some(value) = args.option(opt) {
             self.set(key, value, Origin::Flag(opt.flag()));
-        } else if let Some((name, around)) = env {
-            self.default_from_env(key, name, around);
+        } else if let Some((name, context)) = env {
+            self.default_from_env(key, name, context);
         }
     }
 
-    pub(super) fn default_from_env(&mut self, key: &str, name: &'static str, around: Around<'_>) {
+    pub(super) fn default_from_env(&mut self, key: &str, name: &'static str, context: ResolveContext<'_>) {
         if !self.conf.contains_key(key)
-            && let Some(value) = around.env.get(name)
+            && let Some(value) = context.env.get(name)
         {
             self.set(key, value, Origin::Environment(name));
         }
     }
 
     /// `--master`, else `spark.master`, else `MASTER`.
-    pub(super) fn master(&self, args: &RawArgs, around: Around<'_>) -> Option<String> {
+    pub(super) fn master(&self, args: &RawArgs, context: ResolveContext<'_>) -> Option<String> {
         let written = args.option(Opt::Master).or_else(|| self.get("spark.master"));
-        written.or_else(|| around.env.get("MASTER").map(String::as_str)).map(str::to_owned)
+        written.or_else(|| context.env.get("MASTER").map(String::as_str)).map(str::to_owned)
     }
 }
 
 /// Merges what was written on the command line and in files. Keys outside `spark.` are dropped with a warning.
-pub(super) fn merge(args: &RawArgs, around: Around<'_>) -> Result<Settings, SubmissionError> {
-    let mut settings = Settings::default();
+pub(super) fn merge(args: &RawArgs, context: ResolveContext<'_>) -> Result<MergedConf, SubmissionError> {
+    let mut settings = MergedConf::default();
     for setting in &args.settings {
         settings.set(&setting.key, &setting.value, setting.origin.clone());
     }
     let given = args.option(Opt::PropertiesFile);
     if let Some(path) = given {
         const WHAT: &str = "the properties file";
-        let bytes = around.files.read(&absolute(path, around.cwd)).map_err(|e| SubmissionError::Unreadable {
+        let bytes = context.files.read(&absolute(path, context.cwd)).map_err(|e| SubmissionError::Unreadable {
             what: WHAT,
             path: path.to_owned(),
             reason: reason(&e),
         })?;
         add(&mut settings, WHAT, path, &bytes, &Origin::PropertiesFile(path.to_owned()))?;
     }
-    if let Some(dir) = conf_dir(around) {
+    if let Some(dir) = conf_dir(context) {
         if given.is_none() || args.load_spark_defaults {
-            load_defaults(&mut settings, &dir, around)?;
+            load_defaults(&mut settings, &dir, context)?;
         }
         const SCRIPT: &str = "spark-env.sh";
-        if around.files.list(&dir).is_ok_and(|files| files.iter().any(|(name, _)| name == SCRIPT)) {
+        if context.files.list(&dir).is_ok_and(|files| files.iter().any(|(name, _)| name == SCRIPT)) {
             let warning =
                 format!("{dir}/{SCRIPT} is not run: set the variables that this submission needs in the environment");
             settings.warnings.push(warning);
@@ -107,16 +113,16 @@ pub(super) fn merge(args: &RawArgs, around: Around<'_>) -> Result<Settings, Subm
 
 /// The submitter's conf directory: `SPARK_CONF_DIR`, else that of `SPARK_HOME`. Spark's shell scripts treat an empty
 /// variable as unset.
-fn conf_dir(around: Around<'_>) -> Option<String> {
-    let given = |name: &str| around.env.get(name).filter(|value| !value.is_empty()).cloned();
+fn conf_dir(context: ResolveContext<'_>) -> Option<String> {
+    let given = |name: &str| context.env.get(name).filter(|value| !value.is_empty()).cloned();
     let dir = given("SPARK_CONF_DIR").or_else(|| given("SPARK_HOME").map(|home| format!("{home}/conf")))?;
-    Some(absolute(dir.trim_end_matches('/'), around.cwd))
+    Some(absolute(dir.trim_end_matches('/'), context.cwd))
 }
 
 /// `spark-defaults.conf` need not exist.
-fn load_defaults(settings: &mut Settings, dir: &str, around: Around<'_>) -> Result<(), SubmissionError> {
+fn load_defaults(settings: &mut MergedConf, dir: &str, context: ResolveContext<'_>) -> Result<(), SubmissionError> {
     let path = format!("{dir}/spark-defaults.conf");
-    match around.files.read(&path) {
+    match context.files.read(&path) {
         Ok(bytes) => add(settings, "the file", &path, &bytes, &Origin::Defaults(path.clone())),
         // As in Spark, an unreadable file is an error; a directory of that name is not.
         Err(e) if e.kind() == std::io::ErrorKind::PermissionDenied => {
@@ -127,7 +133,7 @@ fn load_defaults(settings: &mut Settings, dir: &str, around: Around<'_>) -> Resu
 }
 
 fn add(
-    settings: &mut Settings,
+    settings: &mut MergedConf,
     what: &'static str,
     path: &str,
     bytes: &[u8],

@@ -6,7 +6,7 @@
 use percent_encoding::percent_decode_str;
 use regex::Regex;
 
-use crate::surroundings::Files;
+use crate::context::Files;
 use crate::value::list;
 
 /// The parts of a URI that matter here, as written.
@@ -215,9 +215,9 @@ impl Resolver<'_> {
         let path = normalize(path);
         if !is_glob(&path) {
             return Ok(match self.kind(&path) {
-                Kind::Plain => vec![format!("file://{}", quote(&path, PATH))],
-                Kind::Directory => vec![],
-                Kind::Absent => vec![uri.to_owned()],
+                PathKind::Plain => vec![format!("file://{}", quote(&path, PATH))],
+                PathKind::Directory => vec![],
+                PathKind::Absent => vec![uri.to_owned()],
             });
         }
         let malformed = || EntryError::Glob(path.clone());
@@ -251,26 +251,26 @@ impl Resolver<'_> {
     /// `File.toURI`: a directory gets a slash at the end.
     fn file_uri(&self, path: &str) -> String {
         let mut path = collapse(path);
-        if path != "/" && matches!(self.kind(&path), Kind::Directory) {
+        if path != "/" && matches!(self.kind(&path), PathKind::Directory) {
             path.push('/');
         }
         format!("file:{}", quote(&path, PATH))
     }
 
-    fn kind(&self, path: &str) -> Kind {
+    fn kind(&self, path: &str) -> PathKind {
         let (dir, name) = path.rsplit_once('/').unwrap_or(("", path));
         let listed = self.files.list(or_root(dir));
         if listed.is_ok_and(|names| names.iter().any(|(n, _)| n == name)) {
-            Kind::Plain
+            PathKind::Plain
         } else if self.files.list(path).is_ok() {
-            Kind::Directory
+            PathKind::Directory
         } else {
-            Kind::Absent
+            PathKind::Absent
         }
     }
 }
 
-enum Kind {
+enum PathKind {
     Plain,
     Directory,
     Absent,

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use firesteel_spark::context::{Ids, NoFiles, PlanContext, Templates};
 use firesteel_spark::executor::{self, ExecutorPlan};
-use firesteel_spark::surroundings::{Ids, NoFiles, Surroundings, Templates};
 use firesteel_spark::{MainResource, SparkConf, Submission, driver};
 use proptest::prelude::*;
 
@@ -176,14 +176,14 @@ fn plan(
         arguments: vec![],
         proxy_user: None,
     };
-    let around = Surroundings {
+    let context = PlanContext {
         ids: Ids::from_bytes(&[1; 64], 1),
         user: "me".to_owned(),
         env,
         files: &NoFiles,
         templates: Templates::default(),
     };
-    driver::plan(&submission, &around).map_err(|e| e.to_string())
+    driver::plan(&submission, &context).map_err(|e| e.to_string())
 }
 
 fn executors(mut conf: SparkConf, version: &str) -> Result<ExecutorPlan, String> {

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use firesteel_spark::context::{Ids, NoFiles, PlanContext, Templates};
 use firesteel_spark::driver::{self, DriverPlan};
 use firesteel_spark::executor::{self, ExecutorPlan, Strategy};
-use firesteel_spark::surroundings::{Ids, NoFiles, Surroundings, Templates};
 use firesteel_spark::{MainResource, SparkConf, Submission};
 
 fn conf(settings: &[(&str, &str)]) -> SparkConf {
@@ -27,15 +27,15 @@ pub(crate) fn plan_conf(
         proxy_user: None,
     };
     let ids = Ids::from_bytes(&[1; 64], 1);
-    let around = Surroundings {
+    let context = PlanContext {
         ids,
         user: "me".to_owned(),
         env: BTreeMap::new(),
         files: &NoFiles,
         templates: Templates::default(),
     };
-    let driver = driver::plan(&submission, &around).map_err(|e| e.to_string())?;
-    let executors = executor::plan(&submission, &around, &driver, strategy).map_err(|e| e.to_string())?;
+    let driver = driver::plan(&submission, &context).map_err(|e| e.to_string())?;
+    let executors = executor::plan(&submission, &context, &driver, strategy).map_err(|e| e.to_string())?;
     Ok((driver, executors))
 }
 

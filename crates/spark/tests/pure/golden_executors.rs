@@ -59,9 +59,9 @@ fn strategy(argv: &[String]) -> Strategy {
 
 fn planned(version: &str, case: &Value) -> Result<(ExecutorPlan, Strategy), String> {
     let argv = arguments(version, case);
-    let (submission, around, driver) = plan::plan(&argv, resolve::environment(case, &inputs()))?;
+    let (submission, context, driver) = plan::plan(&argv, resolve::environment(case, &inputs()))?;
     let strategy = strategy(&argv);
-    let plan = executor::plan(&submission, &around, &driver, strategy).map_err(|e| e.to_string())?;
+    let plan = executor::plan(&submission, &context, &driver, strategy).map_err(|e| e.to_string())?;
     Ok((plan, strategy))
 }
 

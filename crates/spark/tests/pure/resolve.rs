@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use firesteel_spark::submission::{Around, Control, Effective, Origin, Resolved, VersionFrom, resolve};
+use firesteel_spark::submission::{Control, Effective, Origin, ResolveContext, Resolved, VersionFrom, resolve};
 use firesteel_spark::version::Line;
 use firesteel_spark::{Files, MainResource, args};
 use proptest::prelude::*;
@@ -60,8 +60,8 @@ impl World {
     fn resolve(&self, argv: &[&str]) -> Result<Resolved, String> {
         let argv: Vec<String> = argv.iter().map(|a| (*a).to_owned()).collect();
         let raw = args::parse(&argv).map_err(|e| e.to_string())?;
-        let around = Around { env: &self.env, files: &self.files, cwd: "/w", now_ms: 1_700_000_000_000 };
-        resolve(&raw, around).map_err(|e| e.to_string())
+        let context = ResolveContext { env: &self.env, files: &self.files, cwd: "/w", now_ms: 1_700_000_000_000 };
+        resolve(&raw, context).map_err(|e| e.to_string())
     }
 
     fn submit(&self, argv: &[&str]) -> Effective {

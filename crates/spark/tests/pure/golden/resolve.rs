@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::io;
 
 use firesteel_spark::args;
+use firesteel_spark::context::Files;
 use firesteel_spark::submission::{self, Submission};
-use firesteel_spark::surroundings::Files;
 use serde_json::Value;
 
 pub(crate) struct Disk;
 
 impl Files for Disk {
     fn read(&self, path: &str) -> io::Result<Vec<u8>> {
-        std::fs::read(firesteel_spark::surroundings::local_path(path))
+        std::fs::read(firesteel_spark::context::local_path(path))
     }
 
     fn list(&self, dir: &str) -> io::Result<Vec<(String, u64)>> {
@@ -46,8 +46,8 @@ pub(crate) fn environment(case: &Value, inputs: &str) -> BTreeMap<String, String
 
 pub(crate) fn resolve(argv: &[String], env: &BTreeMap<String, String>) -> Result<Submission, String> {
     let raw = args::parse(argv).map_err(|e| e.to_string())?;
-    let around = submission::Around { env, files: &Disk, cwd: "/", now_ms: 0 };
-    match submission::resolve(&raw, around).map_err(|e| e.to_string())? {
+    let context = submission::ResolveContext { env, files: &Disk, cwd: "/", now_ms: 0 };
+    match submission::resolve(&raw, context).map_err(|e| e.to_string())? {
         submission::Resolved::Submit(effective) => Ok(effective.submission),
         other => Err(format!("the arguments do not submit in cluster mode but say {other:?}")),
     }

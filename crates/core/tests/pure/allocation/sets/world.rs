@@ -8,7 +8,7 @@ use firesteel_core::allocation::memory::Memory;
 use firesteel_core::allocation::nodes;
 use firesteel_core::allocation::pod::{End, ExecutorPod, Member, State};
 use firesteel_core::allocation::set_plan::SetWrite;
-use firesteel_core::allocation::sets::{ExecutorSet, Mark, identify};
+use firesteel_core::allocation::sets::{ExecutorSet, MemberPatch, identify};
 use firesteel_core::pod::Words;
 
 use crate::allocation::application::{Application, Decision, Life, pod, seconds};
@@ -96,7 +96,7 @@ impl World {
         decision
     }
 
-    pub(crate) fn mark(&mut self, mark: &Mark) {
+    pub(crate) fn mark(&mut self, mark: &MemberPatch) {
         let Some(member) = self.pods.get_mut(&mark.name).filter(|p| p.uid == mark.uid).and_then(|p| p.member.as_mut())
         else {
             return;

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use firesteel_spark::surroundings::submitting_user;
-use firesteel_spark::{Files, Ids, Surroundings, Templates};
+use firesteel_spark::context::submitting_user;
+use firesteel_spark::{Files, Ids, PlanContext, Templates};
 use rand::RngCore as _;
 
 /// Collects them.
-pub(crate) fn look(files: &dyn Files) -> Surroundings<'_> {
+pub(crate) fn look(files: &dyn Files) -> PlanContext<'_> {
     let env = environment();
-    Surroundings { ids: ids(now()), user: submitting_user(&env, login), env, files, templates: Templates::default() }
+    PlanContext { ids: ids(now()), user: submitting_user(&env, login), env, files, templates: Templates::default() }
 }
 
 /// The environment variables that are valid UTF-8.

@@ -6,7 +6,7 @@ use firesteel_api::executors::{Cause, ExecutorLedgerStatus, LedgerCounts, Loss, 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-use super::ending::{self, Ending, Kind};
+use super::ending::{self, Ending, EndingKind};
 use super::pod::{ExecutorPod, State};
 use super::{Asked, CONDITION_SATISFIED, Driver, Effects, MOST_LOSSES, Note, Removal, Sight, Slots};
 use crate::conditions::{self, Holds};
@@ -28,7 +28,7 @@ pub(super) const LARGEST_ID: u64 = 2_147_483_647;
 
 /// A decision in the making.
 #[derive(Debug)]
-pub(super) struct Draft<'a> {
+pub(super) struct EffectsBuilder<'a> {
     pub(super) sight: &'a Sight<'a>,
     pub(super) registered: HashSet<u64>,
     /// Executors whose end is recorded in the ledger.
@@ -47,7 +47,7 @@ pub(super) struct Draft<'a> {
     pub(super) effects: Effects,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> EffectsBuilder<'a> {
     pub(super) fn new(sight: &'a Sight<'a>) -> Self {
         let mut ledger = sight.ledger.clone();
         let registered: HashSet<u64> = sight.demand.registered.keys().filter_map(|id| id.parse().ok()).collect();
@@ -59,7 +59,7 @@ impl<'a> Draft<'a> {
         if sight.grant.maximum.lifetime.is_some() {
             ledger.unused += sight.memory.unused;
         }
-        Draft {
+        EffectsBuilder {
             sight,
             registered,
             reported: ledger.losses.iter().filter_map(|l| l.id.parse().ok()).collect(),
@@ -191,7 +191,7 @@ impl<'a> Draft<'a> {
     /// Records a loss. Spark never heard of an executor without an id: it is only counted.
     pub(super) fn report(&mut self, id: Option<u64>, node: Option<String>, ending: &Ending) {
         let now = Time(self.sight.now);
-        if ending.kind == Kind::Done && !id.is_some_and(|id| self.registered.contains(&id)) {
+        if ending.kind == EndingKind::Done && !id.is_some_and(|id| self.registered.contains(&id)) {
             // Spark released it and knows.
             return;
         }
@@ -210,13 +210,13 @@ impl<'a> Draft<'a> {
                 at: now,
             });
         }
-        if ending.kind != Kind::Done {
+        if ending.kind != EndingKind::Done {
             let who =
                 id.map_or_else(|| "an executor that had not registered".to_owned(), |id| format!("executor {id}"));
             let text = format!("{who} was lost: {}", ending.text);
             self.effects.notes.push(Note { warning: true, reason: reason::EXECUTOR_LOST, text });
         }
-        if matches!(ending.kind, Kind::Failed | Kind::NeverStarted) {
+        if matches!(ending.kind, EndingKind::Failed | EndingKind::NeverStarted) {
             self.fresh_failures.push((node, ending.clone()));
         }
     }

@@ -53,7 +53,7 @@ fn sent<'a>(seen: &'a Observation, effect: &Effect) -> Option<&'a Sent> {
 }
 
 /// A decision in the making.
-pub(super) struct Draft<'a> {
+pub(super) struct DecisionBuilder<'a> {
     pub(super) app: &'a App<'a>,
     pub(super) now: Timestamp,
     pub(super) status: SparkApplicationStatus,
@@ -65,9 +65,9 @@ pub(super) struct Draft<'a> {
     unreachable: Option<Unreachable>,
 }
 
-impl<'a> Draft<'a> {
+impl<'a> DecisionBuilder<'a> {
     pub(super) fn new(app: &'a App<'a>, now: Timestamp) -> Self {
-        Draft {
+        DecisionBuilder {
             app,
             now,
             status: app.status.clone(),
@@ -82,7 +82,7 @@ impl<'a> Draft<'a> {
     /// A decision already made, to be extended.
     pub(super) fn resume(app: &'a App<'a>, decision: Decision, now: Timestamp) -> Self {
         let Decision { status, effects, events, wake, confirm_drivers } = decision;
-        Draft { app, now, status, effects, events, wake, confirm: confirm_drivers, unreachable: None }
+        DecisionBuilder { app, now, status, effects, events, wake, confirm: confirm_drivers, unreachable: None }
     }
 
     /// Takes the state of the driver's node into account.
@@ -465,7 +465,7 @@ impl<'a> Draft<'a> {
         }
         // The exposure is built from the specification, but a rejected edit does not apply to this driver.
         if !conditions::refuses_edit(&self.status) {
-            self.expose(seen.around.as_ref());
+            self.expose(seen.exposure_job.as_ref());
         }
     }
 

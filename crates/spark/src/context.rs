@@ -89,7 +89,7 @@ pub struct Templates {
 }
 
 /// Everything around a submission that its plan depends on.
-pub struct Surroundings<'a> {
+pub struct PlanContext<'a> {
     pub ids: Ids,
     /// The submitting user, as Spark names it (`SPARK_USER`, else the login name).
     pub user: String,

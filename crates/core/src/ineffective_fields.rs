@@ -30,8 +30,8 @@ const EXECUTOR_VARIABLES: &[&str] = &[
 ];
 
 /// Every field of an application that cannot take effect, with the reason.
-pub fn lost(spec: &SparkApplicationSpec, line: Line, ui: &UiSettings) -> Vec<(String, String)> {
-    let mut lost = Lost(Vec::new());
+pub fn ineffective_fields(spec: &SparkApplicationSpec, line: Line, ui: &UiSettings) -> Vec<(String, String)> {
+    let mut lost = IneffectiveFields(Vec::new());
     if ui.no_budgets && spec.driver_pod_disruption_budget == Some(true) {
         lost.0.push((
             "spec.driverPodDisruptionBudget".to_owned(),
@@ -47,9 +47,9 @@ pub fn lost(spec: &SparkApplicationSpec, line: Line, ui: &UiSettings) -> Vec<(St
     lost.0
 }
 
-struct Lost(Vec<(String, String)>);
+struct IneffectiveFields(Vec<(String, String)>);
 
-impl Lost {
+impl IneffectiveFields {
     fn add(&mut self, path: impl Into<String>, why: &str) {
         self.0.push((path.into(), why.to_owned()));
     }
