@@ -19,6 +19,7 @@ use firesteel_spark::names::{key, label};
 use firesteel_spark::submission::Origin;
 
 use crate::monitoring::Monitoring;
+use crate::pod::Role;
 use fields::{FIELDS, Field, LAST_FIELDS, Manifest, POD_FIELDS, Part, PodManifest, Target};
 
 /// The application around a specification.
@@ -40,13 +41,7 @@ impl Subject<'_> {
     }
 }
 
-/// One of the two kinds of pods.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Role {
-    Driver,
-    Executor,
-}
-
+/// What a manifest says about either role.
 impl Role {
     const BOTH: [Role; 2] = [Role::Driver, Role::Executor];
 

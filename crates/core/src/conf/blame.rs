@@ -7,9 +7,10 @@ use firesteel_spark::submission::{Origin, SubmissionError};
 use firesteel_spark::{Input, TemplatePart};
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 
+use super::Settings;
 use super::fields::{FIELDS, LAST_FIELDS, POD_FIELDS, Target};
-use super::{Role, Settings};
 use crate::overlay;
+use crate::pod::Role;
 
 impl Settings<'_> {
     /// Why the command line is not a valid submission, by field.

@@ -38,7 +38,7 @@ impl Ended {
     }
 }
 
-/// What Spark runs in a container. The meaning of some exit codes, and their remedy, depend on it.
+/// What Spark runs in a pod.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Role {
     Driver,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use firesteel_api::executors::{ExecutorLedgerStatus, Strategy};
 use firesteel_api::{ExecutorGrant, ExecutorLedger, names};
+use firesteel_cluster::writes::{self, is_owned_by};
 use firesteel_core::allocation::creation::Creation;
 use firesteel_core::allocation::memory::Refusal;
 use firesteel_core::allocation::set_plan::{SetPlan, SetWrite};
@@ -39,7 +40,7 @@ pub(super) async fn read_ledger(
     let api = ledgers(client, grant);
     let found = api.get_opt(&grant.name_any()).await.during(|| "read the ledger".to_owned())?;
     let Some(found) = found else { return Ok(None) };
-    if found.owner_references().iter().any(|owner| Some(&owner.uid) == grant.metadata.uid.as_ref()) {
+    if is_owned_by(&found, &grant.uid().unwrap_or_default()) {
         let version = found.resource_version().unwrap_or_default();
         return Ok(Some((found.status.unwrap_or_default(), version)));
     }
@@ -74,11 +75,9 @@ pub(super) async fn create_ledger(
         status: Some(status.clone()),
         ..ExecutorLedger::default()
     };
-    match ledgers(client, grant).create(&PostParams::default(), &ledger).await {
-        Ok(made) => Ok(made.resource_version().unwrap_or_default()),
-        Err(error) if matches!(class(&error), Class::Exists) => Err(Error::Changed),
-        Err(error) => Err(error).during(|| "create the ledger".to_owned()),
-    }
+    let created = writes::create(&ledgers(client, grant), &PostParams::default(), &ledger).await;
+    let created = created.during(|| "create the ledger".to_owned())?;
+    created.map(|ledger| ledger.resource_version().unwrap_or_default()).ok_or(Error::Changed)
 }
 
 /// Writes what changed in a ledger; returns its new resource version.
@@ -172,9 +171,8 @@ where
 {
     let mut attempt = 1;
     loop {
-        match api.create(&PostParams::default(), object).await {
+        match writes::create(api, &PostParams::default(), object).await {
             Ok(_) => return Ok(()),
-            Err(error) if class(&error) == Class::Exists => return Ok(()),
             // No response: it may have been created. Retrying under another id could create two.
             Err(error) if attempt < ATTEMPTS && !matches!(error, kube::Error::Api(_)) => {
                 tracing::debug!(%error, attempt, "no response to a creation; retrying");
@@ -239,12 +237,11 @@ pub(super) async fn write_set(
 async fn create_set(api: &Api<DynamicObject>, plan: &SetPlan, what: &str) -> Result<Option<DynamicObject>, Refusal> {
     let object: DynamicObject = serde_json::from_value(plan.object.clone())
         .map_err(|error| Refusal::Final(format!("{what} cannot be written: {error}")))?;
-    match api.create(&PostParams::default(), &object).await {
-        Ok(made) => Ok(Some(made)),
-        Err(error) if class(&error) == Class::Exists => {
+    match writes::create(api, &PostParams::default(), &object).await {
+        Ok(Some(created)) => Ok(Some(created)),
+        Ok(None) => {
             let found = api.get_opt(&plan.name).await.map_err(|error| refusal(&error, what))?;
-            let ours = |found: &DynamicObject| found.owner_references().iter().any(|owner| owner.uid == plan.owner);
-            if found.is_none_or(|found| ours(&found)) {
+            if found.is_none_or(|found| is_owned_by(&found, &plan.owner)) {
                 // The watch reports it, and the next pass handles it.
                 return Ok(None);
             }
