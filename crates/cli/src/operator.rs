@@ -12,7 +12,7 @@ use firesteel_core::allocation::size::Amount;
 use firesteel_core::lifecycle::Limits;
 use firesteel_core::run::RunSettings;
 use firesteel_core::ui::UiSettings;
-use firesteel_operator::executors::ExecutorOptions;
+use firesteel_operator::ExecutorOptions;
 use firesteel_operator::{LeaderOptions, Options};
 use firesteel_spark::value::Quantity;
 use k8s_openapi::jiff::SignedDuration;

@@ -8,7 +8,7 @@
 //!
 //! No decision is made here: callers decide what to write and how to react to a response.
 
-pub mod connect;
+mod connect;
 pub mod error;
 pub mod gate;
 pub mod log;

@@ -12,7 +12,7 @@
 //! No client, no clock, no randomness: time and ids are arguments. `crates/operator` observes, asks and acts.
 
 pub mod allocation;
-pub mod conditions;
+mod conditions;
 pub mod conf;
 pub mod diagnosis;
 pub mod driver_node;
@@ -24,12 +24,12 @@ mod id_set;
 pub mod identity;
 pub mod ineffective_fields;
 pub mod lifecycle;
-pub mod monitoring;
+mod monitoring;
 pub mod overlay;
 pub mod phase;
 pub mod pod;
 pub mod recall;
-pub mod restart;
+mod restart;
 pub mod run;
 pub mod template;
 pub mod ui;

@@ -63,7 +63,7 @@ pub struct Monitoring {
 }
 
 /// Reads `spec.monitoring`.
-pub fn monitoring(name: &str, namespace: &str, spec: &SparkApplicationSpec) -> Option<Monitoring> {
+pub(crate) fn monitoring(name: &str, namespace: &str, spec: &SparkApplicationSpec) -> Option<Monitoring> {
     let wanted = spec.monitoring.as_ref()?;
     let (driver, executor) = (wanted.expose_driver_metrics, wanted.expose_executor_metrics);
     let mut data = BTreeMap::new();

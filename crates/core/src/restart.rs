@@ -8,7 +8,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 /// What went wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Failure {
+pub(crate) enum Failure {
     /// The driver ran and failed.
     Run,
     /// The cluster rejected the driver.
@@ -17,7 +17,7 @@ pub enum Failure {
 
 /// What follows a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Retry {
+pub(crate) enum Retry {
     /// No retry.
     Never,
     /// Retry, but not before this time.
@@ -25,7 +25,7 @@ pub enum Retry {
 }
 
 /// What follows the `count`-th failure of its kind, which happened at `at`.
-pub fn after(spec: &SparkApplicationSpec, failure: Failure, count: i32, at: Timestamp) -> Retry {
+pub(crate) fn after(spec: &SparkApplicationSpec, failure: Failure, count: i32, at: Timestamp) -> Retry {
     let none = RestartPolicy::default();
     let policy = spec.restart_policy.as_ref().unwrap_or(&none);
     let (budget, interval) = match failure {
@@ -46,7 +46,7 @@ pub fn after(spec: &SparkApplicationSpec, failure: Failure, count: i32, at: Time
 }
 
 /// Whether a successful application runs again.
-pub fn after_success(spec: &SparkApplicationSpec) -> bool {
+pub(crate) fn after_success(spec: &SparkApplicationSpec) -> bool {
     spec.restart_policy.as_ref().and_then(|p| p.type_.as_deref()) == Some("Always")
 }
 

@@ -30,7 +30,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 /// At most one in this many workers retries submissions that the cluster failed.
 const SLOW_SHARE: u16 = 4;
 
-pub struct Context {
+pub(crate) struct Context {
     pub client: Client,
     pub options: Options,
     /// Where to act.
@@ -68,7 +68,7 @@ struct Whole {
 
 impl Context {
     #[expect(clippy::too_many_arguments, reason = "everything that passes share")]
-    pub fn new(
+    pub(crate) fn new(
         client: Client,
         options: Options,
         scope: Arc<Scope>,

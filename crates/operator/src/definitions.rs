@@ -34,7 +34,7 @@ const CONSEQUENCES: &str = "applications still run, but `kubectl wait --for=cond
 
 /// Which status fields the CRDs keep.
 #[derive(Debug)]
-pub struct Definitions {
+pub(crate) struct Definitions {
     /// Top-level status fields that the API server drops.
     dropped: Mutex<BTreeSet<String>>,
     /// Fields already reported in the log.

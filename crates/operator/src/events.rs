@@ -37,7 +37,7 @@ const SWEEP: usize = 512;
 
 /// The controller that reports an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reporter {
+pub(crate) enum Reporter {
     Applications,
     Executors,
 }
@@ -71,7 +71,7 @@ struct Item {
 
 /// Takes events and publishes them.
 #[derive(Debug)]
-pub struct EventRecorder {
+pub(crate) struct EventRecorder {
     /// Empty once the operator stops.
     publishers: Mutex<Vec<mpsc::Sender<Item>>>,
     publishing: Mutex<Vec<JoinHandle<()>>>,
@@ -79,7 +79,7 @@ pub struct EventRecorder {
 
 impl EventRecorder {
     /// Starts publishing. After this is dropped, it ends once the queues are empty.
-    pub fn start(client: &Client, turns: &Arc<FairQueue<Kind>>) -> Self {
+    pub(crate) fn start(client: &Client, turns: &Arc<FairQueue<Kind>>) -> Self {
         let publisher = |_| {
             let (send, receive) = mpsc::channel(WAITING);
             (send, tokio::spawn(Publisher::new(client.clone(), turns.clone()).run(receive)))
@@ -89,7 +89,7 @@ impl EventRecorder {
     }
 
     /// Publishes queued events, for a short time. Events recorded from now on are dropped.
-    pub async fn publish_rest(&self) {
+    pub(crate) async fn publish_rest(&self) {
         lock(&self.publishers).clear();
         let publishing = std::mem::take(&mut *lock(&self.publishing));
         if tokio::time::timeout(PATIENCE, futures::future::join_all(publishing)).await.is_err() {
@@ -98,7 +98,14 @@ impl EventRecorder {
     }
 
     /// Records an event about an object.
-    pub fn record(&self, from: Reporter, about: &ObjectReference, warning: bool, reason: &'static str, note: &str) {
+    pub(crate) fn record(
+        &self,
+        from: Reporter,
+        about: &ObjectReference,
+        warning: bool,
+        reason: &'static str,
+        note: &str,
+    ) {
         let mut hasher = DefaultHasher::new();
         (&about.namespace, &about.name).hash(&mut hasher);
         let publisher = usize::try_from(hasher.finish() % PUBLISHERS as u64).unwrap_or_default();

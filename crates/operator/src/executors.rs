@@ -41,7 +41,7 @@ use crate::debounce::{Debounce, Fires};
 use crate::events::EventRecorder;
 use crate::fair_queue::{FairQueue, Lane};
 use crate::metrics::Metrics;
-pub use crate::options::ExecutorOptions;
+use crate::options::ExecutorOptions;
 use crate::pods::allocated::{AppIdKey, Index};
 use crate::relist::{Change, Relist};
 use crate::scope::Scope;

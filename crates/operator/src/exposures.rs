@@ -25,7 +25,7 @@ use crate::writes;
 const MOMENT: Duration = Duration::from_millis(500);
 
 /// The exposure jobs of all applications.
-pub struct Exposures {
+pub(crate) struct Exposures {
     client: Client,
     ending: CancellationToken,
     known: Mutex<HashMap<AppKey, Tracked>>,

@@ -13,14 +13,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::sync::oneshot;
 
 /// The key of a lane.
-pub trait Lane: Ord + Clone {
+pub(crate) trait Lane: Ord + Clone {
     /// The lane's weight under contention.
     fn share(&self) -> i64;
 }
 
 /// What a permit is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// An application that gets a driver next.
     Start,
     /// An application in any other state.
@@ -41,7 +41,7 @@ impl Lane for Kind {
 
 /// Hands out a fixed number of permits.
 #[derive(Debug)]
-pub struct FairQueue<L: Lane>(Mutex<QueueState<L>>);
+pub(crate) struct FairQueue<L: Lane>(Mutex<QueueState<L>>);
 
 #[derive(Debug)]
 struct QueueState<L: Lane> {
@@ -82,7 +82,7 @@ impl<L: Lane> QueueState<L> {
 
 impl<L: Lane> FairQueue<L> {
     /// A queue with this many permits.
-    pub fn new(count: usize) -> Arc<Self> {
+    pub(crate) fn new(count: usize) -> Arc<Self> {
         Arc::new(FairQueue(Mutex::new(QueueState { free: count.max(1), lanes: BTreeMap::new() })))
     }
 
@@ -91,7 +91,7 @@ impl<L: Lane> FairQueue<L> {
     }
 
     /// Waits for a permit.
-    pub async fn take(self: &Arc<Self>, lane: L) -> Permit<L> {
+    pub(crate) async fn take(self: &Arc<Self>, lane: L) -> Permit<L> {
         loop {
             let receive = {
                 let mut state = self.state();
@@ -132,7 +132,7 @@ impl<L: Lane> FairQueue<L> {
 
 /// Permission to work, until dropped.
 #[derive(Debug)]
-pub struct Permit<L: Lane>(Option<Arc<FairQueue<L>>>);
+pub(crate) struct Permit<L: Lane>(Option<Arc<FairQueue<L>>>);
 
 impl<L: Lane> Drop for Permit<L> {
     fn drop(&mut self) {

@@ -17,7 +17,7 @@ use crate::options::LeaderOptions;
 
 /// A held Lease. It is renewed in the background until dropped or lost.
 #[derive(Debug)]
-pub struct Leadership {
+pub(crate) struct Leadership {
     /// Cancelled when the Lease could not be renewed.
     pub lost: CancellationToken,
     release: CancellationToken,
@@ -26,14 +26,14 @@ pub struct Leadership {
 
 impl Leadership {
     /// Releases the Lease so that another operator can take over at once.
-    pub async fn release(self) {
+    pub(crate) async fn release(self) {
         self.release.cancel();
         let _ = self.task.await;
     }
 }
 
 /// Waits until this operator holds the Lease. `None` if the token is cancelled first.
-pub async fn acquire(client: &Client, options: &LeaderOptions, until: &CancellationToken) -> Option<Leadership> {
+pub(crate) async fn acquire(client: &Client, options: &LeaderOptions, until: &CancellationToken) -> Option<Leadership> {
     let mut candidate =
         Candidate { api: Api::namespaced(client.clone(), &options.namespace), options: options.clone(), seen: None };
     tracing::info!(

@@ -13,28 +13,28 @@
 //! events aside).
 
 mod admission_policy;
-pub mod context;
+mod context;
 mod creation_limit;
 mod debounce;
-pub mod definitions;
-pub mod error;
-pub mod events;
-pub mod executors;
-pub mod exposures;
-pub mod fair_queue;
-pub mod leader;
-pub mod malformed;
+mod definitions;
+mod error;
+mod events;
+mod executors;
+mod exposures;
+mod fair_queue;
+mod leader;
+mod malformed;
 pub mod metrics;
-pub mod observe;
-pub mod operator;
-pub mod options;
-pub mod pods;
-pub mod reconcile;
+mod observe;
+mod operator;
+mod options;
+mod pods;
+mod reconcile;
 mod relist;
-pub mod scope;
-pub mod serve;
+mod scope;
+mod serve;
 pub mod writes;
 
 pub use operator::run;
-pub use options::{LeaderOptions, Options};
+pub use options::{ExecutorOptions, LeaderOptions, Options};
 pub use serve::Listen;

@@ -21,7 +21,7 @@ const NAMED_FAULTS: usize = 5;
 
 /// A specification that does not parse.
 #[derive(Debug, Clone)]
-pub struct Unreadable {
+pub(crate) struct Unreadable {
     /// A message that names the field.
     pub problem: String,
     /// Unique to this specification.
@@ -29,7 +29,7 @@ pub struct Unreadable {
 }
 
 /// Reads as much of an application as possible. `None` if it is gone or parses by now.
-pub async fn read(
+pub(crate) async fn read(
     ctx: &Context,
     meta: &ObjectMeta,
     error: &str,

@@ -27,7 +27,12 @@ const MOST_EVENTS: u32 = 50;
 /// Reads the caches. Asks the API server only for a failed driver's log, for the verdict on its executors if that is why it
 /// failed, for the events of a driver that stays pending without a reason, and for the node of a driver that may be
 /// unreachable.
-pub async fn observe(ctx: &Context, app: &SparkApplication, subject: &Subject<'_>, now: Timestamp) -> Observation {
+pub(crate) async fn observe(
+    ctx: &Context,
+    app: &SparkApplication,
+    subject: &Subject<'_>,
+    now: Timestamp,
+) -> Observation {
     let pods = ctx.pods.of(subject.namespace, subject.name);
     let current = app.status.as_ref().and_then(|s| s.submission_id.as_deref());
     let read = |pod: &Arc<Pod>| DriverPod::read(pod, subject.name, subject.uid);
@@ -90,7 +95,7 @@ async fn node(ctx: &Context, driver: &DriverPod) -> Option<DriverNode> {
 }
 
 /// Asks the API server, not the cache, for driver pods: by label, and by name, since labels can be removed.
-pub async fn confirm(
+pub(crate) async fn confirm(
     ctx: &Context,
     app: &SparkApplication,
     subject: &Subject<'_>,

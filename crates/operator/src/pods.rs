@@ -26,11 +26,11 @@ use crate::relist::{Change, Relist};
 pub(crate) const FALLBACK_TO_LOGS: &str = "FallbackToLogsOnError";
 
 /// Namespace and name of an application.
-pub type AppKey = (String, String);
+pub(crate) type AppKey = (String, String);
 
 /// Pods of one application.
 #[derive(Debug, Clone, Default)]
-pub struct AppPods {
+pub(crate) struct AppPods {
     /// By name; of the spec, only the node, the service account and the termination message policy are kept.
     pub drivers: BTreeMap<String, Arc<Pod>>,
     pub executors: BTreeMap<String, Executor>,
@@ -59,7 +59,7 @@ impl AppPods {
 
 /// One executor pod.
 #[derive(Debug, Clone)]
-pub struct Executor {
+pub(crate) struct Executor {
     pub submission_id: String,
     /// Its deletion was requested.
     pub deleting: bool,
@@ -68,7 +68,7 @@ pub struct Executor {
 
 /// Pods by application, kept up to date by [`PodIndex::apply`].
 #[derive(Debug)]
-pub struct PodIndex {
+pub(crate) struct PodIndex {
     apps: RwLock<HashMap<AppKey, AppPods>>,
     relist: RwLock<Relist>,
     ready: watch::Sender<bool>,
@@ -82,13 +82,13 @@ impl Default for PodIndex {
 
 impl PodIndex {
     /// Waits until all pods have been listed once.
-    pub async fn synced(&self) {
+    pub(crate) async fn synced(&self) {
         // The sender lives as long as `self`, so this cannot fail before it is true.
         let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
     }
 
     /// Applies a watch event; returns the applications to reconcile.
-    pub fn apply(&self, event: &Event<Pod>) -> Vec<AppKey> {
+    pub(crate) fn apply(&self, event: &Event<Pod>) -> Vec<AppKey> {
         let change = write(&self.relist).fold(event);
         let mut apps = write(&self.apps);
         match change {
@@ -124,13 +124,13 @@ impl PodIndex {
     }
 
     /// All cached pods of one application.
-    pub fn of(&self, namespace: &str, app: &str) -> AppPods {
+    pub(crate) fn of(&self, namespace: &str, app: &str) -> AppPods {
         let key = (namespace.to_owned(), app.to_owned());
         self.apps.read().unwrap_or_else(std::sync::PoisonError::into_inner).get(&key).cloned().unwrap_or_default()
     }
 
     /// Forgets departed executors of an application: they have been recorded, or are not needed.
-    pub fn settle(&self, namespace: &str, app: &str, departed: &[ExecutorSeen]) {
+    pub(crate) fn settle(&self, namespace: &str, app: &str, departed: &[ExecutorSeen]) {
         let key = (namespace.to_owned(), app.to_owned());
         if departed.is_empty() {
             return;
@@ -153,7 +153,7 @@ impl PodIndex {
     }
 
     /// Forgets the tombstones of all applications except these.
-    pub fn keep_only(&self, names: &HashSet<AppKey>) {
+    pub(crate) fn keep_only(&self, names: &HashSet<AppKey>) {
         write(&self.apps).retain(|key, pods| {
             if !names.contains(key) {
                 pods.tombstone = None;
@@ -164,7 +164,7 @@ impl PodIndex {
     }
 
     /// Forgets the tombstone of a deleted application.
-    pub fn forget(&self, namespace: &str, app: &str) {
+    pub(crate) fn forget(&self, namespace: &str, app: &str) {
         let key = (namespace.to_owned(), app.to_owned());
         let mut apps = write(&self.apps);
         if let Some(entry) = apps.get_mut(&key) {

@@ -38,7 +38,10 @@ const LONGEST_CLEANING: Duration = Duration::from_secs(5);
 const TOLD_FAILURES: u32 = 3;
 
 /// Reconciles one application when it is its turn.
-pub async fn reconcile(app: Arc<DeserializeGuard<SparkApplication>>, ctx: Arc<Context>) -> Result<Action, Error> {
+pub(crate) async fn reconcile(
+    app: Arc<DeserializeGuard<SparkApplication>>,
+    ctx: Arc<Context>,
+) -> Result<Action, Error> {
     let object = ObjectRef::from_obj(app.as_ref());
     let kind = if starts(&app) { Kind::Start } else { Kind::Follow };
     let hindered = ctx.is_hindered(&key(&app));
@@ -128,7 +131,7 @@ async fn look(app: Arc<DeserializeGuard<SparkApplication>>, ctx: Arc<Context>) -
 }
 
 /// When to retry after a failed pass.
-pub fn again(app: &DeserializeGuard<SparkApplication>, error: &Error, ctx: &Context) -> Action {
+pub(crate) fn again(app: &DeserializeGuard<SparkApplication>, error: &Error, ctx: &Context) -> Action {
     match error {
         Error::Changed => Action::requeue(LAG),
         Error::Cluster { .. } | Error::Slow(_) | Error::Serialize(_) => {

@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Which namespaces are covered.
 #[derive(Debug)]
-pub struct Scope {
+pub(crate) struct Scope {
     named: BTreeSet<String>,
     selector: Option<String>,
     /// Namespaces that match the selector; `None` until they have been listed.
@@ -35,7 +35,7 @@ pub struct Scope {
 
 impl Scope {
     /// Same semantics as the existing operator's flags: names and selector add up, and neither means all namespaces.
-    pub fn new(options: &Options) -> Self {
+    pub(crate) fn new(options: &Options) -> Self {
         Scope {
             named: options.namespaces.iter().cloned().collect(),
             selector: options.namespace_selector.clone(),
@@ -52,7 +52,7 @@ impl Scope {
     }
 
     /// Whether the operator may act in a namespace.
-    pub fn covers(&self, namespace: &str) -> bool {
+    pub(crate) fn covers(&self, namespace: &str) -> bool {
         if self.named.contains(namespace) {
             return true;
         }

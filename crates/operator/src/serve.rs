@@ -88,20 +88,20 @@ fn everywhere(
 
 /// Whether the operator is ready: it is the leader, or on standby.
 #[derive(Debug, Clone, Default)]
-pub struct Ready(Arc<AtomicBool>);
+pub(crate) struct Ready(Arc<AtomicBool>);
 
 impl Ready {
-    pub fn set(&self) {
+    pub(crate) fn set(&self) {
         self.0.store(true, Ordering::Relaxed);
     }
 
-    pub fn get(&self) -> bool {
+    pub(crate) fn get(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
 }
 
 /// Serves `/healthz` and `/readyz` until the token is cancelled. Returns the address it listens on.
-pub async fn probes(at: &Listen, ready: Ready, until: CancellationToken) -> io::Result<SocketAddr> {
+pub(crate) async fn probes(at: &Listen, ready: Ready, until: CancellationToken) -> io::Result<SocketAddr> {
     let answer = move || async move {
         if ready.get() { (StatusCode::OK, "ok\n") } else { (StatusCode::SERVICE_UNAVAILABLE, "not ready\n") }
     };
@@ -109,7 +109,7 @@ pub async fn probes(at: &Listen, ready: Ready, until: CancellationToken) -> io::
 }
 
 /// Serves `/metrics` until the token is cancelled.
-pub async fn metrics(at: &Listen, metrics: Arc<Metrics>, until: CancellationToken) -> io::Result<SocketAddr> {
+pub(crate) async fn metrics(at: &Listen, metrics: Arc<Metrics>, until: CancellationToken) -> io::Result<SocketAddr> {
     let answer = move || async move { ([("content-type", "text/plain; version=0.0.4")], metrics.text()) };
     serve(at, Router::new().route("/metrics", get(answer)), until).await
 }

@@ -21,7 +21,7 @@ mod pod;
 pub mod properties;
 pub mod redaction;
 pub mod registry;
-pub mod resource_name;
+mod resource_name;
 pub mod submission;
 pub mod value;
 pub mod version;

@@ -1,7 +1,7 @@
 //! How an application's name becomes part of Kubernetes names and labels.
 
 /// The prefix of object names: the application's name and a unique part, as a valid DNS name.
-pub fn prefix(app_name: &str, unique: &str) -> String {
+pub(crate) fn prefix(app_name: &str, unique: &str) -> String {
     let dashed = dash_lower(&format!("{app_name}-{unique}"));
     let name = dashed.strip_prefix('-').unwrap_or(&dashed);
     match name.chars().next() {
@@ -14,7 +14,7 @@ pub fn prefix(app_name: &str, unique: &str) -> String {
 const MAX_LABEL: usize = 63;
 
 /// The value of the `spark-app-name` label.
-pub fn label_value(app_name: &str) -> String {
+pub(crate) fn label_value(app_name: &str) -> String {
     let mut value = dash_lower(app_name);
     value.truncate(MAX_LABEL);
     let value = value.strip_prefix('-').unwrap_or(&value);
