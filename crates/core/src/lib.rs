@@ -2,7 +2,7 @@
 //!
 //! - [`lifecycle`] decides the next state and what to do ([`phase`], [`restart`], [`executors`] and [`diagnosis`] are
 //!   its parts, [`pod`] is its view of the driver);
-//! - [`run`] decides which objects make up one attempt ([`conf`], [`template`], [`overlay`], [`lost`], [`monitoring`]
+//! - [`run`] decides which objects make up one attempt ([`conf`], [`template`], [`overlay`], [`ineffective_fields`], [`monitoring`]
 //!   and [`ui`] are its parts, [`identity`] names the objects);
 //! - [`grant`] plans a driver with executors outside it, and [`allocation`] decides which executors to start, withdraw
 //!   and replace.

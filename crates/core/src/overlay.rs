@@ -1,7 +1,7 @@
 //! Typed fields of a role, applied to a pod.
 //!
 //! The same function serves both roles. For the driver the pod is the finished plan; for executors it is the template
-//! that the driver's Spark starts from, so what Spark writes later wins there: [`lost`](crate::ineffective_fields) names those fields.
+//! that the driver's Spark starts from, so what Spark writes later wins there: [`ineffective_fields`](crate::ineffective_fields) names those fields.
 
 use firesteel_api::names;
 use firesteel_api::pod_spec::{NamePath, Port, SparkPodSpec};

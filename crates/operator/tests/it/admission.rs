@@ -5,7 +5,7 @@ use firesteel_testenv::TestEnv;
 use kube::api::PostParams;
 use serde_json::{Value, json};
 
-use crate::fixture::{Fixture, block_on};
+use crate::fixture::{Fixture, block_on, install};
 
 fn spec(patch: &Value) -> Value {
     let mut spec = json!({
@@ -71,6 +71,8 @@ fn the_crd_rejects_with_the_controllers_message() {
 #[test]
 fn crds_can_be_applied_repeatedly_with_kubectl() {
     let Some(env) = TestEnv::get() else { return };
+    // Other tests would create them at the same time.
+    block_on(async { install(&env.client().await).await });
     let mut list = String::new();
     for crd in crds::manifests() {
         list += &format!("---\n{crd}\n");

@@ -207,7 +207,7 @@ fn suspicious_settings_are_reported_in_one_event() {
         f.create("pi", &json!({"sparkConf": conf})).await;
         f.driver("pi", 1).await;
         let note = f.event("SparkApplicationRemark").await;
-        assert!(note.contains("claimName asks for claims on demand, which Spark makes only where"), "{note}");
+        assert!(note.contains("claimName asks for an on-demand claim, which Spark creates only if"), "{note}");
         assert!(note.contains("did you mean spark.kubernetes.namespace?"), "{note}");
     });
 }

@@ -19,6 +19,7 @@ use kube::runtime::conditions::is_crd_established;
 use kube::runtime::wait::await_condition;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
+use tokio::sync::OnceCell;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
@@ -283,10 +284,15 @@ pub(crate) fn start_with(client: Client, options: Options) -> DropGuard {
     until.drop_guard()
 }
 
-/// Installs what `firesteel crds` prints.
+/// Installs what `firesteel crds` prints in the cluster that tests share, once: applying a large definition costs the API
+/// server a second, even if nothing changes.
 pub(crate) async fn install(client: &Client) {
-    define(client).await;
-    install_policy(client).await;
+    static INSTALLED: OnceCell<()> = OnceCell::const_new();
+    let install = async || {
+        define(client).await;
+        install_policy(client).await;
+    };
+    INSTALLED.get_or_init(install).await;
 }
 
 /// Installs the policy that isolates drivers of one service account.
