@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod admission;
+mod admission_webhooks;
 mod applications;
 mod around;
 mod causes;
@@ -23,5 +24,4 @@ mod proxy;
 mod rights;
 mod scope;
 mod size;
-mod webhooks;
 mod witness;
