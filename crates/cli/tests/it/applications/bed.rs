@@ -16,6 +16,8 @@ pub(crate) const IMAGE: &str = "apache/spark:4.1.4";
 const PROGRAM: &str = env!("CARGO_BIN_EXE_firesteel");
 /// Generous: other tests may be using the machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
+/// For JVMs that run for seconds: the optimizing compiler and a concurrent collector never pay off.
+pub(crate) const SHORT_LIVED: &str = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC";
 const LOOK: Duration = Duration::from_millis(200);
 
 /// What a driver does, by its first argument.
@@ -193,6 +195,7 @@ impl Bed {
             "sparkConf": {
                 "spark.kubernetes.driver.connectionTimeout": "120000", "spark.kubernetes.driver.requestTimeout": "120000",
                 "spark.network.timeout": "600s",
+                "spark.driver.extraJavaOptions": SHORT_LIVED, "spark.executor.extraJavaOptions": SHORT_LIVED,
             },
             "driver": role, "executor": role,
         });
