@@ -294,7 +294,11 @@ impl World {
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        panic!("{name} was never {what}: {}", serde_json::to_string_pretty(&last).unwrap_or_default());
+        let log = std::fs::read_to_string(self.data_dir.with_extension("log")).unwrap_or_default();
+        let end: Vec<&str> = log.lines().rev().take(40).collect();
+        let end = end.into_iter().rev().collect::<Vec<_>>().join("\n");
+        let status = serde_json::to_string_pretty(&last).unwrap_or_default();
+        panic!("{name} was never {what}: {status}\nthe agent's log ends with:\n{end}");
     }
 
     pub(crate) async fn ended(&self, name: &str) -> Pod {
