@@ -61,6 +61,9 @@ pub struct ExecutorGrantSpec {
     /// Whether another executor reuses the claims of a lost one.
     #[serde(default)]
     pub reuse_claims: bool,
+    /// Executors to create together with the driver. Absent: none before the driver asks for them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub early: Option<EarlyExecutors>,
     /// What all executors of the application may have together.
     #[serde(default)]
     pub maximum: Maximum,
@@ -121,6 +124,17 @@ impl Strategy {
             Strategy::StatefulSet => "statefulset",
         }
     }
+}
+
+/// Executors to create together with the driver.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EarlyExecutors {
+    /// What the driver is expected to request for its default profile.
+    #[schemars(schema_with = "schema::profile")]
+    pub profile: ProfileDemand,
+    /// The ConfigMap with the agent in which executors wait for their driver.
+    pub agent: String,
 }
 
 /// A volume claim to create for each executor.
@@ -272,6 +286,9 @@ pub struct ExecutorLedgerStatus {
     /// Ended executors that the driver has not seen yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub losses: Vec<Loss>,
+    /// Executors created before the driver asked for them. Absent: there are none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub early: Option<EarlyStatus>,
     /// Recent failures.
     pub failures: Failures,
     /// Recent demand that fell and rose again.
@@ -302,6 +319,20 @@ pub struct LedgerCounts {
     pub registered: u32,
     /// Executors ever lost, except withdrawn ones.
     pub lost: u64,
+}
+
+/// Executors created before the driver asked for them.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EarlyStatus {
+    /// Since when they may register: all that are left are among those the driver wants.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub admitted: Option<Time>,
+    /// Why no more are created before the driver asks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub closed: Option<String>,
+    /// How many the driver had no use for.
+    pub withdrawn: u32,
 }
 
 /// One ended executor.

@@ -33,6 +33,8 @@ pub const ANNOTATION_SPEC: &str = "firesteel.dev/spec";
 /// The generation of the application that a driver was created from.
 pub const ANNOTATION_GENERATION: &str = "firesteel.dev/generation";
 
+/// On executors created before their driver asked for them.
+pub const ANNOTATION_EARLY: &str = "firesteel.dev/early";
 /// The resources that each executor of a set takes, as JSON; see `allocation::size` in the core crate.
 pub const ANNOTATION_SIZE: &str = "firesteel.dev/size";
 /// The container that Spark runs in, if it does not have the default name.

@@ -50,36 +50,37 @@ pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// What a driver requests, by profile. Drivers are not trusted: everything is bounded.
-pub(crate) fn profiles(_: &mut SchemaGenerator) -> Schema {
+/// What a driver requests, by profile.
+pub(crate) fn profiles(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "maxProperties": 64, "additionalProperties": profile(generator)})
+}
+
+/// What a driver requests for one profile. Drivers are not trusted: everything is bounded.
+pub(crate) fn profile(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "object",
-        "maxProperties": 64,
-        "additionalProperties": {
-            "type": "object",
-            "required": ["wanted"],
-            "properties": {
-                "wanted": {
-                    "description": "Executors in total, running ones included.",
-                    "type": "integer", "format": "int64", "minimum": 0, "maximum": 2147483647
-                },
-                "cores": {
-                    "description": "Cores that Spark uses.",
-                    "type": "integer", "format": "int64", "minimum": 0, "maximum": 65536
-                },
-                "cpu": {"description": "CPU request of the container.", "type": "string", "maxLength": 32},
-                "cpuLimit": {"description": "CPU limit of the container.", "type": "string", "maxLength": 32},
-                "memory": {"description": "Memory of the container.", "type": "string", "maxLength": 32},
-                "resources": {
-                    "description": "Named resources, such as GPUs.",
-                    "type": "object", "maxProperties": 32,
-                    "additionalProperties": {"type": "string", "maxLength": 32}
-                },
-                "env": {
-                    "description": "Literal environment of the container.",
-                    "type": "object", "maxProperties": 1024,
-                    "additionalProperties": {"type": "string", "maxLength": 16384}
-                }
+        "required": ["wanted"],
+        "properties": {
+            "wanted": {
+                "description": "Executors in total, running ones included.",
+                "type": "integer", "format": "int64", "minimum": 0, "maximum": 2147483647
+            },
+            "cores": {
+                "description": "Cores that Spark uses.",
+                "type": "integer", "format": "int64", "minimum": 0, "maximum": 65536
+            },
+            "cpu": {"description": "CPU request of the container.", "type": "string", "maxLength": 32},
+            "cpuLimit": {"description": "CPU limit of the container.", "type": "string", "maxLength": 32},
+            "memory": {"description": "Memory of the container.", "type": "string", "maxLength": 32},
+            "resources": {
+                "description": "Named resources, such as GPUs.",
+                "type": "object", "maxProperties": 32,
+                "additionalProperties": {"type": "string", "maxLength": 32}
+            },
+            "env": {
+                "description": "Literal environment of the container.",
+                "type": "object", "maxProperties": 1024,
+                "additionalProperties": {"type": "string", "maxLength": 16384}
             }
         }
     })

@@ -79,6 +79,9 @@ pub(crate) struct OperatorArgs {
     /// Maximum executor memory per namespace, such as 10Ti
     #[arg(long, value_name = "QUANTITY", default_value = "320Ti", value_parser = memory)]
     max_executor_memory_per_namespace: u64,
+    /// Create the first executors together with their driver, for applications with executors outside the driver
+    #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    early_executors: Toggle,
     /// Serve all drivers that share a service account, even if no admission policy keeps them apart
     #[arg(long)]
     drivers_trust_each_other: bool,
@@ -243,6 +246,7 @@ fn options(args: &OperatorArgs) -> anyhow::Result<Options> {
                 cores: args.max_executor_cores_per_namespace,
                 memory_mib: args.max_executor_memory_per_namespace,
             },
+            early: args.early_executors.0,
             drivers_trust_each_other: args.drivers_trust_each_other,
             ..ExecutorOptions::default()
         },
@@ -367,14 +371,14 @@ mod tests {
         let usual = options(&parse("operator").unwrap()).unwrap().executors;
         let default = ExecutorOptions::default();
         assert_eq!((usual.per_application, usual.per_namespace), (default.per_application, default.per_namespace));
-        assert!(!usual.drivers_trust_each_other);
+        assert!(!usual.drivers_trust_each_other && usual.early);
         let line = "operator --max-executors-per-application=10 --max-executor-cores-per-application=40 \
                     --max-executor-memory-per-application=100Gi --max-executors-per-namespace=20 \
-                    --max-executor-cores-per-namespace=80 --max-executor-memory-per-namespace=1Ti --drivers-trust-each-other";
+                    --max-executor-cores-per-namespace=80 --max-executor-memory-per-namespace=1Ti --drivers-trust-each-other --early-executors=false";
         let given = options(&parse(line).unwrap()).unwrap().executors;
         assert_eq!(given.per_application.to_string(), "10 executors, 40 cores and 100Gi of memory");
         assert_eq!(given.per_namespace.to_string(), "20 executors, 80 cores and 1Ti of memory");
-        assert!(given.drivers_trust_each_other);
+        assert!(given.drivers_trust_each_other && !given.early);
         for none in ["--max-executors-per-namespace=0", "--max-executor-memory-per-application=lots"] {
             let refused = parse(&format!("operator {none}")).unwrap_err().to_string();
             assert!(refused.contains(none.split('=').next().unwrap()), "{refused}");

@@ -10,6 +10,7 @@
 //! - `draft` builds a decision: `singles` for pods that the operator creates one by one, [`sets`] for pods that a ReplicaSet
 //!   or a StatefulSet creates;
 //! - `clamp` keeps demand within the grant, [`size`] adds it up, and `flapping` slows down demand that keeps changing;
+//! - [`early`] looks after executors created before the driver asks for them;
 //! - `failures` reacts to failures and refusals, [`nodes`] remembers nodes on which executors fail;
 //! - [`creation`] and [`set_plan`] build the pods, claims and sets.
 //!
@@ -17,6 +18,7 @@
 
 mod clamp;
 pub mod creation;
+pub mod early;
 mod effects_builder;
 pub mod ending;
 mod failures;
@@ -35,6 +37,7 @@ use firesteel_api::executors::{ExecutorGrantSpec, ExecutorGrantStatus, ExecutorL
 use k8s_openapi::jiff::Timestamp;
 
 use creation::Creation;
+use early::DriverPlace;
 use effects_builder::EffectsBuilder;
 use memory::Memory;
 use pod::{ExecutorPod, Flight, Stage};
@@ -73,6 +76,7 @@ pub struct Sight<'a> {
     /// Has the driver's uid once the driver was seen.
     pub ledger: &'a ExecutorLedgerStatus,
     pub driver: Driver,
+    pub place: DriverPlace<'a>,
     /// With sets: as returned by [`sets::identify`].
     pub pods: &'a [ExecutorPod],
     pub sets: &'a [ExecutorSet],
@@ -208,18 +212,23 @@ pub fn demand<'a>(sight: &'a Sight<'a>) -> Demand<'a> {
             builder.judge_nowhere();
         }
     }
+    builder.guard_early();
     builder.follow_failures();
     builder.follow_refusal();
     builder.follow_nodes();
     let wanted = builder.clamp();
     match sight.grant.strategy {
-        Strategy::Pods => builder.balance(&wanted),
+        Strategy::Pods => {
+            builder.withdraw_misfits();
+            builder.balance(&wanted);
+        }
         Strategy::ReplicaSet | Strategy::StatefulSet => {
             builder.replace_members();
             builder.size_sets(&wanted);
             builder.mark_members();
         }
     }
+    builder.admit_early(&wanted);
     builder.hold_back();
     Demand { builder, wanted }
 }

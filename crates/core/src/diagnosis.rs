@@ -171,6 +171,9 @@ mod tests {
             failure,
             waiting: None,
             created: None,
+            gated: false,
+            unschedulable: None,
+            address: None,
         }
     }
 

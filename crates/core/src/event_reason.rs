@@ -86,6 +86,8 @@ pub mod executors {
         DEMAND_CLAMPED = "DemandClamped";
         /// The executors' environment changed while another driver of the same service account runs, and no admission policy is in force: the change is ignored.
         DEMAND_DOUBTED = "DemandDoubted";
+        /// Executors created together with the driver are not what it asks for, or could do harm; the note says why.
+        EARLY_WITHDRAWN = "EarlyExecutorsWithdrawn";
         /// An executor was lost; the note says why.
         EXECUTOR_LOST = "ExecutorLost";
         /// Executors failed on a node; new ones avoid it for a while.

@@ -11,12 +11,13 @@ pub mod heard;
 use std::collections::BTreeMap;
 
 use firesteel_api::executors::{
-    ClaimTemplate, ExecutorGrantSpec, FailureBudget, GrantedDriver, Maximum, Strategy, default_register_seconds,
+    ClaimTemplate, EarlyExecutors, ExecutorGrantSpec, FailureBudget, GrantedDriver, Maximum, ProfileDemand, Strategy,
+    default_register_seconds,
 };
 use firesteel_api::{ExecutorGrant, names};
 use firesteel_spark::driver::{self, DriverPlan, Object, PlanError};
 use firesteel_spark::executor::{self, ExecutorPlan};
-use firesteel_spark::value::memory_mib;
+use firesteel_spark::value::{boolean, memory_mib};
 use firesteel_spark::{PlanContext, Submission, bridge};
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -27,11 +28,12 @@ use crate::allocation;
 const MAX_CORES: &str = "spark.firesteel.executors.maxCores";
 const MAX_MEMORY: &str = "spark.firesteel.executors.maxMemory";
 const MAX_RESOURCES: &str = "spark.firesteel.executors.maxResources";
+const EARLY: &str = "spark.firesteel.executors.early";
 const REGISTER: &str = "spark.firesteel.executors.registerTimeout";
 const STRATEGY: &str = "spark.firesteel.strategy";
 
 /// Settings for users: key, default and meaning, for the reference.
-pub const SETTINGS: [(&str, &str, &str); 4] = [
+pub const SETTINGS: [(&str, &str, &str); 5] = [
     (
         MAX_CORES,
         "the maximum number of executors, each of the default profile's size",
@@ -46,6 +48,11 @@ pub const SETTINGS: [(&str, &str, &str); 4] = [
         MAX_RESOURCES,
         "the maximum number of executors, each of the default profile's size",
         "The most named resources that all executors may have together: `nvidia.com/gpu=8,example.com/fpga=2`. Unlisted resources are denied.",
+    ),
+    (
+        EARLY,
+        "true",
+        "Whether the operator creates the first executors together with the driver, so that they are ready when it is. `false`: only once the driver asks for them.",
     ),
     (REGISTER, "300", "Seconds a running executor may take to register with the driver before it is replaced."),
 ];
@@ -83,7 +90,8 @@ pub fn plan(
     }
     driver.warnings.append(&mut executors.warnings);
 
-    bridge::mount(&mut driver, &format!("spark-bridge-{}", context.ids.config_map));
+    let jar = format!("spark-bridge-{}", context.ids.config_map);
+    bridge::mount(&mut driver, &jar);
     driver.objects.extend(auth.map(Object::Secret));
     driver.objects.extend(executors.config_map.take().map(Object::ConfigMap));
     let labels = driver.pod.metadata.labels.get_or_insert_default();
@@ -95,7 +103,7 @@ pub fn plan(
             labels: Some([(names::LABEL_APP_SELECTOR.to_owned(), driver.app_id.clone())].into()),
             ..ObjectMeta::default()
         },
-        spec: spec(&asked, &driver, executors, strategy)?,
+        spec: spec(&asked, &driver, executors, strategy, &jar)?,
         status: None,
     };
     Ok((driver, Some(grant)))
@@ -106,6 +114,7 @@ fn spec(
     driver: &DriverPlan,
     plan: ExecutorPlan,
     strategy: executor::Strategy,
+    jar: &str,
 ) -> Result<ExecutorGrantSpec, PlanError> {
     let allocation = &plan.allocation;
     let seconds = |key: &str| match submission.conf.get(key) {
@@ -117,6 +126,7 @@ fn spec(
         app_id: driver.app_id.clone(),
         strategy: word(strategy),
         dynamic: allocation.dynamic,
+        early: early(submission, &plan, jar)?,
         maximum: maximum(submission, &plan)?,
         failures: FailureBudget {
             maximum: Some(allocation.max_failures).filter(|most| *most < i32::MAX as u32),
@@ -131,6 +141,29 @@ fn spec(
         claims: plan.claims.into_iter().map(claim).collect(),
         reuse_claims: plan.reuse_claims,
     })
+}
+
+/// The executors that the driver will ask for first, if that is known.
+fn early(submission: &Submission, plan: &ExecutorPlan, jar: &str) -> Result<Option<EarlyExecutors>, PlanError> {
+    let wanted = match submission.conf.get(EARLY) {
+        Some(text) => {
+            boolean(text).map_err(|e| PlanError::Invalid { key: EARLY.to_owned(), problem: e.to_string() })?
+        }
+        None => true,
+    };
+    let forecast = plan.forecast.as_ref().filter(|_| wanted && plan.allocation.initial > 0);
+    Ok(forecast.map(|forecast| {
+        let profile = ProfileDemand {
+            wanted: plan.allocation.initial,
+            cores: forecast.cores,
+            cpu: Some(forecast.cpu.clone()).filter(|cpu| !cpu.is_empty()),
+            cpu_limit: forecast.cpu_limit.clone(),
+            memory: forecast.memory.clone(),
+            resources: forecast.resources.clone(),
+            env: forecast.env.clone(),
+        };
+        EarlyExecutors { profile, agent: jar.to_owned() }
+    }))
 }
 
 /// The maxima: the number of executors from the settings, and the resources of that many of the default profile.

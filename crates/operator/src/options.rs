@@ -79,6 +79,8 @@ pub struct ExecutorOptions {
     pub per_application: Amount,
     /// The limit per namespace, across its applications.
     pub per_namespace: Amount,
+    /// Whether executors are created together with their driver, before it asks for them.
+    pub early: bool,
     /// Drivers of one service account need not be isolated from each other.
     pub drivers_trust_each_other: bool,
     /// How long to rely on a check that found the admission policy in force.
@@ -94,6 +96,7 @@ impl Default for ExecutorOptions {
             workers: 16,
             per_application: Amount { executors: 5_000, cores: 20_000, memory_mib: 80 << 20 },
             per_namespace: Amount { executors: 20_000, cores: 80_000, memory_mib: 320 << 20 },
+            early: true,
             drivers_trust_each_other: false,
             policy_valid: Duration::from_secs(30),
         }

@@ -4,7 +4,7 @@
 //! here disable API calls that the driver has no permission for.
 
 use k8s_openapi::ByteString;
-use k8s_openapi::api::core::v1::{ConfigMap, ConfigMapVolumeSource, Volume, VolumeMount};
+use k8s_openapi::api::core::v1::{ConfigMap, ConfigMapVolumeSource, Container, EnvVar, Pod, Volume, VolumeMount};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
 use crate::driver::DriverPlan;
@@ -47,23 +47,10 @@ pub fn configure(conf: &mut SparkConf) {
 
 /// Mounts the jar into a planned driver.
 pub fn mount(plan: &mut DriverPlan, name: &str) {
-    let spec = plan.pod.spec.get_or_insert_default();
-    spec.volumes.get_or_insert_default().push(Volume {
-        name: VOLUME.to_owned(),
-        config_map: Some(ConfigMapVolumeSource { name: name.to_owned(), ..ConfigMapVolumeSource::default() }),
-        ..Volume::default()
-    });
-    let runs_spark = |variables: &Vec<_>| {
-        variables.iter().any(|v: &k8s_openapi::api::core::v1::EnvVar| v.name == env::APPLICATION_ID)
+    let runs_spark = |container: &Container| {
+        container.env.iter().flatten().any(|variable: &EnvVar| variable.name == env::APPLICATION_ID)
     };
-    for container in spec.containers.iter_mut().filter(|c| c.env.as_ref().is_some_and(runs_spark)) {
-        container.volume_mounts.get_or_insert_default().push(VolumeMount {
-            name: VOLUME.to_owned(),
-            mount_path: DIRECTORY.to_owned(),
-            read_only: Some(true),
-            ..VolumeMount::default()
-        });
-    }
+    mount_in(&mut plan.pod, name, runs_spark);
     plan.objects.push(Object::ConfigMap(ConfigMap {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
@@ -76,9 +63,60 @@ pub fn mount(plan: &mut DriverPlan, name: &str) {
     }));
 }
 
+/// Makes an executor wait, once its JVM has started, until the driver lets it in. The jar is in the ConfigMap of that name.
+pub fn hold(pod: &mut Pod, container: &str, config_map: &str) {
+    mount_in(pod, config_map, |each| each.name == container);
+    let containers = pod.spec.iter_mut().flat_map(|spec| &mut spec.containers);
+    for spark in containers.filter(|each| each.name == container) {
+        let variables = spark.env.get_or_insert_default();
+        let number = |variable: &EnvVar| variable.name.strip_prefix(env::JAVA_OPT_PREFIX)?.parse::<u32>().ok();
+        let next = variables.iter().filter_map(number).max().map_or(0, |last| last.saturating_add(1));
+        variables.push(EnvVar {
+            name: format!("{}{next}", env::JAVA_OPT_PREFIX),
+            value: Some(format!("-javaagent:{DIRECTORY}/{FILE}")),
+            ..EnvVar::default()
+        });
+    }
+}
+
+/// Mounts the ConfigMap with the jar into some containers of a pod.
+fn mount_in(pod: &mut Pod, config_map: &str, into: impl Fn(&Container) -> bool) {
+    let spec = pod.spec.get_or_insert_default();
+    spec.volumes.get_or_insert_default().push(Volume {
+        name: VOLUME.to_owned(),
+        config_map: Some(ConfigMapVolumeSource { name: config_map.to_owned(), ..ConfigMapVolumeSource::default() }),
+        ..Volume::default()
+    });
+    for container in spec.containers.iter_mut().filter(|container| into(container)) {
+        container.volume_mounts.get_or_insert_default().push(VolumeMount {
+            name: VOLUME.to_owned(),
+            mount_path: DIRECTORY.to_owned(),
+            read_only: Some(true),
+            ..VolumeMount::default()
+        });
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_held_executor_gets_the_agent_as_its_last_java_option() {
+        let mut pod: Pod = serde_json::from_value(serde_json::json!({"spec": {"containers": [
+            {"name": "sidecar"},
+            {"name": "spark", "env": [{"name": "SPARK_JAVA_OPT_9", "value": "-Da"}, {"name": "SPARK_JAVA_OPT_10", "value": "-Db"}]},
+        ]}}))
+        .unwrap();
+        hold(&mut pod, "spark", "spark-bridge-1");
+        let pod = serde_json::to_value(&pod).unwrap();
+        let spark = &pod["spec"]["containers"][1];
+        assert_eq!(spark["env"][2]["name"], "SPARK_JAVA_OPT_11");
+        assert_eq!(spark["env"][2]["value"], "-javaagent:/opt/firesteel/bridge/firesteel-bridge.jar");
+        assert_eq!(spark["volumeMounts"][0]["mountPath"], "/opt/firesteel/bridge");
+        assert_eq!(pod["spec"]["volumes"][0]["configMap"]["name"], "spark-bridge-1");
+        assert!(pod["spec"]["containers"][0].get("volumeMounts").is_none(), "{pod}");
+    }
 
     #[test]
     fn the_jar_comes_first_on_the_class_path() {

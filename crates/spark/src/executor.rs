@@ -13,6 +13,7 @@ mod allocation;
 mod authentication;
 mod basic;
 mod config_map;
+mod forecast;
 mod hadoop;
 mod instance;
 mod unsupported;
@@ -34,6 +35,7 @@ use settings::Settings;
 pub use crate::pod::PlanError;
 pub use allocation::Allocation;
 pub use authentication::authenticate;
+pub use forecast::misfit;
 pub use instance::{Profile, claim_templates, claims, executor, is_device, member};
 
 /// Everything that is decided about an application's executors before the driver exists.
@@ -53,6 +55,8 @@ pub struct ExecutorPlan {
     pub config_map: Option<ConfigMap>,
     /// What an executor of the default profile requests. Its environment is in the template.
     pub profile: Profile,
+    /// The same with the environment that the driver will report, if that can be known before it runs.
+    pub forecast: Option<Profile>,
     pub allocation: Allocation,
     /// Warnings for the submitter; none of them prevents the plan.
     pub warnings: Vec<String>,
@@ -151,6 +155,7 @@ pub fn plan(
     draft.spec().restart_policy = Some(restart_policy(strategy).to_owned());
     check::apply(&draft)?;
     let profile = instance::default_profile(&draft)?;
+    let forecast = forecast::environment(&draft.conf, &driver.properties).map(|env| Profile { env, ..profile.clone() });
     let container = std::mem::take(&mut draft.container);
     let container_name = container.name.clone();
     draft.spec().containers.push(container);
@@ -166,6 +171,7 @@ pub fn plan(
         claims,
         config_map,
         profile,
+        forecast,
         allocation,
         warnings: draft.warnings,
     })

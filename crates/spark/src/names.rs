@@ -22,6 +22,7 @@ pub mod env {
     pub const CLASSPATH: &str = "SPARK_CLASSPATH";
     pub const CONF_DIR: &str = "SPARK_CONF_DIR";
     pub const DRIVER_BIND_ADDRESS: &str = "SPARK_DRIVER_BIND_ADDRESS";
+    pub const DRIVER_URL: &str = "SPARK_DRIVER_URL";
     pub const EXECUTOR_ATTRIBUTE_APP_ID: &str = "SPARK_EXECUTOR_ATTRIBUTE_APP_ID";
     pub const EXECUTOR_ATTRIBUTE_EXECUTOR_ID: &str = "SPARK_EXECUTOR_ATTRIBUTE_EXECUTOR_ID";
     pub const EXECUTOR_CORES: &str = "SPARK_EXECUTOR_CORES";
@@ -125,6 +126,7 @@ pub mod key {
     pub const EXCLUDE_PACKAGES: &str = "spark.jars.excludes";
     pub const EXECUTOR_CLASS_PATH: &str = "spark.executor.extraClassPath";
     pub const EXECUTOR_CORES: &str = "spark.executor.cores";
+    pub const EXECUTOR_DEFAULT_JAVA_OPTIONS: &str = "spark.executor.defaultJavaOptions";
     pub const EXECUTOR_ENV_PREFIX: &str = "spark.executorEnv.";
     pub const EXECUTOR_FAILURE_WINDOW: &str = "spark.executor.failuresValidityInterval";
     pub const EXECUTOR_INSTANCES: &str = "spark.executor.instances";
@@ -214,6 +216,7 @@ pub mod key {
     pub const EXECUTOR_SERVICE_ACCOUNT: &str = "spark.kubernetes.authenticate.executor.serviceAccountName";
     pub const EXECUTOR_TEMPLATE: &str = "spark.kubernetes.executor.podTemplateFile";
     pub const EXECUTOR_TEMPLATE_CONTAINER: &str = "spark.kubernetes.executor.podTemplateContainerName";
+    pub const EXECUTOR_USES_DRIVER_POD_IP: &str = "spark.kubernetes.executor.useDriverPodIP";
     pub const EXECUTOR_VOLUMES_PREFIX: &str = "spark.kubernetes.executor.volumes.";
     pub const HADOOP_CONFIG_MAP: &str = "spark.kubernetes.hadoop.configMapName";
     pub const IMAGE: &str = "spark.kubernetes.container.image";

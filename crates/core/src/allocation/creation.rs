@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use firesteel_api::executors::{ClaimTemplate, ExecutorGrantSpec, ProfileDemand};
 use firesteel_api::names;
+use firesteel_spark::bridge;
 use firesteel_spark::executor::{self, Profile};
 use firesteel_spark::value::Quantity;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
@@ -29,11 +30,14 @@ impl EffectsBuilder<'_> {
         let known = slots.claims.clone().or_else(|| self.known_claims().cloned());
         let mut free = self.free(known.as_ref());
         let avoided = nodes::avoided(&self.effects.ledger.avoided_nodes, self.sight.now);
-        let (grant, profiles) = (self.sight.grant, self.profiles());
+        let grant = self.sight.grant;
         let Some(owner) = self.owner() else { return };
-        let ledger = &mut self.effects.ledger;
         for asked in &self.asked {
-            let Some(demand) = profiles.get(&asked.profile) else { continue };
+            let Some((demand, agent)) = self.plan_for(&asked.profile, None) else { continue };
+            let ledger = &mut self.effects.ledger;
+            if agent.is_some() {
+                ledger.early.get_or_insert_default();
+            }
             for _ in 0..asked.count {
                 if ledger.reserved_through >= LARGEST_ID {
                     break;
@@ -44,10 +48,13 @@ impl EffectsBuilder<'_> {
                 let mut pod = executor::executor(&template(grant), &grant.container, id, &profile, &grant.name_prefix);
                 pod.metadata.owner_references.get_or_insert_default().push(owner.clone());
                 mark(&mut pod.metadata, grant);
+                if let Some(agent) = agent {
+                    hold(&mut pod, &grant.container, agent);
+                }
                 nodes::keep_away(&mut pod, &avoided);
                 let (claims, names) = claims(grant, id, &owner, &mut pod, &mut free);
                 let (profile, size) = (asked.profile.clone(), asked.size.clone());
-                let flight = Flight { profile, size, claims: names, stage: Stage::Queued };
+                let flight = Flight { profile, size, early: agent.is_some(), claims: names, stage: Stage::Queued };
                 self.effects.create.push(Creation { id, flight, pod, claims });
             }
         }
@@ -114,6 +121,12 @@ pub(super) fn mark(meta: &mut ObjectMeta, spec: &ExecutorGrantSpec) {
         let annotations = meta.annotations.get_or_insert_default();
         annotations.insert(names::ANNOTATION_DEFAULT_CONTAINER.to_owned(), spec.container.clone());
     }
+}
+
+/// Makes an executor wait for its driver.
+pub(super) fn hold(pod: &mut Pod, container: &str, agent: &str) {
+    bridge::hold(pod, container, agent);
+    pod.metadata.annotations.get_or_insert_default().insert(names::ANNOTATION_EARLY.to_owned(), "true".to_owned());
 }
 
 /// The template of a grant as a pod.

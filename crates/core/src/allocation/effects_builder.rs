@@ -18,7 +18,7 @@ const DISCONNECTED: SignedDuration = SignedDuration::from_secs(10);
 /// How long an executor may keep running after Spark removed it.
 const HUNG: SignedDuration = SignedDuration::from_secs(30);
 /// How long after its grace period a deleted pod may still exist.
-const OVERDUE: SignedDuration = SignedDuration::from_secs(10);
+pub(super) const OVERDUE: SignedDuration = SignedDuration::from_secs(10);
 /// How long to wait on an error that the same node is unlikely to get past: it has tried twice by then.
 pub(super) const START_ERROR: SignedDuration = SignedDuration::from_secs(15);
 /// The same for an error that retrying on that node cannot fix.
@@ -99,8 +99,7 @@ impl<'a> EffectsBuilder<'a> {
 
     /// Demand by profile. Before the driver has reported, the early demand.
     pub(super) fn profiles(&self) -> &'a BTreeMap<String, ProfileDemand> {
-        let reported = &self.sight.demand.profiles;
-        self.sight.early.filter(|_| reported.is_empty()).unwrap_or(reported)
+        self.sight.early.filter(|_| self.is_forecast()).unwrap_or(&self.sight.demand.profiles)
     }
 
     pub(super) fn remove(&mut self, pod: &ExecutorPod, at_once: bool) {
@@ -125,7 +124,7 @@ impl<'a> EffectsBuilder<'a> {
     pub(super) fn is_ready(&self) -> bool {
         let ledger = &self.effects.ledger;
         let driver = match self.sight.driver {
-            Driver::Starting => self.sight.early.is_some() && self.sight.demand.profiles.is_empty(),
+            Driver::Starting => self.is_forecast() && !self.sight.place.gated,
             Driver::Running => true,
             Driver::Ended => false,
         };
@@ -154,6 +153,11 @@ impl<'a> EffectsBuilder<'a> {
             State::Ended(_) => None,
             State::Running { since } => {
                 let known = |times: &BTreeMap<u64, Timestamp>| pod.id.and_then(|id| times.get(&id)).copied();
+                if self.is_held(pod) {
+                    return None;
+                }
+                // One that was held could not register before.
+                let since = self.admitted().filter(|_| pod.early).map_or(*since, |admitted| admitted.max(*since));
                 let deadline = if let Some(since) = known(&memory.disconnected_since) {
                     (since + DISCONNECTED, ending::of_disconnected())
                 } else if self.is_registered(pod) {
@@ -162,7 +166,7 @@ impl<'a> EffectsBuilder<'a> {
                     (since + HUNG, ending::of_hung())
                 } else {
                     let limit = SignedDuration::from_secs(i64::from(grant.register_seconds));
-                    (*since + limit, ending::of_unregistered(grant.register_seconds))
+                    (since + limit, ending::of_unregistered(grant.register_seconds))
                 };
                 self.due(deadline)
             }
@@ -170,6 +174,9 @@ impl<'a> EffectsBuilder<'a> {
             State::Pending { .. } if pod.member.as_ref().is_some_and(|m| m.ends > 0) => None,
             State::Pending { waiting, .. } => {
                 let error = waiting.as_ref().filter(|words| words.is_start_error());
+                if self.is_held(pod) && error.is_none() {
+                    return None;
+                }
                 let limit = SignedDuration::from_secs(i64::from(grant.start_seconds));
                 let patience = |words: &Words| if words.is_certain() { CERTAIN_ERROR } else { START_ERROR };
                 let limit = error.map_or(limit, |words| limit.min(patience(words)));

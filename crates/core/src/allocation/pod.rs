@@ -26,6 +26,8 @@ pub struct ExecutorPod {
     pub leaving_by: Option<Timestamp>,
     /// Why the platform ends it, in Kubernetes' words.
     pub disruption: Option<Words>,
+    /// Created before the driver asked for it.
+    pub early: bool,
     /// Ended, reported, and kept for inspection.
     pub inactive: bool,
     /// The claims of its volumes.
@@ -59,6 +61,8 @@ pub struct Member {
 pub struct Flight {
     pub profile: String,
     pub size: Size,
+    /// Created before the driver asked for it.
+    pub early: bool,
     /// Its claims, new and taken over.
     pub claims: Vec<String>,
     pub stage: Stage,
@@ -128,6 +132,7 @@ impl ExecutorPod {
             state: state(pod, status, spark, created, member.is_some()),
             leaving_by: meta.deletion_timestamp.as_ref().map(|t| t.0),
             disruption: disruption(status),
+            early: meta.annotations.as_ref().is_some_and(|a| a.contains_key(names::ANNOTATION_EARLY)),
             inactive: labels.get(names::LABEL_EXECUTOR_INACTIVE).is_some_and(|v| v == "true"),
             claims: volumes.filter_map(|v| v.persistent_volume_claim.as_ref()).map(|c| c.claim_name.clone()).collect(),
             size: Size::of_pod(pod.spec.as_ref(), container),

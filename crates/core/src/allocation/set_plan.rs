@@ -6,11 +6,11 @@
 use firesteel_api::executors::{ExecutorGrantSpec, ProfileDemand, Strategy};
 use firesteel_api::names;
 use firesteel_spark::executor;
-use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use serde_json::{Value, json};
 
-use super::creation::{claim, mark, profile, template};
+use super::creation::{claim, hold, mark, profile, template};
 use super::effects_builder::EffectsBuilder;
 use super::nodes;
 use super::sets::{ExecutorSet, name};
@@ -71,9 +71,12 @@ impl EffectsBuilder<'_> {
         let avoided = nodes::avoided(&self.effects.ledger.avoided_nodes, self.sight.now);
         for (profile, size) in &self.sizes {
             let found = sets.iter().find(|set| set.profile == *profile && !set.leaving);
-            let write = match (self.profiles().get(profile), found) {
-                (Some(demand), found) => {
-                    let plan = SetPlan::new(self.sight.grant, &owner, profile, demand, &avoided, *size);
+            let write = match (self.plan_for(profile, found), found) {
+                (Some((demand, agent)), found) => {
+                    if agent.is_some() {
+                        self.effects.ledger.early.get_or_insert_default();
+                    }
+                    let plan = SetPlan::new(self.sight.grant, &owner, profile, demand, agent, &avoided, *size);
                     match found {
                         None => Some(SetWrite::Create(plan)),
                         Some(found) => plan.change(found, *size, self.is_edited(found)),
@@ -101,6 +104,7 @@ impl SetPlan {
         owner: &OwnerReference,
         of: &str,
         demand: &ProfileDemand,
+        agent: Option<&str>,
         avoided: &[String],
         replicas: u32,
     ) -> Self {
@@ -112,7 +116,11 @@ impl SetPlan {
         let given = member.metadata.take().unwrap_or_default();
         let mut meta = ObjectMeta { labels: given.labels, annotations: given.annotations, ..ObjectMeta::default() };
         mark(&mut meta, spec);
-        member.metadata = Some(meta);
+        let mut pod = Pod { metadata: meta, spec: member.spec.take(), ..Pod::default() };
+        if let Some(agent) = agent {
+            hold(&mut pod, &spec.container, agent);
+        }
+        (member.metadata, member.spec) = (Some(pod.metadata), pod.spec);
         let granted: Vec<PersistentVolumeClaim> =
             spec.claims.iter().filter(|_| stateful).map(|each| claim(spec, each, &each.name)).collect();
         let claims = executor::claim_templates(&mut member, &granted);
@@ -133,6 +141,9 @@ impl SetPlan {
             },
             "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": member},
         });
+        if agent.is_some() {
+            object["metadata"]["annotations"][names::ANNOTATION_EARLY] = json!("true");
+        }
         if stateful {
             let spec = &mut object["spec"];
             spec["podManagementPolicy"] = json!("Parallel");

@@ -44,6 +44,8 @@ pub struct ExecutorSet {
     pub replicas: u32,
     /// Of each pod, if recorded.
     pub size: Option<Size>,
+    /// Created before the driver asked for its executors.
+    pub early: bool,
     /// It is being deleted.
     pub leaving: bool,
     /// Why it cannot create pods, and since when.
@@ -94,6 +96,7 @@ impl ExecutorSet {
             uid: meta.uid.clone().unwrap_or_default(),
             replicas: replicas.map_or(1, |n| u32::try_from(n).unwrap_or_default()),
             size: Size::of_set(meta),
+            early: meta.annotations.as_ref().is_some_and(|a| a.contains_key(names::ANNOTATION_EARLY)),
             leaving: meta.deletion_timestamp.is_some(),
             trouble: None,
             plan: meta.annotations.as_ref().and_then(|a| a.get(names::ANNOTATION_PLAN)).cloned(),
@@ -190,6 +193,10 @@ impl<'a> EffectsBuilder<'a> {
         let pods = self.sight.pods;
         for pod in pods {
             let Some(member) = &pod.member else { continue };
+            if self.is_held(pod) || self.was_withdrawn(pod, member) {
+                self.judge_held_member(pod, member);
+                continue;
+            }
             for id in &member.former {
                 self.report_once(Some(*id), pod, &of_former(pod, member));
             }
@@ -306,7 +313,9 @@ impl<'a> EffectsBuilder<'a> {
         for set in self.sight.sets.iter().filter(|set| !set.leaving) {
             let want = if self.is_another(set) { 0 } else { wanted.get(&set.profile).copied().unwrap_or_default() };
             let size = if want < set.replicas { self.shrink(set, want, &mut shrinking) } else { set.replicas };
-            if size < set.replicas {
+            if size < set.replicas && set.early && self.admitted().is_none() {
+                self.count_withdrawn(set.replicas - size);
+            } else if size < set.replicas {
                 self.note_withdrawal(&set.profile, want);
             }
             if size > 0 {
@@ -331,12 +340,14 @@ impl<'a> EffectsBuilder<'a> {
         }
     }
 
-    /// Whether the driver now reports another size for a profile than its set's members have. Spark never changes a profile;
-    /// a second SparkContext may have another default profile, when the set is empty.
+    /// Whether the driver reports another size for a profile than its set's members have, or other executors than were created
+    /// before it asked. Spark never changes a profile; a second SparkContext may have another default profile, when the set is
+    /// empty.
     fn is_another(&self, set: &ExecutorSet) -> bool {
         let wanted = self.profiles().contains_key(&set.profile);
         let other = |size: &Size| *size != self.size(&set.profile);
-        wanted && set.replicas > 0 && set.size.as_ref().is_some_and(other)
+        let misfit = || set.early && self.admitted().is_none() && self.misfit().is_some();
+        wanted && set.replicas > 0 && (set.size.as_ref().is_some_and(other) || misfit())
     }
 
     /// The size a set can shrink to now. Pods to delete are added to `going`; they count only once their mark is visible,

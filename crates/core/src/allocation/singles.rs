@@ -27,6 +27,11 @@ impl EffectsBuilder<'_> {
                 State::Ended(end) => Some(self.ending_of(pod, end)),
                 State::Pending { .. } | State::Running { .. } => self.ending(pod),
             };
+            if let Some(ending) = ending.as_ref().filter(|_| self.is_held(pod)) {
+                self.judge_held(pod, ending);
+                self.withdraw(pod);
+                continue;
+            }
             if let Some(ending) = ending {
                 self.ended.insert(pod.uid.clone());
                 self.report(Some(id), pod.node.clone(), &ending);
@@ -123,13 +128,20 @@ impl EffectsBuilder<'_> {
             self.effects.cancel.extend(queued.take(too_many));
             let too_many = too_many - (self.effects.cancel.len() - before);
             // A registered executor runs, even if its pod's status does not say so yet.
-            pods.retain(|p| matches!(p.state, State::Pending { .. }) && !self.is_registered(p));
+            pods.retain(|p| (matches!(p.state, State::Pending { .. }) || self.is_held(p)) && !self.is_registered(p));
             // Those furthest from running go first.
-            pods.sort_by_key(|p| (matches!(p.state, State::Pending { scheduled: true, .. }), Reverse(p.id)));
+            let progress = |p: &ExecutorPod| match p.state {
+                State::Pending { scheduled: false, .. } => 0,
+                State::Pending { scheduled: true, .. } => 1,
+                State::Running { .. } | State::Ended(_) => 2,
+            };
+            pods.sort_by_key(|p| (progress(p), Reverse(p.id)));
             excess.extend(pods.into_iter().take(too_many));
         }
         for pod in excess {
-            self.note_withdrawal(&pod.profile, wanted.get(&pod.profile).copied().unwrap_or_default());
+            if !self.is_held(pod) {
+                self.note_withdrawal(&pod.profile, wanted.get(&pod.profile).copied().unwrap_or_default());
+            }
             self.withdraw(pod);
         }
     }
@@ -155,7 +167,7 @@ impl EffectsBuilder<'_> {
         self.sentence(reason::USED_UP, message);
     }
 
-    /// Deletes a pod that does not run yet.
+    /// Deletes a pod that does not run yet, or waits to be admitted.
     pub(super) fn withdraw(&mut self, pod: &ExecutorPod) {
         self.ended.insert(pod.uid.clone());
         if let Some(id) = pod.id {
@@ -171,7 +183,14 @@ impl EffectsBuilder<'_> {
                 at: Time(self.sight.now),
             });
         }
-        self.remove(pod, true);
+        let held = self.is_held(pod);
+        if held {
+            self.count_withdrawn(1);
+        }
+        // The others are admitted once a held one has really ended.
+        if pod.leaving_by.is_none() {
+            self.remove(pod, !held);
+        }
     }
 
     fn flying(&self, profile: &str) -> usize {

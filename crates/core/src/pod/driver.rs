@@ -42,6 +42,11 @@ pub struct DriverPod {
     /// Why it does not run yet, in Kubernetes' words.
     pub waiting: Option<Words>,
     pub created: Option<Timestamp>,
+    /// It has scheduling gates.
+    pub gated: bool,
+    /// Since when the scheduler finds no node for it.
+    pub unschedulable: Option<Timestamp>,
+    pub address: Option<String>,
 }
 
 /// The owner reference that Spark sets on the objects a driver needs.
@@ -93,6 +98,9 @@ impl DriverPod {
             failure: status.and_then(failure),
             waiting: status.and_then(waiting),
             created: meta.creation_timestamp.as_ref().map(|t| t.0),
+            gated: pod.spec.as_ref().is_some_and(|spec| spec.scheduling_gates.iter().flatten().next().is_some()),
+            unschedulable: unschedulable(pod),
+            address: status.and_then(|status| status.pod_ip.clone()),
         }
     }
 
@@ -181,6 +189,13 @@ fn starts_again(pod: &Pod, ended: &Ended) -> bool {
         Some("OnFailure") => ended.exit_code != 0,
         Some(_) | None => false,
     }
+}
+
+/// Since when the scheduler finds no node for a pod.
+fn unschedulable(pod: &Pod) -> Option<Timestamp> {
+    let mut conditions = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let found = conditions.find(|c| c.type_ == "PodScheduled" && c.reason.as_deref() == Some("Unschedulable"))?;
+    found.last_transition_time.as_ref().or(pod.metadata.creation_timestamp.as_ref()).map(|at| at.0)
 }
 
 fn owner(pod: &Pod, app_name: &str, app_uid: &str) -> Owner {

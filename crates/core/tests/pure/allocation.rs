@@ -2,6 +2,7 @@
 
 mod admission;
 mod application;
+mod early;
 mod fair;
 mod heard;
 mod holding;

@@ -77,5 +77,8 @@ pub(crate) fn driver(phase: PodPhase) -> DriverPod {
         failure: None,
         waiting: None,
         created: None,
+        gated: false,
+        unschedulable: None,
+        address: None,
     }
 }

@@ -1,12 +1,14 @@
 //! One pass over an application's executors: observe, determine the demand, obtain slots for it, have
 //! `firesteel_core::allocation` decide, write the ledger, and carry out the rest. Nothing is decided here.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use firesteel_api::executors::{ExecutorGrantStatus, ExecutorLedgerStatus};
+use firesteel_api::executors::{ExecutorGrantStatus, ExecutorLedgerStatus, ProfileDemand};
 use firesteel_api::{ExecutorGrant, policy};
 use firesteel_core::allocation::creation::Creation;
+use firesteel_core::allocation::early::{DEFAULT_PROFILE, DriverPlace};
 use firesteel_core::allocation::memory::{Memory, Refusal};
 use firesteel_core::allocation::pod::ExecutorPod;
 use firesteel_core::allocation::set_plan::SetWrite;
@@ -116,6 +118,8 @@ struct Seen {
     grant: Arc<ExecutorGrant>,
     ledger: ExecutorLedgerStatus,
     driver: Driver,
+    /// What the grant forecasts, if executors may be created early.
+    early: Option<BTreeMap<String, ProfileDemand>>,
     pods: AllocatedPods,
     executors: Vec<ExecutorPod>,
     sets: Vec<ExecutorSet>,
@@ -137,7 +141,9 @@ fn observe(
     let unset = ExecutorGrantStatus::default();
     let demand = grant.status.as_ref().unwrap_or(&unset);
     let executors = identify(&grant.spec, demand, &ledger, &sets, executors);
-    Some(Seen { key, grant, ledger, driver, pods, executors, sets, now: Timestamp::now() })
+    let granted = grant.spec.early.as_ref().filter(|_| allocator.shared.options.early);
+    let early = granted.map(|early| [(DEFAULT_PROFILE.to_owned(), early.profile.clone())].into());
+    Some(Seen { key, grant, ledger, driver, early, pods, executors, sets, now: Timestamp::now() })
 }
 
 impl Seen {
@@ -146,15 +152,22 @@ impl Seen {
         self.grant.status.as_ref().unwrap_or(&UNSET)
     }
 
+    /// The driver's pod, while it starts.
+    fn place(&self) -> DriverPlace<'_> {
+        let Some(driver) = &self.pods.driver else { return DriverPlace::default() };
+        DriverPlace { gated: driver.gated, unschedulable: driver.unschedulable, address: driver.address.as_deref() }
+    }
+
     fn sight<'a>(&'a self, allocator: &Allocator, memory: &'a Memory) -> Sight<'a> {
         Sight {
             namespace: &self.key.0,
             grant: &self.grant.spec,
             demand: self.demand(),
-            early: None,
+            early: self.early.as_ref(),
             admitted: None,
             ledger: &self.ledger,
             driver: self.driver,
+            place: self.place(),
             pods: &self.executors,
             sets: &self.sets,
             in_flight: &self.pods.in_flight,

@@ -275,7 +275,7 @@ mod tests {
     /// This many queued creations.
     fn creations(count: u64) -> Vec<Creation> {
         let (profile, stage) = ("0".to_owned(), Stage::Queued);
-        let flight = Flight { profile, size: Size::default(), claims: Vec::new(), stage };
+        let flight = Flight { profile, size: Size::default(), early: false, claims: Vec::new(), stage };
         (1..=count).map(|id| Creation { id, flight: flight.clone(), pod: Pod::default(), claims: Vec::new() }).collect()
     }
 

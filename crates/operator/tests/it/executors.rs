@@ -34,7 +34,7 @@ pub(crate) struct Stage {
 pub(crate) const APP: &str = "pi";
 pub(crate) const GRANT: &str = "pi-driver";
 /// The drivers' service account: no pod permissions.
-const ACCOUNT: &str = "outside";
+pub(crate) const ACCOUNT: &str = "outside";
 
 impl Stage {
     pub(crate) async fn new(prefix: &str, patch: &Value) -> Option<Stage> {
@@ -46,19 +46,27 @@ impl Stage {
         let ns = f.namespace.name();
         account(&f.client, ns).await;
         let mut spec = json!({
-            "sparkConf": {"spark.kubernetes.allocation.pods.allocator": "firesteel"},
+            // Executors before the driver asks for them: `early.rs`.
+            "sparkConf": {
+                "spark.kubernetes.allocation.pods.allocator": "firesteel", "spark.firesteel.executors.early": "false"},
             "driver": {"serviceAccount": ACCOUNT},
             "executor": {"instances": 4, "nodeSelector": {"no": "where"}},
         });
         crate::fixture::json_patch(&mut spec, patch);
         f.create(APP, &spec).await;
-        let pod = f.driver(APP, 1).await;
-        let driver = f.namespace.kubeconfig_in(&pod, ACCOUNT).await.client().await;
-        f.run_driver(APP).await;
-        let (grants, ledgers) = (Api::namespaced(f.client.clone(), ns), Api::namespaced(f.client.clone(), ns));
-        let stage = Stage { f, driver, grants, ledgers };
+        let stage = Stage::pending(f).await;
+        stage.f.run_driver(APP).await;
         stage.ledger("accepted", |ledger| ledger.accepted).await;
         stage
+    }
+
+    /// Its driver's pod is there, and does not run.
+    pub(crate) async fn pending(f: Fixture) -> Stage {
+        let pod = f.driver(APP, 1).await;
+        let driver = f.namespace.kubeconfig_in(&pod, ACCOUNT).await.client().await;
+        let ns = f.namespace.name();
+        let (grants, ledgers) = (Api::namespaced(f.client.clone(), ns), Api::namespaced(f.client.clone(), ns));
+        Stage { f, driver, grants, ledgers }
     }
 
     /// What the bridge publishes.
@@ -97,14 +105,14 @@ impl Stage {
         }
     }
 
-    async fn executors(&self) -> BTreeMap<u64, Pod> {
+    pub(crate) async fn executors(&self) -> BTreeMap<u64, Pod> {
         let list = ListParams::default().labels("spark-role=executor");
         let pods = self.f.pods.list(&list).await.unwrap().items;
         pods.into_iter().map(|pod| (pod.labels()["spark-exec-id"].parse().unwrap(), pod)).collect()
     }
 
     /// Waits until exactly these executors exist.
-    async fn until_executors(&self, ids: &[u64]) -> BTreeMap<u64, Pod> {
+    pub(crate) async fn until_executors(&self, ids: &[u64]) -> BTreeMap<u64, Pod> {
         let deadline = tokio::time::Instant::now() + PATIENCE;
         loop {
             let pods = self.executors().await;
@@ -130,7 +138,7 @@ impl Stage {
         }
     }
 
-    async fn set(&self, id: u64, status: &Value) {
+    pub(crate) async fn set(&self, id: u64, status: &Value) {
         let name = self.executors().await[&id].name_any();
         let patch = Patch::Merge(json!({"status": status}));
         self.f.pods.patch_status(&name, &PatchParams::default(), &patch).await.unwrap();
@@ -160,7 +168,7 @@ pub(crate) fn named(state: &Value) -> Value {
 }
 
 /// The drivers' service account: no pod permissions.
-async fn account(client: &Client, ns: &str) {
+pub(crate) async fn account(client: &Client, ns: &str) {
     let meta = json!({"name": ACCOUNT});
     let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), ns);
     let roles: Api<Role> = Api::namespaced(client.clone(), ns);
@@ -299,7 +307,8 @@ fn a_hostile_driver_gets_no_more_than_it_was_granted() {
 fn a_driver_cannot_touch_the_grant_of_another_under_the_same_account() {
     block_on(async {
         let Some(s) = Stage::new("neighbours", &json!({})).await else { return };
-        let sparks = json!({"spark.kubernetes.allocation.pods.allocator": "firesteel"});
+        let sparks = json!({
+            "spark.kubernetes.allocation.pods.allocator": "firesteel", "spark.firesteel.executors.early": "false"});
         s.f.create(
             "other",
             &json!({"sparkConf": sparks, "driver": {"serviceAccount": ACCOUNT},
@@ -415,7 +424,8 @@ fn applications_of_a_namespace_share_its_limit_and_a_next_operator_keeps_it() {
         let mut s = Stage::on(Fixture::around(namespace, client.clone(), operator), &json!({})).await;
         s.want(4).await;
         s.until_executors(&[1, 2, 3, 4]).await;
-        let conf = json!({"spark.kubernetes.allocation.pods.allocator": "firesteel"});
+        let conf = json!({
+            "spark.kubernetes.allocation.pods.allocator": "firesteel", "spark.firesteel.executors.early": "false"});
         let executor = json!({"instances": 4, "nodeSelector": {"no": "where"}});
         s.f.create("other", &json!({"sparkConf": conf, "driver": {"serviceAccount": ACCOUNT}, "executor": executor}))
             .await;

@@ -9,6 +9,7 @@ mod around;
 mod causes;
 mod counted;
 mod crash;
+mod early;
 mod executor_sets;
 mod executors;
 mod faults;

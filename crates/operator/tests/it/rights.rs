@@ -130,7 +130,8 @@ fn d14_the_role_has_every_right_that_the_operator_uses() {
             |n: u32| json!({"status": {"profiles": {"0": {"wanted": n, "cores": 1, "cpu": "1", "memory": "1408Mi"}}}});
         let ways = [("out", "firesteel"), ("replicas", "firesteel-replicaset"), ("stateful", "firesteel-statefulset")];
         for (name, allocator) in ways {
-            let sparks = json!({"spark.kubernetes.allocation.pods.allocator": allocator});
+            let sparks = json!({
+                "spark.kubernetes.allocation.pods.allocator": allocator, "spark.firesteel.executors.early": "false"});
             f.create(name, &json!({"sparkConf": sparks, "executor": {"nodeSelector": {"no": "where"}}})).await;
             f.driver(name, 1).await;
             f.run_driver(name).await;

@@ -89,7 +89,8 @@ fn a_namespace_is_worked_in_while_its_labels_match_the_selector() {
         label(&client, inside.namespace.name(), Some(&value)).await;
         inside.create("pi", &json!({})).await;
         changing.create("pi", &json!({})).await;
-        let allocator = json!({"sparkConf": {"spark.kubernetes.allocation.pods.allocator": "firesteel"},
+        let allocator = json!({"sparkConf": {
+            "spark.kubernetes.allocation.pods.allocator": "firesteel", "spark.firesteel.executors.early": "false"},
             "driver": {"serviceAccount": "outside"}, "executor": {"instances": 5, "nodeSelector": {"no": "where"}}});
         changing.namespace.powerless("outside").await;
         changing.create("outside", &allocator).await;

@@ -165,3 +165,46 @@ fn every_golden_executor_is_planned_as_spark_makes_it() {
     assert!(cases.len() >= 150, "only {} cases found", cases.len());
     assert!(wrong.is_empty(), "{} of {} cases differ:\n{}", wrong.len(), cases.len(), wrong.join("\n"));
 }
+
+/// The JVM options and the driver's port in a pod, with the application's id and the executor's as the captures have them.
+fn startup(pod: &Value, container: &str, app_id: &str) -> (Vec<String>, String) {
+    let containers = pod["spec"]["containers"].as_array().unwrap();
+    let spark = containers.iter().find(|c| c["name"] == json!(container)).unwrap();
+    let variables = spark["env"].as_array().unwrap().iter();
+    let recorded = |text: &str| text.replace(app_id, "<APP_ID>").replace(&inputs(), "<INPUTS>");
+    let literal = |v: &Value| Some((v["name"].as_str()?.to_owned(), recorded(v["value"].as_str()?)));
+    let (mut options, mut port) = (Vec::new(), String::new());
+    for (name, value) in variables.filter_map(literal) {
+        if name.starts_with("SPARK_JAVA_OPT_") {
+            options.push(value);
+        } else if name == "SPARK_DRIVER_URL" {
+            port = value.rsplit(':').next().unwrap().to_owned();
+        }
+    }
+    options.sort();
+    (options, port)
+}
+
+#[test]
+fn every_golden_executor_is_forecast_as_its_driver_reports_it() {
+    let mut compared = 0;
+    // Older captures ran in client mode, where ports are random.
+    for (version, name, case) in cases().into_iter().filter(|(_, _, case)| case["argv"].is_array()) {
+        let (plan, strategy) = planned(&version, &case).unwrap();
+        let pods = case["objects"].as_array().unwrap().iter().filter(|object| object["kind"] == "Pod");
+        let default = |pod: &&Value| pod["metadata"]["labels"]["spark-exec-resourceprofile-id"] == "0";
+        let Some(captured) = pods.filter(default).find(|_| strategy == Strategy::Pods) else { continue };
+        let Some(forecast) = &plan.forecast else {
+            // The driver's own address is set for executors, and it is known to the running driver only.
+            assert!(name.contains("driver-pod-ip"), "{version}/{name} has no forecast");
+            continue;
+        };
+        let id = captured["metadata"]["labels"]["spark-exec-id"].as_str().unwrap();
+        let ours = executor::executor(&plan.template, &plan.container, id, forecast, &plan.name_prefix);
+        let app_id = &plan.template.metadata.labels.as_ref().unwrap()["spark-app-selector"];
+        let ours = startup(&serde_json::to_value(ours).unwrap(), &plan.container, app_id);
+        assert_eq!(ours, startup(captured, &plan.container, app_id), "{version}/{name}");
+        compared += 1;
+    }
+    assert!(compared >= 150, "only {compared} executors compared");
+}

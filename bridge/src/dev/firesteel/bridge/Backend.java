@@ -8,6 +8,7 @@ import java.util.TreeMap;
 import java.util.concurrent.ScheduledExecutorService;
 import java.util.concurrent.ThreadPoolExecutor;
 import org.apache.spark.SparkContext;
+import org.apache.spark.rpc.RpcEnv;
 import org.apache.spark.scheduler.ExecutorExited;
 import org.apache.spark.scheduler.cluster.ExecutorData;
 import org.apache.spark.scheduler.cluster.k8s.KubernetesClusterSchedulerBackend;
@@ -70,6 +71,12 @@ final class Backend {
     /** Reports an executor's loss to Spark. Returns at once: Spark handles the message in its own thread. */
     void remove(String id, int code, boolean causedByApplication, String text) {
         backend.doRemoveExecutor(id, new ExecutorExited(code, causedByApplication, text));
+    }
+
+    /** From now on executors that were started early may register. */
+    void openGate() {
+        RpcEnv rpcEnv = context().env().rpcEnv();
+        rpcEnv.setupEndpoint(Gate.NAME, new Gate(rpcEnv));
     }
 
     /** Spark assigns ids above this to executors that register without one. */

@@ -188,6 +188,7 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
     private final class Losses implements Ledger.Reader {
         private final Backend backend;
         private final java.util.Map<String, Long> toldAt = new HashMap<>();
+        private boolean gateOpen;
 
         Losses(Backend backend) {
             this.backend = backend;
@@ -206,6 +207,14 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
                     }
                 }
                 demand.lossSeen(loss.seq);
+            }
+        }
+
+        @Override
+        public void admitted() {
+            if (!gateOpen) {
+                gateOpen = true;
+                backend.openGate();
             }
         }
 

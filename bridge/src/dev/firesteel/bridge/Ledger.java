@@ -39,6 +39,9 @@ final class Ledger implements Runnable {
         /** All losses in the ledger, in order, seen before or not. */
         void losses(List<Loss> losses);
 
+        /** Executors started early may register. May be called again. */
+        void admitted();
+
         void verdict(String reason, String message);
 
         /** Why there are fewer executors than wanted: no more are possible now, or no more were granted. */
@@ -172,6 +175,10 @@ final class Ledger implements Runnable {
         }
         losses.sort(Comparator.comparingLong(loss -> loss.seq));
         reader.losses(losses);
+        // After the losses: those withdrawn are refused from now on.
+        if (map(status.get("early")).get("admitted") != null) {
+            reader.admitted();
+        }
         Map<String, Object> verdict = map(status.get("verdict"));
         if (verdict.get("reason") != null) {
             reader.verdict(verdict.get("reason").toString(), text(verdict.get("message")));

@@ -7,6 +7,7 @@ use std::ops::Deref;
 use firesteel_api::executors::{
     ExecutorGrantSpec, ExecutorGrantStatus, ExecutorLedgerStatus, FailureBudget, Maximum, ProfileDemand, Strategy,
 };
+use firesteel_core::allocation::early::DriverPlace;
 use firesteel_core::allocation::memory::Memory;
 use firesteel_core::allocation::pod::{ExecutorPod, Flight, State};
 use firesteel_core::allocation::sets::ExecutorSet;
@@ -23,6 +24,8 @@ pub(crate) struct Application {
     /// Creations in flight.
     pub(crate) in_flight: BTreeMap<u64, Flight>,
     pub(crate) driver: Driver,
+    /// Since when there is no node for the driver.
+    pub(crate) unschedulable: Option<Timestamp>,
     /// Demand before the driver reports.
     pub(crate) early: Option<BTreeMap<String, ProfileDemand>>,
     /// What a queue admits.
@@ -77,6 +80,7 @@ impl Application {
             memory: Memory::default(),
             in_flight: BTreeMap::new(),
             driver: Driver::Running,
+            unschedulable: None,
             early: None,
             admitted: None,
             claims: BTreeSet::new(),
@@ -116,6 +120,7 @@ impl Application {
             admitted: self.admitted,
             ledger: &self.ledger,
             driver: self.driver,
+            place: DriverPlace { unschedulable: self.unschedulable, ..DriverPlace::default() },
             pods,
             sets,
             in_flight: &self.in_flight,
@@ -171,6 +176,7 @@ pub(crate) fn pod(name: String, uid: String, profile: &str, now: Timestamp) -> E
         state: State::Pending { scheduled: false, waiting: None },
         leaving_by: None,
         disruption: None,
+        early: false,
         inactive: false,
         claims: Vec::new(),
         size: Size::default(),

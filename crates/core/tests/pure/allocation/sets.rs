@@ -1,6 +1,6 @@
 //! Sets: the planner has to identify executors, whatever happens and wherever the operator crashes.
 
-mod world;
+pub(crate) mod world;
 
 use std::collections::BTreeSet;
 

@@ -118,6 +118,8 @@ impl World {
                 assert!(self.set.is_none(), "there is one already");
                 self.resize(Some(number(&plan.object["spec"]["replicas"])));
                 self.template(&plan.hash);
+                let annotations = &plan.object["metadata"]["annotations"];
+                self.set.as_mut().unwrap().early = annotations.get("firesteel.dev/early").is_some();
             }
             SetWrite::Replace { plan, operations, .. } => {
                 self.resize(Some(number(&operations[0]["value"])));
@@ -168,6 +170,7 @@ impl World {
                     uid: format!("set-{}", self.sets_made),
                     replicas: size,
                     size: None,
+                    early: false,
                     leaving: false,
                     trouble: None,
                     plan: None,
@@ -248,8 +251,9 @@ impl World {
             former: Vec::new(),
             cheap: false,
         };
+        let early = self.set.as_ref().is_some_and(|set| set.early);
         let fresh = pod(name.to_owned(), format!("uid-{}", self.pods_made), "0", self.now);
-        self.pods.insert(name.to_owned(), ExecutorPod { member: Some(member), ..fresh });
+        self.pods.insert(name.to_owned(), ExecutorPod { member: Some(member), early, ..fresh });
     }
 
     pub(crate) fn executor_in(&self, pod: &ExecutorPod) -> Option<u64> {

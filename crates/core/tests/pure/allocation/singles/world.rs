@@ -106,7 +106,8 @@ impl World {
             let Creation { flight, pod, .. } = creation;
             let made = pending(id, &flight.profile, self.app.now);
             assert_eq!(pod.metadata.name.as_ref(), Some(&made.name));
-            let made = ExecutorPod { size: flight.size.clone(), claims: flight.claims.clone(), ..made };
+            let made =
+                ExecutorPod { size: flight.size.clone(), early: flight.early, claims: flight.claims.clone(), ..made };
             self.pods.insert(id, made);
             if !shown {
                 self.unseen.insert(id, Flight { stage: Stage::Asked, ..flight });
