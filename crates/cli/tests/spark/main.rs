@@ -15,6 +15,7 @@ mod bed;
 mod cases;
 mod cluster;
 mod directory;
+mod early;
 mod hopeless;
 mod losses;
 mod lost;
@@ -128,7 +129,7 @@ fn title(who: Who, version: &str, case: &str) -> String {
 /// All cases.
 fn cases() -> impl Iterator<Item = &'static Case> {
     let all = cases::CASES.iter().chain(&directory::CASES).chain(&outside::CASES);
-    all.chain(&losses::CASES).chain(&hopeless::CASES).chain(&lost::CASES)
+    all.chain(&losses::CASES).chain(&hopeless::CASES).chain(&lost::CASES).chain(&early::CASES)
 }
 
 /// What CI runs: the usual cases, and those that `tests/real` adds.

@@ -117,7 +117,10 @@ fn pi(bed: &Bed, version: &str, way: Way) {
     let log = bed.log("out-pi");
     assert_pi(&said, &log, 2);
     assert_no_refusals(&log);
-    assert_eq!(ledger(bed, "out-pi").unwrap().counts.lost, 0);
+    let ledger = ledger(bed, "out-pi").unwrap();
+    assert_eq!(ledger.counts.lost, 0);
+    let early = ledger.early.expect("executors were created together with the driver");
+    assert!(early.admitted.is_some() && early.withdrawn == 0, "{early:?}\n{log}");
     nothing_is_left(bed);
 }
 
