@@ -1,6 +1,8 @@
 package dev.firesteel.bridge;
 
 import java.lang.instrument.Instrumentation;
+import java.lang.management.ManagementFactory;
+import java.lang.management.ThreadMXBean;
 import java.net.InetSocketAddress;
 import java.net.Socket;
 import java.net.URI;
@@ -23,6 +25,10 @@ public final class EarlyExecutor {
     private static final long LONGEST_PAUSE_MILLIS = 250;
     /** How long pauses stay short. */
     private static final long SOON_NANOS = 120_000_000_000L;
+
+    /** Below this part of the time on the clock, somebody else needs the processors. */
+    private static final double CONTENDED = 0.75;
+    private static final long BACK_OFF_MILLIS = 300;
 
     /** What an executor uses first, besides what the connection to the driver has loaded already. */
     private static final String[] CLASSES = {
@@ -64,10 +70,14 @@ public final class EarlyExecutor {
         // The driver's name may not resolve yet, and Java would remember that for ten seconds.
         String remembered = Security.getProperty("networkaddress.cache.negative.ttl");
         Security.setProperty("networkaddress.cache.negative.ttl", "0");
+        Loading loading = new Loading();
         try {
             URI driver = URI.create(url);
-            RpcEnv rpc = prepare();
+            loading.setDaemon(true);
+            loading.start();
             waitForPort(driver.getHost(), driver.getPort());
+            loading.hurry = true;
+            RpcEnv rpc = connection();
             if (rpc != null) {
                 waitForGate(rpc, "spark://" + Gate.NAME + "@" + driver.getHost() + ":" + driver.getPort());
             }
@@ -80,16 +90,8 @@ public final class EarlyExecutor {
         }
     }
 
-    /** Loads classes, and prepares a connection as the executor itself will; null if this Spark has another one. */
-    private static RpcEnv prepare() {
-        ClassLoader loader = ClassLoader.getSystemClassLoader();
-        for (String name : CLASSES) {
-            try {
-                Class.forName(name, true, loader);
-            } catch (ClassNotFoundException | LinkageError e) {
-                // Another Spark may not have it.
-            }
-        }
+    /** A connection as the executor itself will have; null if this Spark has another one. */
+    private static RpcEnv connection() {
         try {
             SparkConf conf = new SparkConf();
             SecurityManager security = new SecurityManager(conf, Option.empty(), SecurityManager.$lessinit$greater$default$3());
@@ -128,6 +130,42 @@ public final class EarlyExecutor {
                     throw (InterruptedException) e;
                 }
                 pause.pass();
+            }
+        }
+    }
+
+    /**
+     * Loads classes while the processors have nothing better to do. The driver starts at the same time, perhaps on this machine, and
+     * everybody waits for it: where this thread gets less of a processor than it asks for, it steps back until the driver listens.
+     */
+    private static final class Loading extends Thread {
+        volatile boolean hurry;
+
+        Loading() {
+            super("firesteel-classes");
+        }
+
+        @Override
+        public void run() {
+            ThreadMXBean clock = ManagementFactory.getThreadMXBean();
+            ClassLoader loader = ClassLoader.getSystemClassLoader();
+            try {
+                for (String name : CLASSES) {
+                    long wall = System.nanoTime();
+                    long used = clock.getCurrentThreadCpuTime();
+                    try {
+                        Class.forName(name, true, loader);
+                    } catch (ClassNotFoundException | LinkageError e) {
+                        // Another Spark may not have it.
+                    }
+                    used = clock.getCurrentThreadCpuTime() - used;
+                    wall = System.nanoTime() - wall;
+                    if (!hurry && used < CONTENDED * wall) {
+                        Thread.sleep(BACK_OFF_MILLIS);
+                    }
+                }
+            } catch (InterruptedException e) {
+                Thread.currentThread().interrupt();
             }
         }
     }
