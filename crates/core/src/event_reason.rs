@@ -75,6 +75,9 @@ pub mod application {
         /// The state of an executor is unknown.
         EXECUTOR_UNKNOWN = "SparkExecutorUnknown";
     }
+
+    /// The course of a run that goes well, in order. Those that follow each other quickly are published as one event.
+    pub const COURSE: [&str; 6] = [ADDED, DRIVER_PENDING, SUBMITTED, DRIVER_RUNNING, DRIVER_COMPLETED, COMPLETED];
 }
 
 /// Events on the driver pod of an application with its executors outside the driver.

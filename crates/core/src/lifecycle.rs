@@ -179,7 +179,7 @@ pub enum Effect {
     DeleteExecutors { keep: Option<String> },
     /// Delete the objects of all submissions but this one.
     DeleteObjects { keep: Option<String> },
-    /// Start creating the exposure of the current driver in the background.
+    /// Start creating the exposure of the current driver in the background, then call [`exposed`].
     Expose,
     /// Start deleting the driver's exposure in the background. If that takes longer, call [`still_exposed`].
     DeleteExposure(Exposed),
@@ -257,8 +257,6 @@ pub enum Submission {
 pub struct Created {
     pub pod_name: String,
     pub app_id: String,
-    /// Progress of the driver's exposure.
-    pub exposure_job: Option<ExposureJob>,
     /// Fields without effect, with the reason.
     pub lost: Vec<(String, String)>,
     /// Suspicious settings.
@@ -374,12 +372,19 @@ pub fn submitted(app: &App<'_>, attempt: i64, outcome: &Submission, now: Timesta
                 // One event: of several with the same reason only the first would be published.
                 builder.event(true, reason::REMARK, created.remarks.join("; "));
             }
-            builder.enter(Phase::Submitted { since: now }, "");
             builder.event(false, reason::DRIVER_PENDING, format!("driver {} is pending", created.pod_name));
-            builder.expose(created.exposure_job.as_ref());
+            builder.enter(Phase::Submitted { since: now }, "");
         }
     }
     builder.finish(None)
+}
+
+/// Decides what follows from the start of creating an exposure.
+pub fn exposed(app: &App<'_>, decision: Decision, job: &ExposureJob, now: Timestamp) -> Decision {
+    let mut builder = DecisionBuilder::resume(app, decision, now);
+    builder.expose(Some(job));
+    // The next observation leads to the next try.
+    Decision { effects: Vec::new(), ..builder.finish(None) }
 }
 
 /// Decides what follows from deleting an exposure that takes longer.

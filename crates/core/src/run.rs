@@ -48,7 +48,6 @@ pub struct Run {
     pub pod: Pod,
     /// The grant for its executors, if they are outside the driver.
     pub grant: Option<ExecutorGrant>,
-    pub exposure: Exposure,
     /// Fields that cannot take effect, and why.
     pub lost: Vec<(String, String)>,
     pub warnings: Vec<String>,
@@ -113,7 +112,8 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
     let templates = Templates { driver: Some(driver_template.pod), executor: Some(executor_template.pod) };
     let context = PlanContext { ids, user: "spark".to_owned(), env, files: &NoFiles, templates };
     let secret = format!("{:032x}", attempt.nonce);
-    let (planned, grant) = grant::plan(&effective.submission, &context, &secret).map_err(|e| command.unplanned(&e))?;
+    let (mut planned, grant) =
+        grant::plan(&effective.submission, &context, &secret).map_err(|e| command.unplanned(&e))?;
     if let Some(upload) = planned.uploads.first() {
         let message = format!(
             "{} would have to be uploaded from the operator, which has no files; write local:// for a file inside the \
@@ -122,6 +122,9 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
         );
         return Err(command.problem(&upload.input, message));
     }
+
+    // One request less for every application.
+    planned.join_config_maps();
 
     let mark = AttemptMetadata { app, submission_id: &submission_id, attempt: attempt.number, spec_hash: &spec_hash };
     let mut pod = planned.pod;
@@ -143,7 +146,6 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
         grant.spec.driver.submission_id = Some(submission_id.clone());
         grant
     });
-    let exposure = exposure(app, &app_id, &submission_id, settings);
     let mut warnings = effective.warnings;
     warnings.extend(planned.warnings);
     Ok(Run {
@@ -154,7 +156,6 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
         objects,
         pod,
         grant,
-        exposure,
         lost: ineffective_fields::ineffective_fields(app.spec, version.line(), &settings.ui),
         warnings,
     })

@@ -1,11 +1,15 @@
 //! Kubernetes events, published in the background with low priority, so that they never delay drivers or executors. A
 //! repeated event becomes one series, whose count is published at intervals.
+//!
+//! The events of a run that goes well ([`COURSE`]) wait a moment for the next one, and those that have waited are published
+//! as one: with the last one's reason, and all their notes. A warning never waits, and keeps its own event.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use firesteel_core::event_reason::application::{COMPLETED, COURSE};
 use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::events::v1::{Event, EventSeries};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
@@ -30,6 +34,8 @@ const WAITING: usize = 5000;
 const MEMORY: SignedDuration = SignedDuration::from_mins(6);
 /// The interval at which an event's count is published.
 const TOGETHER: Duration = Duration::from_secs(10);
+/// How long an event of a run that goes well waits for the next one.
+const COURSE_WAIT: Duration = Duration::from_secs(5);
 /// How long a stopping operator takes to publish queued events.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Old entries are dropped each time this many events have been recorded.
@@ -122,10 +128,35 @@ impl EventRecorder {
 /// Identifies repetitions of an event.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct Key {
+    about: About,
+    reason: &'static str,
+}
+
+/// The object of an event.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct About {
     namespace: String,
     name: String,
     uid: String,
-    reason: &'static str,
+}
+
+impl About {
+    fn of(item: &Item) -> Self {
+        About {
+            namespace: item.about.namespace.clone().unwrap_or_else(|| "default".to_owned()),
+            name: item.about.name.clone().unwrap_or_default(),
+            uid: item.about.uid.clone().unwrap_or_default(),
+        }
+    }
+}
+
+/// What is to be published at some time.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum Due {
+    /// The count of an event.
+    Count(Key),
+    /// What is waiting about an object.
+    Course(About),
 }
 
 /// Publishes the events about a share of the objects, one at a time.
@@ -133,8 +164,9 @@ struct Publisher {
     client: Client,
     turns: Arc<FairQueue<Kind>>,
     published_events: HashMap<Key, PublishedEvent>,
-    /// Counts to publish, and when.
-    due: BTreeSet<(Instant, Key)>,
+    /// Events of runs that go well, until they are due.
+    courses: HashMap<About, (Instant, Item)>,
+    due: BTreeSet<(Instant, Due)>,
     count: usize,
 }
 
@@ -150,7 +182,8 @@ struct PublishedEvent {
 
 impl Publisher {
     fn new(client: Client, turns: Arc<FairQueue<Kind>>) -> Self {
-        Publisher { client, turns, published_events: HashMap::new(), due: BTreeSet::new(), count: 0 }
+        let (published_events, courses) = (HashMap::new(), HashMap::new());
+        Publisher { client, turns, published_events, courses, due: BTreeSet::new(), count: 0 }
     }
 
     async fn run(mut self, mut receive: mpsc::Receiver<Item>) {
@@ -164,29 +197,62 @@ impl Publisher {
             };
             tokio::select! {
                 item = receive.recv() => match item {
-                    Some(item) => self.take(&item).await,
+                    Some(item) => self.take(item).await,
                     None => break,
                 },
-                () = pause => self.publish_next_count().await,
+                () = pause => {
+                    // What has been recorded since may belong to what is due.
+                    while let Ok(item) = receive.try_recv() {
+                        self.take(item).await;
+                    }
+                    if self.due.first().is_some_and(|(at, _)| *at <= Instant::now()) {
+                        self.publish_next().await;
+                    }
+                }
             }
         }
         while !self.due.is_empty() {
-            self.publish_next_count().await;
+            self.publish_next().await;
         }
     }
 
-    async fn take(&mut self, item: &Item) {
+    /// Publishes an event, or has it wait for the next one.
+    async fn take(&mut self, mut item: Item) {
+        let about = About::of(&item);
+        if !item.warning && COURSE.contains(&item.reason) {
+            let waiting = self.courses.remove(&about);
+            let at = waiting.as_ref().map_or_else(|| Instant::now() + COURSE_WAIT, |(at, _)| *at);
+            if let Some((_, earlier)) = waiting {
+                item.note = cut(&format!("{}; {}", earlier.note, item.note)).to_owned();
+            }
+            if item.reason != COMPLETED {
+                self.due.insert((at, Due::Course(about.clone())));
+                self.courses.insert(about, (at, item));
+                return;
+            }
+            self.due.remove(&(at, Due::Course(about.clone())));
+        }
+        self.publish_or_count(about, &item).await;
+    }
+
+    async fn publish_next(&mut self) {
+        match self.due.pop_first() {
+            Some((_, Due::Count(key))) => self.publish_count(&key).await,
+            Some((_, Due::Course(about))) => {
+                if let Some((_, item)) = self.courses.remove(&about) {
+                    self.publish_or_count(about, &item).await;
+                }
+            }
+            None => {}
+        }
+    }
+
+    async fn publish_or_count(&mut self, about: About, item: &Item) {
         self.count = self.count.wrapping_add(1);
         if self.count.is_multiple_of(SWEEP) {
             self.published_events.retain(|_, published_events| item.at.duration_since(published_events.last) < MEMORY);
         }
-        let of = &item.about;
-        let key = Key {
-            namespace: of.namespace.clone().unwrap_or_else(|| "default".to_owned()),
-            name: of.name.clone().unwrap_or_default(),
-            uid: of.uid.clone().unwrap_or_default(),
-            reason: item.reason,
-        };
+        let key = Key { about, reason: item.reason };
         match self
             .published_events
             .get_mut(&key)
@@ -196,14 +262,14 @@ impl Publisher {
                 published_events.count = published_events.count.saturating_add(1);
                 published_events.last = item.at;
                 // If it is already due, it is due at this same time.
-                self.due.insert((published_events.published + TOGETHER, key));
+                self.due.insert((published_events.published + TOGETHER, Due::Count(key)));
             }
             None => self.publish(key, item).await,
         }
     }
 
     async fn publish(&mut self, key: Key, item: &Item) {
-        let name = format!("{}.{:x}{:02x}", key.name, item.at.as_nanosecond(), self.count % 256);
+        let name = format!("{}.{:x}{:02x}", key.about.name, item.at.as_nanosecond(), self.count % 256);
         let _turn = self.turns.take(Kind::Events).await;
         match self.events(&key).create(&PostParams::default(), &event(item, &key, &name)).await {
             Ok(_) => {}
@@ -215,10 +281,9 @@ impl Publisher {
         self.published_events.insert(key, published_events);
     }
 
-    async fn publish_next_count(&mut self) {
-        let Some((_, key)) = self.due.pop_first() else { return };
-        let events = self.events(&key);
-        let Some(published_events) = self.published_events.get_mut(&key) else { return };
+    async fn publish_count(&mut self, key: &Key) {
+        let events = self.events(key);
+        let Some(published_events) = self.published_events.get_mut(key) else { return };
         let series =
             EventSeries { count: published_events.count, last_observed_time: MicroTime(published_events.last) };
         let patch = Patch::Merge(json!({"series": series}));
@@ -229,18 +294,18 @@ impl Publisher {
             Ok(_) => {}
             // Someone deleted it: the next repetition is a new event.
             Err(error) if class(&error) == Class::Missing => {
-                self.published_events.remove(&key);
+                self.published_events.remove(key);
             }
-            Err(error) => complain(&key, &error),
+            Err(error) => complain(key, &error),
         }
     }
 
     fn events(&self, key: &Key) -> Api<Event> {
-        Api::namespaced(self.client.clone(), &key.namespace)
+        Api::namespaced(self.client.clone(), &key.about.namespace)
     }
 }
 
-fn complain(Key { namespace, name, reason, .. }: &Key, error: &kube::Error) {
+fn complain(Key { about: About { namespace, name, .. }, reason }: &Key, error: &kube::Error) {
     tracing::warn!(namespace, name, reason, %error, "cannot publish an event");
 }
 
@@ -248,7 +313,7 @@ fn event(item: &Item, key: &Key, name: &str) -> Event {
     Event {
         metadata: ObjectMeta {
             name: Some(name.to_owned()),
-            namespace: Some(key.namespace.clone()),
+            namespace: Some(key.about.namespace.clone()),
             ..ObjectMeta::default()
         },
         event_time: Some(MicroTime(item.at)),

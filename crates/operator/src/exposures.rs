@@ -57,27 +57,41 @@ impl Exposures {
         self.known().get(key).map(|known| known.job.clone())
     }
 
-    /// Starts creating the exposure objects of a submission, unless that was already tried and `again` is false.
-    pub(crate) fn make(self: &Arc<Self>, app: &Subject<'_>, submission_id: &str, exposure: Exposure, again: bool) {
+    /// Notes a submission whose driver does not run yet.
+    pub(crate) fn expect(self: &Arc<Self>, app: &Subject<'_>, submission_id: &str) {
+        let work = Work::Wait { submission_id: submission_id.to_owned() };
+        self.begin(app, work, 0, false, Box::pin(std::future::ready(ExposureOutcome::default())));
+    }
+
+    /// Creates the exposure objects of a submission; waits briefly for the outcome.
+    pub(crate) async fn make(
+        self: &Arc<Self>,
+        app: &Subject<'_>,
+        submission_id: &str,
+        exposure: Exposure,
+    ) -> Option<ExposureJob> {
         let work = Work::Make { submission_id: submission_id.to_owned() };
         let objects = exposure.services.len() + exposure.ingresses.len() + usize::from(exposure.budget.is_some());
         let (client, namespace) = (self.client.clone(), app.namespace.to_owned());
         let uid = app.uid.to_owned();
         let run = async move { writes::create_exposure(&client, &namespace, &uid, &exposure).await };
-        self.begin(app, work, objects, again, Box::pin(run));
+        self.begin(app, work, objects, true, Box::pin(run));
+        self.wait(app).await
     }
 
     /// Deletes the driver's exposure objects; waits briefly for the outcome.
     pub(crate) async fn remove(self: &Arc<Self>, app: &Subject<'_>, exposed: Exposed) -> Option<ExposureJob> {
         let (client, namespace) = (self.client.clone(), app.namespace.to_owned());
         let (name, uid) = (app.name.to_owned(), app.uid.to_owned());
-        let run = async move { writes::delete_exposure(&client, &namespace, &name, &uid, &exposed).await };
+        let key = (app.namespace.to_owned(), app.name.to_owned());
+        let made = self.of(&key).and_then(|job| job.outcome).and_then(|outcome| outcome.web_service_uid);
+        let run = async move { writes::delete_exposure(&client, &namespace, &name, &uid, &exposed, made).await };
         self.begin(app, Work::Remove, 1, true, Box::pin(run));
         self.wait(app).await
     }
 
     /// Waits briefly for an application's job to end.
-    pub(crate) async fn wait(&self, app: &Subject<'_>) -> Option<ExposureJob> {
+    async fn wait(&self, app: &Subject<'_>) -> Option<ExposureJob> {
         let key = (app.namespace.to_owned(), app.name.to_owned());
         let done = self.known().get_mut(&key).and_then(|known| known.done.take());
         if let Some(done) = done {

@@ -286,7 +286,11 @@ async fn act(
                     Err(error) => tracing::warn!(%error, "cannot delete objects of an earlier attempt; leaving them"),
                 }
             }
-            Effect::Expose => expose(ctx, wanted),
+            Effect::Expose => {
+                if let Some(job) = expose(ctx, wanted).await {
+                    decision = lifecycle::exposed(wanted, decision, &job, Timestamp::now());
+                }
+            }
             Effect::DeleteExposure(exposed) => {
                 let job = ctx.exposures.remove(subject, exposed).await;
                 if let Some(job) = job.filter(ExposureJob::is_unsettled) {
@@ -305,13 +309,13 @@ async fn act(
     Ok(decision)
 }
 
-/// Starts creating the exposure objects of the current submission in the background.
-fn expose(ctx: &Context, wanted: &App<'_>) {
+/// Starts creating the exposure objects of the current submission in the background; waits briefly for the outcome.
+async fn expose(ctx: &Context, wanted: &App<'_>) -> Option<ExposureJob> {
     let (subject, status) = (&wanted.subject, wanted.status);
-    let Some(submission_id) = status.submission_id.as_deref() else { return };
+    let submission_id = status.submission_id.as_deref()?;
     let app_id = status.spark_application_id.as_deref().unwrap_or_default();
     let exposure = run::exposure(subject, app_id, submission_id, &ctx.options.runs);
-    ctx.exposures.make(subject, submission_id, exposure, true);
+    ctx.exposures.make(subject, submission_id, exposure).await
 }
 
 fn plan(app: &SparkApplication, ctx: &Context, subject: &Subject<'_>, number: i64) -> Result<Run, validate::Problem> {
@@ -327,13 +331,12 @@ async fn submit(app: &SparkApplication, ctx: &Context, wanted: &App<'_>, number:
         Ok(run) => run,
         Err(problem) => return Ok(Submission::Impossible(problem.to_string())),
     };
-    ctx.exposures.make(subject, &run.submission_id, run.exposure.clone(), false);
     let mut outcome = writes::create_run(&ctx.client, subject.name, subject.uid, &run).await?;
     let key = (subject.namespace.to_owned(), subject.name.to_owned());
     match &mut outcome {
-        Submission::Created(created) => {
+        Submission::Created(_) => {
             ctx.forget_sent(&key);
-            created.exposure_job = ctx.exposures.wait(subject).await;
+            ctx.exposures.expect(subject, &run.submission_id);
         }
         Submission::Hindered { since, times, .. } => {
             let sent = ctx.note_sent(&key, Effect::Submit { attempt: number }, Timestamp::now());

@@ -72,7 +72,6 @@ pub async fn create_run(client: &Client, app_name: &str, app_uid: &str, run: &Ru
         Made::Done(()) => Submission::Created(Box::new(Created {
             pod_name: run.pod.name_any(),
             app_id: run.app_id.clone(),
-            exposure_job: None,
             lost: run.lost.clone(),
             remarks: run.warnings.clone(),
         })),
@@ -255,6 +254,7 @@ pub(crate) async fn create_exposure(
                 .zip(exposure.web_port)
                 .map(|(ip, port)| if ip.contains(':') { format!("[{ip}]:{port}") } else { format!("{ip}:{port}") });
             outcome.web_port = exposure.web_port;
+            outcome.web_service_uid = object.uid();
             outcome.web_service = name;
         } else if name == exposure.web_ingress {
             outcome.web_url.clone_from(&exposure.web_url);
@@ -319,13 +319,15 @@ pub async fn delete_objects(client: &Client, namespace: &str, app: &str, keep: O
     configs.and(services).and(secrets).and(claims).and(policies)
 }
 
-/// Deletes the exposure objects of an application's driver. Objects that do not belong to the application are left alone.
+/// Deletes the exposure objects of an application's driver; `service_uid` is that of the web UI's Service, if this operator
+/// made it. Objects that do not belong to the application are left alone.
 pub(crate) async fn delete_exposure(
     client: &Client,
     namespace: &str,
     app: &str,
     app_uid: &str,
     kinds: &Exposed,
+    service_uid: Option<String>,
 ) -> ExposureOutcome {
     let selector = format!("{}={app},{}=driver", names::LABEL_APP_NAME, names::LABEL_EXPOSES);
     let services: Api<Service> = Api::namespaced(client.clone(), namespace);
@@ -333,9 +335,9 @@ pub(crate) async fn delete_exposure(
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), namespace);
     let selector = selector.as_str();
     let (a, b, c, d, e) = futures::join!(
-        delete_own(&services, app_uid, kinds.web_service.as_deref().map(Which::Named)),
+        delete_own(&services, app_uid, kinds.web_service.as_deref().map(|name| Which::Named(name, service_uid))),
         delete_own(&services, app_uid, kinds.services.then_some(Which::Labelled(selector))),
-        delete_own(&ingresses, app_uid, kinds.web_ingress.as_deref().map(Which::Named)),
+        delete_own(&ingresses, app_uid, kinds.web_ingress.as_deref().map(|name| Which::Named(name, None))),
         delete_own(&ingresses, app_uid, kinds.ingresses.then_some(Which::Labelled(selector))),
         delete_own(&budgets, app_uid, kinds.budget.then_some(Which::Labelled(selector))),
     );
@@ -345,7 +347,8 @@ pub(crate) async fn delete_exposure(
 
 /// Which objects of a kind to delete.
 enum Which<'a> {
-    Named(&'a str),
+    /// One by name, and by its uid if that is known to belong to the application.
+    Named(&'a str, Option<String>),
     Labelled(&'a str),
 }
 
@@ -357,7 +360,8 @@ where
     let which = which?;
     let work = async {
         let found = match which {
-            Which::Named(name) => api.get_metadata_opt(name).await?.into_iter().collect(),
+            Which::Named(name, uid @ Some(_)) => return delete(api, name, uid, false).await,
+            Which::Named(name, None) => api.get_metadata_opt(name).await?.into_iter().collect(),
             Which::Labelled(selector) => api.list_metadata(&ListParams::default().labels(selector)).await?.items,
         };
         for object in found.iter().filter(|object| is_owned_by(*object, app_uid)) {

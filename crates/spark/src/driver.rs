@@ -53,6 +53,11 @@ impl DriverPlan {
     pub fn pod_name(&self) -> &str {
         self.pod.metadata.name.as_deref().unwrap_or_default()
     }
+
+    /// Makes one ConfigMap of the two that Spark's client makes for a driver's configuration and its executors' template.
+    pub fn join_config_maps(&mut self) {
+        executor_template::join(self);
+    }
 }
 
 /// All steps, in Spark's order.

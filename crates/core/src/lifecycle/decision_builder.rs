@@ -464,7 +464,7 @@ impl<'a> DecisionBuilder<'a> {
             conditions::driver_present(&mut self.status, Presence::Found, self.app.generation, self.now);
         }
         // The exposure is built from the specification, but a rejected edit does not apply to this driver.
-        if !conditions::refuses_edit(&self.status) {
+        if pod.phase == PodPhase::Running && !conditions::refuses_edit(&self.status) {
             self.expose(seen.exposure_job.as_ref());
         }
     }

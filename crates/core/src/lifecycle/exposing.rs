@@ -1,6 +1,6 @@
-//! The driver's exposure: its Services, Ingresses and PodDisruptionBudget. They are created and deleted in the
-//! background and never hold up the application. This module decides what the status says about them, and when to
-//! retry.
+//! The driver's exposure: its Services, Ingresses and PodDisruptionBudget, from when the driver runs until it ends. They
+//! are created and deleted in the background and never hold up the application. This module decides what the status
+//! says about them, and when to retry.
 //!
 //! Retries are limited in time, counted from the first failure, which the condition remembers across operators.
 
@@ -30,6 +30,10 @@ const GIVEN_UP: &str = "GivenUp";
 /// Work on a driver's exposure.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Work {
+    /// None until the driver of this submission runs: a driver that waits needs none of it.
+    Wait {
+        submission_id: String,
+    },
     /// Create it for the driver of this submission.
     Make {
         submission_id: String,
@@ -56,6 +60,8 @@ pub struct ExposureJob {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ExposureOutcome {
     pub web_service: Option<String>,
+    /// The uid of that Service, so that it need not be read before it is deleted.
+    pub web_service_uid: Option<String>,
     pub web_address: Option<String>,
     pub web_port: Option<i32>,
     pub web_ingress: Option<String>,
@@ -84,7 +90,7 @@ impl ExposureJob {
 }
 
 impl DecisionBuilder<'_> {
-    /// Moves the exposure of the current driver forward.
+    /// Moves the exposure of the current driver, which runs, forward.
     pub(super) fn expose(&mut self, job: Option<&ExposureJob>) {
         let ours = |job: &&ExposureJob| matches!(&job.work, Work::Make { submission_id } if Some(submission_id) == self.status.submission_id.as_ref());
         let Some(job) = job.filter(ours) else {
@@ -129,16 +135,19 @@ impl DecisionBuilder<'_> {
 
     /// Deletes the driver's exposure; nothing waits for it.
     pub(super) fn unexpose(&mut self, exposed: Exposed, seen: &Observation) {
-        let removal = seen.exposure_job.as_ref().filter(|job| job.work == Work::Remove);
-        match removal {
-            None => {
-                // The status names only objects known to exist.
-                let named = self.exposed().is_none_or(|(_, reason)| reason == APPLIED);
+        let job = seen.exposure_job.as_ref();
+        match job.map(|job| (job, &job.work)) {
+            Some((job, Work::Remove)) => self.note_removal(job),
+            // It ended before this operator saw it run.
+            Some((_, Work::Wait { submission_id }))
+                if Some(submission_id) == self.status.submission_id.as_ref() && self.exposed().is_none() => {}
+            Some((_, Work::Wait { .. } | Work::Make { .. })) | None => {
+                // The status names only objects known to exist, and an operator may have died before it wrote them.
+                let named = self.exposed().map_or(job.is_some(), |(_, reason)| reason == APPLIED);
                 let exposed = if named { exposed } else { Exposed::ALL };
                 self.effects.push(Effect::DeleteExposure(exposed));
                 self.forget_exposed();
             }
-            Some(job) => self.note_removal(job),
         }
     }
 

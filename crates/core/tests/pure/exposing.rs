@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use firesteel_api::SparkApplicationStatus;
 use firesteel_core::lifecycle::{
-    Created, Decision, EXPOSURE_BUDGET, Effect, ExposureJob, ExposureOutcome, Limits, Observation, Seen, Sent,
-    Submission, Work, step, still_exposed, submitted,
+    Decision, EXPOSURE_BUDGET, Effect, Exposed, ExposureJob, ExposureOutcome, Limits, Observation, Seen, Sent,
+    Submission, Work, exposed, step, still_exposed, submitted,
 };
 use firesteel_core::pod::DriverPod;
 use k8s_openapi::api::core::v1::Pod;
@@ -113,20 +113,43 @@ fn rejections_are_reported_and_not_retried() {
 
 #[test]
 fn a_slow_exposure_is_reported_once_it_exists() {
-    let mut world = Pi::new(json!({}), submitted_once("PENDING_RERUN"));
+    let mut world = Pi::new(json!({}), submitted_once("SUBMITTED"));
+    let waiting = Work::Wait { submission_id: "s".to_owned() };
+    let decision = world.look(&running(4, Some(job(waiting, 0, 0, &[]))));
+    assert_eq!(decision.effects, [Effect::Expose]);
     let under_way = ExposureJob { under_way: true, outcome: None, ..made(0, 0, &[]).unwrap() };
-    let id = firesteel_core::identity::submission_id(UID, 2);
-    let work = Work::Make { submission_id: id };
-    let created = Created { exposure_job: Some(ExposureJob { work: work.clone(), ..under_way }), ..Created::default() };
-    world.status = world.with(|app| submitted(app, 2, &Submission::Created(Box::new(created)), at(1))).status;
-    assert_eq!(world.condition("Exposed").unwrap().1, "Applying");
+    let told = world.with(|app| exposed(app, decision, &under_way, at(4)));
+    world.status = told.status;
+    assert_eq!((world.state(), world.condition("Exposed").unwrap().1.as_str()), ("RUNNING", "Applying"));
     assert_eq!(world.status.driver_info.web_ui_service_name, None);
-    let mut pod = driver("Running", None);
-    pod.submission_id.clone_from(&world.status.submission_id);
-    let seen = Observation { exposure_job: Some(job(work, 0, 5, &[])), ..Observation::of(Seen::Present(pod), at(5)) };
-    world.look(&seen);
+    assert!(told.effects.is_empty() && told.wake.is_some());
+    world.look(&running(5, made(0, 5, &[])));
     assert_eq!(world.condition("Exposed").unwrap().1, "Applied");
     assert_eq!(world.status.driver_info.web_ui_service_name.as_deref(), Some("pi-ui-svc"));
+}
+
+#[test]
+fn a_driver_is_exposed_when_it_runs_not_before() {
+    let mut world = Pi::new(json!({}), submitted_once("SUBMITTED"));
+    let waiting = || Some(job(Work::Wait { submission_id: "s".to_owned() }, 0, 0, &[]));
+    let pending = |job: Option<ExposureJob>| Observation {
+        exposure_job: job,
+        ..Observation::of(Seen::Present(driver("Pending", None)), at(5))
+    };
+    for job in [waiting(), None] {
+        assert!(world.look(&pending(job)).effects.is_empty());
+        assert_eq!((world.state(), world.condition("Exposed")), ("SUBMITTED", None));
+    }
+    // It ends before anyone saw it run: this operator knows that it made nothing, another one looks.
+    let ended = |job: Option<ExposureJob>| Observation {
+        exposure_job: job,
+        ..Observation::of(Seen::Present(driver("Succeeded", Some(0))), at(9))
+    };
+    for (job, effects) in [(waiting(), vec![]), (None, vec![Effect::DeleteExposure(Exposed::ALL)])] {
+        let mut world = Pi { spec: world.spec.clone(), status: world.status.clone() };
+        assert_eq!(world.look(&ended(job)).effects, effects);
+        assert_eq!(world.state(), "COMPLETED");
+    }
 }
 
 #[test]

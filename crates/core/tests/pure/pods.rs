@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use firesteel_api::validate::Problem;
 use firesteel_api::{SparkApplicationSpec, defaults, names};
 use firesteel_core::conf::Subject;
-use firesteel_core::run::{Attempt, Run, RunSettings, plan};
+use firesteel_core::run::{Attempt, Run, RunSettings, exposure, plan};
 use firesteel_core::template::start;
 use firesteel_core::ui::UiSettings;
 use firesteel_spark::driver::Object;
@@ -18,6 +18,12 @@ fn try_run(patch: &Value) -> Result<Run, Problem> {
 }
 
 fn run_with(patch: &Value, settings: &RunSettings) -> Result<Run, Problem> {
+    let created = Timestamp::from_second(1_700_000_000).unwrap();
+    let attempt = Attempt { number: 1, generation: 1, created, now: created, nonce: 7 };
+    with_app(patch, |app| plan(app, attempt, settings))
+}
+
+fn with_app<T>(patch: &Value, test: impl FnOnce(&Subject<'_>) -> T) -> T {
     let mut spec = json!({
         "type": "Scala", "sparkVersion": "4.1.4", "image": "apache/spark:4.1.4", "mainClass": "org.example.Main",
         "mainApplicationFile": "local:///opt/app.jar", "driver": {}, "executor": {},
@@ -29,9 +35,7 @@ fn run_with(patch: &Value, settings: &RunSettings) -> Result<Run, Problem> {
     let spec = defaults::defaulted(&spec);
     let labels =
         BTreeMap::from([("team".to_owned(), "a".to_owned()), ("kueue.x-k8s.io/queue-name".to_owned(), "q".to_owned())]);
-    let app = Subject { name: "pi", namespace: "jobs", uid: "uid-1", labels: &labels, spec: &spec };
-    let created = Timestamp::from_second(1_700_000_000).unwrap();
-    plan(&app, Attempt { number: 1, generation: 1, created, now: created, nonce: 7 }, settings)
+    test(&Subject { name: "pi", namespace: "jobs", uid: "uid-1", labels: &labels, spec: &spec })
 }
 
 fn run(patch: &Value) -> Run {
@@ -250,7 +254,6 @@ fn fields_of_the_application_reach_the_plan() {
             "archives": ["https://x/z.zip"], "packages": ["g:a:1"], "excludePackages": ["g:b"], "repositories": ["https://r"],
         },
         "dynamicAllocation": {"enabled": true, "initialExecutors": 2, "minExecutors": 1, "maxExecutors": 5, "shuffleTrackingTimeout": 9},
-        "driverPodDisruptionBudget": true,
     }));
     let main = container(&run.pod, names::DRIVER_CONTAINER);
     assert_eq!(main.image_pull_policy.as_deref(), Some("Always"));
@@ -281,7 +284,14 @@ fn fields_of_the_application_reach_the_plan() {
     ] {
         assert_eq!(property(&run, key), value, "{key}");
     }
-    let budget = run.exposure.budget.unwrap();
+}
+
+#[test]
+fn a_budget_belongs_to_the_application() {
+    let exposure = with_app(&json!({"driverPodDisruptionBudget": true}), |app| {
+        exposure(app, "spark-1", "sub", &RunSettings::default())
+    });
+    let budget = exposure.budget.unwrap();
     assert_eq!(budget.metadata.name.as_deref(), Some("pi-driver"));
     assert_eq!(budget.metadata.owner_references.unwrap()[0].uid, "uid-1");
 }
@@ -294,10 +304,11 @@ fn a_ui_served_under_a_path_knows_its_base() {
     let run = run_with(&json!({}), &settings).unwrap();
     assert_eq!(property(&run, "spark.ui.proxyBase"), "/jobs/pi");
     assert_eq!(property(&run, "spark.ui.proxyRedirectUri"), "/");
-    let ingress = serde_json::to_value(&run.exposure.ingresses[0]).unwrap();
+    let exposure = with_app(&json!({}), |app| exposure(app, "spark-1", "sub", &settings));
+    let ingress = serde_json::to_value(&exposure.ingresses[0]).unwrap();
     assert_eq!(ingress["spec"]["rules"][0]["host"], "spark.example");
     assert_eq!(ingress["spec"]["rules"][0]["http"]["paths"][0]["path"], "/jobs/pi(/|$)(.*)");
-    assert_eq!(run.exposure.web_url.as_deref(), Some("https://spark.example/jobs/pi"));
+    assert_eq!(exposure.web_url.as_deref(), Some("https://spark.example/jobs/pi"));
 }
 
 /// Asserts the value of a field of both pods, by JSON pointer. `MAIN` stands for the index of Spark's container.
@@ -420,7 +431,7 @@ fn everything_is_owned_by_the_application() {
     };
     let expected = ("SparkApplication".to_owned(), "uid-1".to_owned(), Some(true));
     assert_eq!(owner(&run.pod.metadata), expected);
-    assert!(run.objects.len() >= 4);
+    assert!(run.objects.len() >= 3);
     for object in &mut run.objects {
         let meta = object.metadata_mut();
         assert_eq!(owner(meta), expected);
@@ -513,14 +524,40 @@ fn property(run: &Run, key: &str) -> String {
     properties.into_iter().find(|(k, _)| k == key).map(|(_, v)| v).unwrap_or_default()
 }
 
-/// The executor template of a run, as the driver will read it.
+/// The executor template of a run, as the driver will read it: from the ConfigMap that its pod mounts.
 fn executor_template(run: &Run) -> Option<Pod> {
+    let volumes = run.pod.spec.as_ref()?.volumes.as_ref()?;
+    let source = volumes.iter().find(|v| v.name == "pod-template-volume")?.config_map.as_ref()?;
+    let item = &source.items.as_ref()?[0];
+    assert_eq!(item.path, "pod-spec-template.yml");
     run.objects.iter().find_map(|object| match object {
         Object::ConfigMap(ConfigMap { data: Some(data), metadata, .. })
-            if metadata.name.as_deref().is_some_and(|n| n.ends_with("-podspec-conf-map")) =>
+            if metadata.name.as_deref() == Some(source.name.as_str()) =>
         {
-            serde_json::from_str(data.values().next()?).ok()
+            serde_json::from_str(data.get(&item.key)?).ok()
         }
         _ => None,
     })
+}
+
+#[test]
+fn configuration_and_template_share_one_config_map_unless_they_are_too_long_for_one() {
+    let maps = |run: &Run| run.objects.iter().filter(|object| matches!(object, Object::ConfigMap(_))).count();
+    let small = run(&json!({}));
+    assert_eq!(maps(&small), 1);
+    assert!(executor_template(&small).is_some());
+    assert_eq!(
+        property(&small, "spark.kubernetes.executor.podTemplateFile"),
+        "/opt/spark/pod-template/pod-spec-template.yml"
+    );
+    let mounted = small.pod.spec.as_ref().unwrap().volumes.as_ref().unwrap();
+    let conf = mounted.iter().find(|v| v.name == "spark-conf-volume-driver").unwrap();
+    let items = conf.config_map.as_ref().unwrap().items.as_ref().unwrap();
+    assert_eq!(items.iter().map(|i| i.path.as_str()).collect::<Vec<_>>(), ["spark.properties"]);
+    let long = "x".repeat(600_000);
+    let env = json!([{"name": "LONG", "value": "y".repeat(500_000)}]);
+    let template = json!({"spec": {"containers": [{"name": names::EXECUTOR_CONTAINER, "env": env}]}});
+    let large = run(&json!({"sparkConf": {"spark.long": long}, "executor": {"template": template}}));
+    assert_eq!(maps(&large), 2);
+    assert!(executor_template(&large).is_some());
 }

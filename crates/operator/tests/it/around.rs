@@ -33,6 +33,7 @@ fn the_page_of_a_driver_has_a_service_and_an_ingress_while_it_runs() {
         f.create("pi", &json!({"sparkUIOptions": ui, "driverIngressOptions": more, "driverPodDisruptionBudget": true}))
             .await;
         f.driver("pi", 1).await;
+        f.run_driver("pi").await;
         let app = f.wait("pi", "exposed", |a| condition(a, "Exposed", "True").is_some()).await;
         let info = app.status.unwrap().driver_info;
         assert_eq!(info.web_ui_service_name.as_deref(), Some("pi-ui-svc"));
@@ -93,6 +94,7 @@ fn foreign_objects_with_the_same_names_are_left_alone_and_reported() {
         let budget = budgets.create(&params, &serde_json::from_value(budget).unwrap()).await.unwrap();
         f.create("pi", &json!({"driverPodDisruptionBudget": true})).await;
         f.driver("pi", 1).await;
+        f.run_driver("pi").await;
         let app = f.wait("pi", "not exposed", |a| condition(a, "Exposed", "False").is_some()).await;
         let (reason, message) = condition(&app, "Exposed", "False").unwrap();
         assert_eq!(reason, "Refused");
@@ -101,7 +103,6 @@ fn foreign_objects_with_the_same_names_are_left_alone_and_reported() {
             assert!(message.contains(&sentence), "{message}");
         }
         assert!(f.event("SparkDriverNotExposed").await.contains("does not belong to this application"));
-        f.run_driver("pi").await;
         f.wait_state("pi", "RUNNING").await;
         // Neither the end of a run nor an edit deletes them.
         f.edit("pi", &json!({"arguments": ["x"]})).await;

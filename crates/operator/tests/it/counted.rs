@@ -1,14 +1,171 @@
-//! Executor counts in the status, and gauges in the metrics.
+//! Requests per application, executor counts in the status, and gauges in the metrics.
 
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use firesteel_operator::Listen;
-use kube::api::DeleteParams;
+use firesteel_testenv::TestEnv;
+use http::{Method, Request, StatusCode};
+use k8s_openapi::api::events::v1::Event;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams};
+use kube::client::Body;
 use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use crate::fixture::{Fixture, PATIENCE, block_on, options, start_with};
+use crate::fixture::{Fixture, PATIENCE, block_on, install, options, start_with};
+use crate::witness::{self, Witness};
+
+/// The operator's requests by verb and kind, without those that start watches.
+#[derive(Clone, Default)]
+struct Requests(Arc<Mutex<BTreeMap<String, usize>>>);
+
+impl Witness for Requests {
+    type Note = ();
+
+    fn asked(&self, request: &Request<Body>) -> Option<()> {
+        let verb = match *request.method() {
+            Method::GET if request.uri().query().is_some_and(|q| q.contains("limit=") || q.contains("watch=")) => {
+                return Some(());
+            }
+            Method::GET => "get",
+            Method::POST => "create",
+            Method::PATCH => "patch",
+            Method::PUT => "update",
+            _ => "delete",
+        };
+        // /api/v1/namespaces/NAMESPACE/KIND[/NAME[/SUBRESOURCE]]
+        let mut path = request.uri().path().split('/').skip_while(|part| *part != "namespaces").skip(2);
+        let Some(kind) = path.next().filter(|kind| *kind != "leases") else { return Some(()) };
+        let words = [verb, kind, path.nth(1).unwrap_or_default()];
+        *self.0.lock().unwrap().entry(words.join(" ").trim_end().to_owned()).or_default() += 1;
+        Some(())
+    }
+
+    fn answered(&self, (): (), _: StatusCode) -> bool {
+        true
+    }
+}
+
+impl Requests {
+    fn take(&self) -> BTreeMap<String, usize> {
+        std::mem::take(&mut *self.0.lock().unwrap())
+    }
+}
+
+/// A namespace whose operator's requests are counted.
+async fn counted(prefix: &str) -> Option<(Fixture, Requests)> {
+    let env = TestEnv::get()?;
+    install(&env.client().await).await;
+    let requests = Requests::default();
+    let operator = witness::client(crate::crash::config(env).await, &requests);
+    let f = Fixture::with(prefix, operator).await;
+    Some((f, requests))
+}
+
+fn counts<const N: usize>(each: [(&str, usize); N]) -> BTreeMap<String, usize> {
+    each.into_iter().map(|(kind, count)| (kind.to_owned(), count)).collect()
+}
+
+#[test]
+fn an_application_costs_nine_requests_and_six_if_nobody_sees_it_run() {
+    block_on(async {
+        let Some((f, requests)) = counted("cost").await else { return };
+        // What comes only once per operator.
+        f.create("warm", &json!({})).await;
+        f.driver("warm", 1).await;
+        f.end_driver("warm", 0).await;
+        f.event("SparkApplicationCompleted").await;
+        requests.take();
+
+        let began = tokio::time::Instant::now();
+        f.create("pi", &json!({})).await;
+        f.wait_state("pi", "SUBMITTED").await;
+        f.run_driver("pi").await;
+        f.wait_state("pi", "RUNNING").await;
+        f.end_driver("pi", 0).await;
+        f.wait_state("pi", "COMPLETED").await;
+        let took = began.elapsed();
+        let events: Api<Event> = Api::namespaced(f.client.clone(), f.namespace.name());
+        let about = ListParams::default().fields("regarding.name=pi");
+        let told = loop {
+            let told = events.list(&about).await.unwrap().items;
+            if told.iter().any(|event| event.reason.as_deref() == Some("SparkApplicationCompleted")) {
+                break told;
+            }
+            assert!(began.elapsed() < PATIENCE, "{told:?}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        };
+        // On a slow machine the course of the run takes more than one event.
+        let most = if took < Duration::from_secs(4) { 1 } else { 2 };
+        assert!(told.len() <= most, "{told:?}");
+        let notes: Vec<&str> = told.iter().filter_map(|event| event.note.as_deref()).collect();
+        for sentence in [
+            "SparkApplication pi was added",
+            "driver pi-driver is pending",
+            "SparkApplication pi was submitted",
+            "driver pi-driver is running",
+            "driver pi-driver completed",
+            "SparkApplication pi completed",
+        ] {
+            assert!(notes.iter().any(|note| note.contains(sentence)), "{sentence} is not in {notes:?}");
+        }
+        let expected = counts([
+            ("create configmaps", 1),
+            ("create events", told.len()),
+            ("create pods", 1),
+            // The driver's own, and that of its web UI, which ends with the driver.
+            ("create services", 2),
+            ("delete services", 1),
+            // SUBMITTED, RUNNING, COMPLETED.
+            ("patch sparkapplications status", 3),
+        ]);
+        assert_eq!(requests.take(), expected);
+
+        // A driver that has ended by the time the operator looks, as in a burst of short ones.
+        f.create("brief", &json!({})).await;
+        f.wait_state("brief", "SUBMITTED").await;
+        f.end_driver("brief", 0).await;
+        f.wait_state("brief", "COMPLETED").await;
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        let about = ListParams::default().fields("regarding.name=brief,reason=SparkApplicationCompleted");
+        while events.list(&about).await.unwrap().items.is_empty() {
+            assert!(tokio::time::Instant::now() < deadline);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        let seen = requests.take();
+        let expected = counts([
+            ("create configmaps", 1),
+            ("create events", seen["create events"].min(most)),
+            ("create pods", 1),
+            ("create services", 1),
+            ("patch sparkapplications status", 2),
+        ]);
+        assert_eq!(seen, expected);
+    });
+}
+
+#[test]
+fn warnings_do_not_wait_and_keep_their_reasons() {
+    block_on(async {
+        let Some(f) = Fixture::new("warned").await else { return };
+        f.create("pi", &json!({})).await;
+        f.driver("pi", 1).await;
+        f.run_driver("pi").await;
+        f.wait_state("pi", "RUNNING").await;
+        f.end_driver("pi", 1).await;
+        f.wait_state("pi", "FAILED").await;
+        for (reason, note) in [
+            ("SparkDriverFailed", "driver pi-driver failed"),
+            ("SparkApplicationFailed", "SparkApplication pi failed: driver container failed with ExitCode: 1"),
+            ("SparkDriverRunning", "driver pi-driver is running"),
+        ] {
+            assert!(f.event(reason).await.contains(note), "{reason}");
+        }
+    });
+}
 
 /// A free port.
 fn free() -> u16 {

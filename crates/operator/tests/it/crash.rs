@@ -147,7 +147,7 @@ fn d1_an_operator_that_dies_at_any_write_leaves_nothing_double_and_nothing_stuck
             f.wait_state("pi", "COMPLETED").await;
             let status = status(f).await;
             assert_eq!((status.execution_attempts, status.attempt), (2, Some(2)));
-            assert_left(f, 2, 1).await;
+            assert_left(f, 1, 1).await;
         })
     }
     let drivers = &["pi-driver 1", "pi-driver 2"];
@@ -167,7 +167,7 @@ fn d1_an_operator_that_dies_while_it_suspends_and_resumes_runs_each_attempt_once
             f.edit("pi", &json!({"suspend": false})).await;
             f.wait_state("pi", "COMPLETED").await;
             assert_eq!(status(f).await.attempt, Some(2));
-            assert_left(f, 2, 1).await;
+            assert_left(f, 1, 1).await;
         })
     }
     let drivers = &["pi-driver 1", "pi-driver 2"];
@@ -187,7 +187,7 @@ fn d1_an_operator_that_dies_over_an_edit_runs_the_new_specification_once() {
             assert!(status.state_times.contains_key("INVALIDATING"));
             let pod = f.pods.get("pi-driver").await.unwrap();
             assert!(pod.spec.unwrap().containers[0].args.as_ref().unwrap().contains(&"other".to_owned()));
-            assert_left(f, 2, 1).await;
+            assert_left(f, 1, 1).await;
         })
     }
     let drivers = &["pi-driver 1", "pi-driver 2"];

@@ -12,7 +12,7 @@ use crate::properties;
 
 const PROPERTIES: &str = "spark.properties";
 /// Kubernetes' limit for a ConfigMap, and Spark's own.
-const MAX_SIZE: u64 = 1_048_576;
+pub(super) const MAX_SIZE: u64 = 1_048_576;
 const FILE_MODE: i32 = 0o644;
 
 pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {

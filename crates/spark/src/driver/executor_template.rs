@@ -1,8 +1,11 @@
 //! The executors' pod template: read here, and mounted into the driver from a ConfigMap.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::{ConfigMap, ConfigMapVolumeSource, KeyToPath, Volume};
 
-use super::{Draft, Object, PlanError, role, template};
+use super::config_map::MAX_SIZE;
+use super::{Draft, DriverPlan, Object, PlanError, role, template};
 use crate::names::{key, path, volume};
 
 const ITEM: &str = "podspec-configmap-key";
@@ -39,4 +42,30 @@ pub(super) fn apply(draft: &mut Draft<'_>) -> Result<(), PlanError> {
         ..ConfigMap::default()
     }));
     Ok(())
+}
+
+/// Moves the template into the ConfigMap of the driver's configuration, if it fits there. The driver finds it at the same
+/// path.
+pub(super) fn join(plan: &mut DriverPlan) {
+    let Some(volumes) = plan.pod.spec.as_mut().and_then(|spec| spec.volumes.as_mut()) else { return };
+    let map_of = |name: &str| Some(volumes.iter().find(|v| v.name == name)?.config_map.as_ref()?.name.clone());
+    let (Some(conf), Some(template)) = (map_of(volume::CONF), map_of(volume::TEMPLATE)) else { return };
+    let position = |name: &str| plan.objects.iter().position(|o| o.metadata().name.as_deref() == Some(name));
+    let (Some(conf_at), Some(template_at)) = (position(&conf), position(&template)) else { return };
+    let (Object::ConfigMap(one), Object::ConfigMap(other)) = (&plan.objects[conf_at], &plan.objects[template_at])
+    else {
+        return;
+    };
+    let data: BTreeMap<_, _> = [one, other].iter().filter_map(|map| map.data.clone()).flatten().collect();
+    let size: usize = data.iter().map(|(name, content)| name.len() + content.len()).sum();
+    if size as u64 > MAX_SIZE {
+        return;
+    }
+    let source = volumes.iter_mut().find(|v| v.name == volume::TEMPLATE).and_then(|v| v.config_map.as_mut());
+    let Some(source) = source else { return };
+    source.name = conf;
+    if let Object::ConfigMap(map) = &mut plan.objects[conf_at] {
+        map.data = Some(data);
+    }
+    plan.objects.remove(template_at);
 }
