@@ -52,7 +52,7 @@ fn events() -> String {
     let body = format!(
         "Repeated events are merged into one event with a count, updated every ten seconds. Events of a run that goes \
          well (added, pending, submitted, running, completed) that follow each other within five seconds are published \
-         as one, with the last one's reason and all their notes; warnings never wait. `kubectl describe` shows \
+         as one, with the reason that says most and all their notes; warnings never wait. `kubectl describe` shows \
          them.\n\n\
          ## On a SparkApplication\n\nReported by `spark-application-controller`.\n\n{}\n\
          ## On the driver pod\n\nReported by `firesteel-executors`, for applications whose executors are \

@@ -76,7 +76,8 @@ pub mod application {
         EXECUTOR_UNKNOWN = "SparkExecutorUnknown";
     }
 
-    /// The course of a run that goes well, in order. Those that follow each other quickly are published as one event.
+    /// The course of a run that goes well; each says more than those before it. Those that follow each other quickly are
+    /// published as one event.
     pub const COURSE: [&str; 6] = [ADDED, DRIVER_PENDING, SUBMITTED, DRIVER_RUNNING, DRIVER_COMPLETED, COMPLETED];
 }
 

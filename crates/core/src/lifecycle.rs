@@ -372,8 +372,8 @@ pub fn submitted(app: &App<'_>, attempt: i64, outcome: &Submission, now: Timesta
                 // One event: of several with the same reason only the first would be published.
                 builder.event(true, reason::REMARK, created.remarks.join("; "));
             }
-            builder.event(false, reason::DRIVER_PENDING, format!("driver {} is pending", created.pod_name));
             builder.enter(Phase::Submitted { since: now }, "");
+            builder.event(false, reason::DRIVER_PENDING, format!("driver {} is pending", created.pod_name));
         }
     }
     builder.finish(None)

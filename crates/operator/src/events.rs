@@ -2,7 +2,7 @@
 //! repeated event becomes one series, whose count is published at intervals.
 //!
 //! The events of a run that goes well ([`COURSE`]) wait a moment for the next one, and those that have waited are published
-//! as one: with the last one's reason, and all their notes. A warning never waits, and keeps its own event.
+//! as one: with the reason that says most, and all their notes. A warning never waits, and keeps its own event.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -224,6 +224,10 @@ impl Publisher {
             let at = waiting.as_ref().map_or_else(|| Instant::now() + COURSE_WAIT, |(at, _)| *at);
             if let Some((_, earlier)) = waiting {
                 item.note = cut(&format!("{}; {}", earlier.note, item.note)).to_owned();
+                let rank = |reason: &str| COURSE.iter().position(|each| *each == reason);
+                if rank(earlier.reason) > rank(item.reason) {
+                    item.reason = earlier.reason;
+                }
             }
             if item.reason != COMPLETED {
                 self.due.insert((at, Due::Course(about.clone())));

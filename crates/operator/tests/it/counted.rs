@@ -73,15 +73,17 @@ fn counts<const N: usize>(each: [(&str, usize); N]) -> BTreeMap<String, usize> {
 fn an_application_costs_nine_requests_and_six_if_nobody_sees_it_run() {
     block_on(async {
         let Some((f, requests)) = counted("cost").await else { return };
+        // Its driver waits without a reason to report.
+        let quiet = json!({"driver": {"nodeSelector": null, "schedulerName": "nobody"}});
         // What comes only once per operator.
-        f.create("warm", &json!({})).await;
+        f.create("warm", &quiet).await;
         f.driver("warm", 1).await;
         f.end_driver("warm", 0).await;
         f.event("SparkApplicationCompleted").await;
         requests.take();
 
         let began = tokio::time::Instant::now();
-        f.create("pi", &json!({})).await;
+        f.create("pi", &quiet).await;
         f.wait_state("pi", "SUBMITTED").await;
         f.run_driver("pi").await;
         f.wait_state("pi", "RUNNING").await;
@@ -125,7 +127,7 @@ fn an_application_costs_nine_requests_and_six_if_nobody_sees_it_run() {
         assert_eq!(requests.take(), expected);
 
         // A driver that has ended by the time the operator looks, as in a burst of short ones.
-        f.create("brief", &json!({})).await;
+        f.create("brief", &quiet).await;
         f.wait_state("brief", "SUBMITTED").await;
         f.end_driver("brief", 0).await;
         f.wait_state("brief", "COMPLETED").await;
