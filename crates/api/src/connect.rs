@@ -98,23 +98,38 @@ pub struct ConnectExecutorSpec {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct SparkConnectStatus {
-    /// Conditions of the server.
+    /// `ServerPodReady`: whether the server accepts connections, and if not, why. `SpecAccepted`: false if the
+    /// specification cannot work; a running server then keeps its previous one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "schema::conditions")]
     pub conditions: Vec<Condition>,
-    /// State of the server.
+    /// `Provisioning`, `Ready`, `NotReady` or `Failed`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
     /// The server pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<ConnectServerStatus>,
-    /// Executors by state.
+    /// Number of executor pods by phase, in lower case.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub executors: BTreeMap<String, i32>,
+    /// When the first server was created.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<Time>,
+    /// When this status last changed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_update_time: Option<Time>,
+    /// The generation that this status is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// The number of the current server pod: 1, 2, … over the life of the object.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<i64>,
+    /// How many servers in a row ended, or were refused by the cluster, before one became ready.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failures: Option<i32>,
+    /// When the next server is started after a failure.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_attempt_time: Option<Time>,
 }
 
 /// The server's pod and service.

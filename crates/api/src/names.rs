@@ -4,6 +4,8 @@
 pub const GROUP: &str = "sparkoperator.k8s.io";
 pub const API_VERSION: &str = "sparkoperator.k8s.io/v1beta2";
 pub const KIND: &str = "SparkApplication";
+pub const CONNECT_API_VERSION: &str = "sparkoperator.k8s.io/v1alpha1";
+pub const CONNECT_KIND: &str = "SparkConnect";
 
 /// Required by API servers for groups under `k8s.io`.
 pub const API_APPROVED: (&str, &str) =
@@ -13,6 +15,8 @@ pub const LABEL_APP_NAME: &str = "sparkoperator.k8s.io/app-name";
 pub const LABEL_SUBMISSION_ID: &str = "sparkoperator.k8s.io/submission-id";
 pub const LABEL_LAUNCHED_BY: &str = "sparkoperator.k8s.io/launched-by-spark-operator";
 pub const LABEL_CREATED_BY: &str = "sparkoperator.k8s.io/created-by-spark-operator";
+/// The SparkConnect of a server, its executors and its objects.
+pub const LABEL_CONNECT_NAME: &str = "sparkoperator.k8s.io/connect-name";
 pub const LABEL_SCHEDULED_APP: &str = "sparkoperator.k8s.io/scheduled-app-name";
 
 /// Marks services and ingresses that lead to a driver.
@@ -23,6 +27,8 @@ pub const KUEUE_PREFIX: &str = "kueue.x-k8s.io/";
 
 /// Labels that Spark puts on its pods.
 pub const LABEL_ROLE: &str = "spark-role";
+/// The role of the pod of a Spark Connect server, in place of Spark's `driver`.
+pub const ROLE_CONNECT_SERVER: &str = "connect-server";
 pub const LABEL_APP_SELECTOR: &str = "spark-app-selector";
 pub const LABEL_EXECUTOR_ID: &str = "spark-exec-id";
 
@@ -57,6 +63,9 @@ pub const CONDITION_EXPOSED: &str = "Exposed";
 pub const CONDITION_FIELDS_HONOURED: &str = "FieldsHonoured";
 /// False after an invalid edit of the specification: the run continues with the previous one.
 pub const CONDITION_SPEC_ACCEPTED: &str = "SpecAccepted";
+
+/// True while the pod of a Spark Connect server accepts connections.
+pub const CONDITION_SERVER_POD_READY: &str = "ServerPodReady";
 
 /// On driver and executor pods of an application whose executors Firesteel allocates.
 pub const LABEL_ALLOCATOR: &str = "firesteel.dev/allocator";

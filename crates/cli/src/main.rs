@@ -2,6 +2,7 @@
 //!
 //! This file only finds the verb and turns its outcome into an exit code; each verb has its own file.
 
+mod connect;
 mod context;
 mod crds;
 mod creation;
@@ -20,6 +21,7 @@ mod run;
 mod setup;
 mod shim;
 mod submit;
+mod tunnel;
 mod verdict;
 
 use clap::{Parser, Subcommand};
@@ -42,6 +44,8 @@ enum Verb {
     Submit(submit::SubmitArgs),
     /// Run an application on this machine and follow it until it ends
     Run(run::RunArgs),
+    /// Open a tunnel to a Spark Connect server in a cluster
+    Connect(connect::ConnectArgs),
     /// Start, stop and inspect the local cluster
     Local(local::LocalArgs),
     /// Print or apply what drivers need in a namespace: a service account and its permissions
@@ -68,6 +72,7 @@ fn dispatch(verb: Verb) -> anyhow::Result<ExitStatus> {
     match verb {
         Verb::Submit(args) => submit::main(&args),
         Verb::Run(args) => run::main(args),
+        Verb::Connect(args) => connect::main(&args),
         Verb::Local(args) => local::main(args),
         Verb::Setup(args) => setup::main(&args),
         Verb::Operator(args) => operator::main(args),

@@ -15,6 +15,7 @@ mod mounts;
 mod prepare;
 mod python;
 mod quick;
+mod server;
 mod stages;
 mod story;
 mod view;
@@ -127,7 +128,11 @@ async fn carry_out(
     let mut worst = ExitStatus::Success;
     for (at, followed) in started.followed.iter().enumerate() {
         let follower = follow::Follower { local, view, interrupt, began: started.began };
-        let exit = match follower.to_the_end(followed).await {
+        let outcome = match followed.serves {
+            true => server::follow(&follower, followed).await,
+            false => follower.to_the_end(followed).await,
+        };
+        let exit = match outcome {
             Ok(exit) => exit,
             Err(error) => {
                 started.end(local).await;

@@ -47,6 +47,10 @@ pub(crate) fn set(list: &mut Vec<Condition>, holds: &Holds<'_>, generation: i64,
     }
 }
 
+pub(crate) fn find<'a>(list: &'a [Condition], kind: &str) -> Option<&'a Condition> {
+    list.iter().find(|condition| condition.type_ == kind)
+}
+
 /// Since when a condition has this status.
 pub(crate) fn since(list: &[Condition], kind: &str, status: &str) -> Option<Timestamp> {
     list.iter().find(|c| c.type_ == kind && c.status == status).map(|c| c.last_transition_time.0)
@@ -172,7 +176,7 @@ fn camel(word: &str) -> String {
 }
 
 /// Reasons are single words.
-fn reason(text: &str) -> String {
+pub(crate) fn reason(text: &str) -> String {
     let word: String = text.chars().filter(char::is_ascii_alphanumeric).collect();
     if word.starts_with(|c: char| c.is_ascii_alphabetic()) { word } else { format!("Reason{word}") }
 }

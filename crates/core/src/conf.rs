@@ -80,7 +80,8 @@ impl Role {
 
 /// Inputs of the mapping besides the application.
 pub(crate) struct Extras<'a> {
-    pub(crate) submission_id: &'a str,
+    /// Labels by which the operator finds the pods; nothing overrides them.
+    pub(crate) labels: &'a [(String, String)],
     /// The API server, as after `k8s://`.
     pub(crate) master: &'a str,
     pub(crate) version: &'a SparkVersion,
@@ -116,7 +117,7 @@ pub(crate) fn settings<'a>(app: &'a Subject<'a>, extras: &Extras<'_>) -> Setting
             out.write(&role.path(field.path), Target::Key(field.keys[at]), (field.parts)(&pod));
         }
         // After the fields, so that nothing overrides them.
-        for (name, value) in operator_labels(app.name, extras.submission_id) {
+        for (name, value) in extras.labels {
             out.set(format!("{}{name}", role.label_prefix()), value, Origin::Field("metadata.name".to_owned()));
         }
     }

@@ -91,10 +91,15 @@ pub(crate) fn driver_lost(why: &str) -> String {
 
 /// Why the cluster rejected a submission: its message, and what that means.
 pub fn submission_failure(why: &str) -> String {
+    format!("failed to run spark-submit: {}", refusal(why))
+}
+
+/// A rejection by the API server, and what it means.
+pub(crate) fn refusal(why: &str) -> String {
     let why = cut(why.trim(), REFUSAL_BYTES);
     match refusal_meaning(why) {
-        Some(meaning) => format!("failed to run spark-submit: {why} ({meaning})"),
-        None => format!("failed to run spark-submit: {why}"),
+        Some(meaning) => format!("{why} ({meaning})"),
+        None => why.to_owned(),
     }
 }
 

@@ -81,6 +81,36 @@ pub mod application {
     pub const COURSE: [&str; 6] = [ADDED, DRIVER_PENDING, SUBMITTED, DRIVER_RUNNING, DRIVER_COMPLETED, COMPLETED];
 }
 
+/// Events on a SparkConnect.
+pub mod connect {
+    reasons! {
+        /// A server pod was created.
+        SERVER_CREATED = "SparkConnectServerCreated";
+        /// The server accepts connections.
+        SERVER_READY = "SparkConnectServerReady";
+        /// The server pod is waiting; the note quotes the scheduler or the kubelet.
+        SERVER_PENDING = "SparkConnectServerPending";
+        /// A server that was ready no longer accepts connections.
+        SERVER_NOT_READY = "SparkConnectServerNotReady";
+        /// A server ended, or the cluster refused it; the next one follows after a wait.
+        SERVER_FAILED = "SparkConnectServerFailed";
+        /// The pod of a server no longer exists; it is created again.
+        SERVER_GONE = "SparkConnectServerGone";
+        /// The API server or an admission webhook failed while a server was created; the operator retries.
+        SERVER_RETRIED = "SparkConnectServerRetried";
+        /// The specification changed; the server is being replaced.
+        ROLLED_OUT = "SparkConnectRolledOut";
+        /// The specification cannot work; the note names the field. A running server is kept.
+        SPEC_REFUSED = "SparkConnectSpecRefused";
+        /// The Service for clients could not be created or updated.
+        SERVICE_FAILED = "SparkConnectServiceFailed";
+        /// Something else the operator does for the SparkConnect failed three times or more; it keeps retrying.
+        RETRIED = "SparkConnectRetried";
+        /// Settings that are probably mistakes, such as a misspelt key.
+        REMARK = "SparkConnectRemark";
+    }
+}
+
 /// Events on the driver pod of an application with its executors outside the driver.
 pub mod executors {
     reasons! {

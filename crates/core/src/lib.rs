@@ -5,15 +5,17 @@
 //! - [`run`] decides which objects make up one attempt ([`conf`], [`template`], [`overlay`], [`ineffective_fields`], [`monitoring`]
 //!   and [`ui`] are its parts, [`identity`] names the objects);
 //! - [`grant`] plans a driver with executors outside it, and [`allocation`] decides which executors to start, withdraw
-//!   and replace.
+//!   and replace;
+//! - [`connect`] decides the same for Spark Connect servers, with the parts of [`run`].
 //!
-//! [`event_reason`] lists the event reasons of both controllers.
+//! [`event_reason`] lists the event reasons of the controllers.
 //!
 //! No client, no clock, no randomness: time and ids are arguments. `crates/operator` observes, asks and acts.
 
 pub mod allocation;
 mod conditions;
 pub mod conf;
+pub mod connect;
 pub mod diagnosis;
 pub mod driver_node;
 pub mod event_reason;

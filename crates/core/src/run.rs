@@ -6,15 +6,15 @@ use firesteel_api::ExecutorGrant;
 use firesteel_api::names;
 use firesteel_api::validate::Problem;
 use firesteel_spark::context::NoFiles;
-use firesteel_spark::driver::Object;
+use firesteel_spark::driver::{DriverPlan, Object};
 use firesteel_spark::submission::{ResolveContext, Resolved, resolve};
 use firesteel_spark::version::VersionError;
-use firesteel_spark::{PlanContext, SparkVersion, Templates};
+use firesteel_spark::{Ids, PlanContext, SparkVersion, Templates};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 
-use crate::conf::{self, Extras, Subject, operator_labels};
+use crate::conf::{self, Extras, Settings, Subject, operator_labels};
 use crate::overlay::{self, DRIVER_CONTAINERS, EXECUTOR_CONTAINERS, RoleSpec};
 use crate::ui::{self, Exposure, UiSettings};
 use crate::{grant, identity, ineffective_fields, monitoring, template};
@@ -81,7 +81,7 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
     let proxy_base = ui::proxy_base(app, &app_id, &settings.ui);
 
     let extras = Extras {
-        submission_id: &submission_id,
+        labels: &operator_labels(app.name, &submission_id),
         master: &settings.master,
         version: &version,
         driver_container: &driver_template.container,
@@ -95,33 +95,8 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
     overlay::apply(&mut executor_template.pod, &executor_template.container, &executor_role);
     executor_template.pod.metadata.owner_references = Some(vec![owner(app, false)]);
 
-    let env = BTreeMap::new();
-    let now_ms = u64::try_from(attempt.now.as_millisecond()).unwrap_or_default();
-    let context = ResolveContext { env: &env, files: &NoFiles, cwd: "/", now_ms };
-    let effective = match resolve(&command.args, context).map_err(|e| command.unresolved(&e))? {
-        Resolved::Submit(effective) => effective,
-        Resolved::Client
-        | Resolved::Kill(_)
-        | Resolved::Status(_)
-        | Resolved::Version
-        | Resolved::Help
-        | Resolved::UsageError => {
-            return Err(Problem { path: "spec.mode".to_owned(), message: "only cluster mode is supported".to_owned() });
-        }
-    };
     let templates = Templates { driver: Some(driver_template.pod), executor: Some(executor_template.pod) };
-    let context = PlanContext { ids, user: "spark".to_owned(), env, files: &NoFiles, templates };
-    let secret = format!("{:032x}", attempt.nonce);
-    let (mut planned, grant) =
-        grant::plan(&effective.submission, &context, &secret).map_err(|e| command.unplanned(&e))?;
-    if let Some(upload) = planned.uploads.first() {
-        let message = format!(
-            "{} would have to be uploaded from the operator, which has no files; write local:// for a file inside the \
-             image, or a URI the driver can read",
-            upload.from
-        );
-        return Err(command.problem(&upload.input, message));
-    }
+    let Driver { plan: mut planned, grant, warnings } = driver(&command, ids, templates, &attempt)?;
 
     // One request less for every application.
     planned.join_config_maps();
@@ -146,8 +121,6 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
         grant.spec.driver.submission_id = Some(submission_id.clone());
         grant
     });
-    let mut warnings = effective.warnings;
-    warnings.extend(planned.warnings);
     Ok(Run {
         attempt: attempt.number,
         submission_id,
@@ -159,6 +132,50 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
         lost: ineffective_fields::ineffective_fields(app.spec, version.line(), &settings.ui),
         warnings,
     })
+}
+
+/// A planned driver, before it belongs to anything.
+pub(crate) struct Driver {
+    pub(crate) plan: DriverPlan,
+    pub(crate) grant: Option<ExecutorGrant>,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Plans the driver that a command line asks for.
+pub(crate) fn driver(
+    command: &Settings<'_>,
+    ids: Ids,
+    templates: Templates,
+    attempt: &Attempt,
+) -> Result<Driver, Problem> {
+    let env = BTreeMap::new();
+    let now_ms = u64::try_from(attempt.now.as_millisecond()).unwrap_or_default();
+    let context = ResolveContext { env: &env, files: &NoFiles, cwd: "/", now_ms };
+    let effective = match resolve(&command.args, context).map_err(|e| command.unresolved(&e))? {
+        Resolved::Submit(effective) => effective,
+        Resolved::Client
+        | Resolved::Kill(_)
+        | Resolved::Status(_)
+        | Resolved::Version
+        | Resolved::Help
+        | Resolved::UsageError => {
+            return Err(Problem { path: "spec.mode".to_owned(), message: "only cluster mode is supported".to_owned() });
+        }
+    };
+    let context = PlanContext { ids, user: "spark".to_owned(), env, files: &NoFiles, templates };
+    let secret = format!("{:032x}", attempt.nonce);
+    let (mut plan, grant) = grant::plan(&effective.submission, &context, &secret).map_err(|e| command.unplanned(&e))?;
+    if let Some(upload) = plan.uploads.first() {
+        let message = format!(
+            "{} would have to be uploaded from the operator, which has no files; write local:// for a file inside the \
+             image, or a URI the driver can read",
+            upload.from
+        );
+        return Err(command.problem(&upload.input, message));
+    }
+    let mut warnings = effective.warnings;
+    warnings.append(&mut plan.warnings);
+    Ok(Driver { plan, grant, warnings })
 }
 
 /// The exposure of one submission's driver.

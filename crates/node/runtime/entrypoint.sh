@@ -36,6 +36,16 @@ driver_master() {
   done
 }
 
+# Succeeds if a Spark Connect server is asked for.
+is_connect_server() {
+  local previous="" word
+  for word in "$@"; do
+    if [ "$previous" = "--class" ]; then [ "$word" = org.apache.spark.sql.connect.service.SparkConnectServer ]; return; fi
+    previous="$word"
+  done
+  return 1
+}
+
 # As the first process of a container: somebody must reap what the program leaves behind. On our own node the first
 # process is the agent's.
 first=()
@@ -100,6 +110,10 @@ case "$1" in
     options=(--conf "spark.driver.bindAddress=$SPARK_DRIVER_BIND_ADDRESS"
              --conf "spark.executorEnv.SPARK_DRIVER_POD_IP=$SPARK_DRIVER_BIND_ADDRESS")
     if driver_master "$@"; then options+=(--conf "spark.kubernetes.driver.master=$FIRESTEEL_DRIVER_MASTER"); fi
+    # All pods share the network of this machine: a server that took the port at every address would keep it from all others.
+    if is_connect_server "$@" && [ -n "$SPARK_LOCAL_IP" ]; then
+      options+=(--conf "spark.connect.grpc.binding.address=$SPARK_LOCAL_IP")
+    fi
     options+=(--deploy-mode client "$@")
     if [ -n "$quick" ]; then
       # As bin/spark-submit and bin/spark-class do.

@@ -45,6 +45,7 @@ const SWEEP: usize = 512;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Reporter {
     Applications,
+    Connects,
     Executors,
 }
 
@@ -52,13 +53,14 @@ impl Reporter {
     fn name(self) -> &'static str {
         match self {
             Reporter::Applications => "spark-application-controller",
+            Reporter::Connects => "spark-connect-controller",
             Reporter::Executors => "firesteel-executors",
         }
     }
 
     fn action(self) -> &'static str {
         match self {
-            Reporter::Applications => "Reconcile",
+            Reporter::Applications | Reporter::Connects => "Reconcile",
             Reporter::Executors => "Allocate",
         }
     }

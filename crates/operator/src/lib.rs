@@ -3,6 +3,7 @@
 //! - [`operator`] starts and stops everything;
 //! - [`reconcile`] is the main loop: it gathers what [`observe`] sees, asks for a decision, and has [`writes`] carry it
 //!   out;
+//! - [`connect`] is the same for Spark Connect servers;
 //! - [`executors`] allocates executors for drivers without pod permissions;
 //! - [`definitions`] knows which status fields the cluster keeps;
 //! - [`exposures`] manages each driver's Services, Ingresses and PodDisruptionBudget; [`scope`] selects the namespaces;
@@ -13,6 +14,7 @@
 //! events aside).
 
 mod admission_policy;
+mod connect;
 mod context;
 mod creation_limit;
 mod debounce;

@@ -27,7 +27,7 @@ use crate::reconcile::{again, reconcile};
 use crate::relist::{Change, Relist};
 use crate::scope::Scope;
 use crate::serve::{self, Ready};
-use crate::{executors, leader};
+use crate::{connect, executors, leader};
 
 type Application = DeserializeGuard<SparkApplication>;
 
@@ -90,6 +90,14 @@ async fn work(
     let events = Arc::new(EventRecorder::start(&client, &turns));
     let shared =
         Arc::new(executors::Shared::new(options.executors.clone(), scope.clone(), metrics.clone(), events.clone()));
+    let connects = connect::Shared {
+        client: client.clone(),
+        options: options.clone(),
+        scope: scope.clone(),
+        events: events.clone(),
+        turns: turns.clone(),
+        ending: until.clone(),
+    };
     let mut parts = JoinSet::new();
     let definitions = Arc::new(Definitions::default());
     parts.spawn(definitions.clone().follow(client.clone(), until.clone()));
@@ -115,7 +123,9 @@ async fn work(
         let allocated = Arc::new(allocated::Index::default());
         let (asking, sharing, within) = (client.clone(), shared.clone(), namespace.clone());
         parts.spawn(executors::look_after(asking, sharing, within, allocated.clone(), touches, until.clone()));
-        parts.spawn(look_after(ctx, writer, namespace, allocated, touched));
+        let (servers, (send, touches)) = (Arc::new(connect::pods::ServerPods::default()), mpsc::unbounded_channel());
+        parts.spawn(connect::look_after(connects.clone(), namespace.clone(), servers.clone(), touches));
+        parts.spawn(look_after(ctx, writer, namespace, allocated, touched, (servers, send)));
     }
     let ending = until.clone();
     parts.spawn(async move {
@@ -148,6 +158,7 @@ async fn look_after(
     namespace: Option<String>,
     allocated: Arc<allocated::Index>,
     touched: mpsc::UnboundedSender<Vec<allocated::AppIdKey>>,
+    servers: (Arc<connect::pods::ServerPods>, mpsc::UnboundedSender<connect::pods::ConnectKey>),
 ) {
     let (apps, pods): (Api<Application>, Api<Pod>) = match &namespace {
         Some(namespace) => {
@@ -192,6 +203,8 @@ async fn look_after(
         }
         // The executor controller may already have ended.
         let _ = touched.send(allocated.apply(event));
+        let (servers, changed) = &servers;
+        servers.apply(event).into_iter().for_each(|key| drop(changed.send(key)));
     });
     let forgetting = ctx.clone();
     let mut relist = Relist::default();

@@ -191,7 +191,7 @@ fn key(pod: &Pod) -> Option<AppKey> {
 }
 
 fn is_driver(pod: &Pod) -> bool {
-    label(pod, names::LABEL_ROLE) == Some("driver")
+    matches!(label(pod, names::LABEL_ROLE), Some("driver" | names::ROLE_CONNECT_SERVER))
 }
 
 /// Caches a pod, if it belongs to an application.
@@ -218,7 +218,7 @@ fn executor(pod: &Pod, name: &str) -> Executor {
 }
 
 /// The parts of a driver pod that decisions need.
-fn trim(pod: &Pod) -> Pod {
+pub(crate) fn trim(pod: &Pod) -> Pod {
     let spec = pod.spec.as_ref().map(|spec| PodSpec {
         node_name: spec.node_name.clone(),
         service_account_name: spec.service_account_name.clone(),
@@ -243,7 +243,8 @@ fn trim(pod: &Pod) -> Pod {
 /// label, those whose executors it allocates another, and most pods have both. A selector cannot express "one or the other",
 /// and two watches would deliver most pods twice, so this one delivers all Spark pods; those with neither label are ignored.
 pub(crate) async fn follow(api: Api<Pod>, take_in: impl Fn(&Event<Pod>)) {
-    let config = watcher::Config::default().labels(&format!("{} in (driver,executor)", names::LABEL_ROLE));
+    let roles = format!("{} in (driver,executor,{})", names::LABEL_ROLE, names::ROLE_CONNECT_SERVER);
+    let config = watcher::Config::default().labels(&roles);
     let mut events = watcher(api, config).default_backoff().boxed();
     while let Some(event) = events.next().await {
         match event {

@@ -236,7 +236,9 @@ async fn write(app: &SparkApplication, ctx: &Context, new: &SparkApplicationStat
     }
     // The existing operator's CRDs require it, and the stored status may lack it.
     patch.entry("driverInfo").or_insert(serde_json::to_value(&new.driver_info)?);
-    let Some(written) = writes::patch_status(&ctx.client, &namespace, &name, Some(&version), &patch).await? else {
+    let Some(written) =
+        writes::patch_status::<SparkApplication>(&ctx.client, &namespace, &name, Some(&version), &patch).await?
+    else {
         return Ok(false);
     };
     ctx.definitions.learn(&patch, &written.status);

@@ -9,10 +9,10 @@ use std::time::Duration;
 
 pub(crate) use firesteel_cluster::writes::delete;
 
-use firesteel_api::{ExecutorGrant, SparkApplication, SparkApplicationStatus, names};
+use firesteel_api::{ExecutorGrant, SparkApplication, names};
 use firesteel_cluster::object::PlannedObject;
 use firesteel_cluster::rate_limit::EXPOSURE_MANAGER;
-use firesteel_cluster::writes::{create, is_owned_by};
+use firesteel_cluster::writes::{apply, create, is_owned_by};
 use firesteel_core::lifecycle::{Created, Exposed, ExposureOutcome, Submission};
 use firesteel_core::pod::{DriverPod, Owner};
 use firesteel_core::run::Run;
@@ -34,6 +34,8 @@ use serde_json::{Map, Value, json};
 
 use crate::error::{Class, During, Error, class, words};
 
+/// The field manager of what is applied.
+const MANAGER: &str = "firesteel-operator";
 /// How long the API server may take to create one object besides the driver, and the driver itself. A pass waits for both.
 const OBJECT_PATIENCE: Duration = Duration::from_secs(22);
 const DRIVER_PATIENCE: Duration = Duration::from_secs(30);
@@ -43,11 +45,37 @@ const EXPOSURE_PATIENCE: Duration = Duration::from_secs(35);
 /// Creates all objects of one attempt, the pod last, or finds them.
 pub async fn create_run(client: &Client, app_name: &str, app_uid: &str, run: &Run) -> Result<Submission, Error> {
     let namespace = run.pod.metadata.namespace.clone().unwrap_or_default();
+    let driver = create_driver(client, &namespace, app_name, app_uid, run);
+    create_around(client, &namespace, app_uid, run, driver).await
+}
+
+/// Creates all objects of one Connect server, the pod last, or finds them.
+pub async fn create_server(client: &Client, uid: &str, run: &Run) -> Result<Submission, Error> {
+    let namespace = run.pod.metadata.namespace.clone().unwrap_or_default();
+    let server = async {
+        let resource = ApiResource::erase::<Pod>(&());
+        let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), &namespace, &resource);
+        let wanted: DynamicObject = serde_json::from_value(serde_json::to_value(&run.pod)?)?;
+        let same =
+            |found: &DynamicObject| has_same(found, &wanted, &[names::ANNOTATION_SPEC, names::ANNOTATION_ATTEMPT]);
+        Ok(create_or_find(&api, uid, "Pod", &wanted, &PostParams::default(), same).await?.done())
+    };
+    create_around(client, &namespace, uid, run, server).await
+}
+
+/// Creates everything that a pod needs, then the pod.
+async fn create_around(
+    client: &Client,
+    namespace: &str,
+    app_uid: &str,
+    run: &Run,
+    pod: impl Future<Output = Result<Made<()>, Error>>,
+) -> Result<Submission, Error> {
     // These are independent of each other; the pod needs all of them.
-    let objects = join_all(run.objects.iter().map(|object| create_object(client, &namespace, app_uid, object)));
+    let objects = join_all(run.objects.iter().map(|object| create_object(client, namespace, app_uid, object)));
     let grant = async {
         match &run.grant {
-            Some(grant) => create_grant(client, &namespace, app_uid, grant).await,
+            Some(grant) => create_grant(client, namespace, app_uid, grant).await,
             None => Ok(Made::Done(())),
         }
     };
@@ -63,10 +91,7 @@ pub async fn create_run(client: &Client, app_name: &str, app_uid: &str, run: &Ru
     }
     let made = match hindered {
         Some(why) => Made::Hindered(why),
-        None => {
-            let driver = create_driver(client, &namespace, app_name, app_uid, run);
-            in_time(DRIVER_PATIENCE, || format!("pod {}", run.pod.name_any()), driver).await?
-        }
+        None => in_time(DRIVER_PATIENCE, || format!("pod {}", run.pod.name_any()), pod).await?,
     };
     Ok(match made {
         Made::Done(()) => Submission::Created(Box::new(Created {
@@ -290,6 +315,40 @@ pub async fn delete_driver(client: &Client, namespace: &str, name: &str, uid: &s
     delete(&api, name, Some(uid.to_owned()), force).await.during(|| format!("delete pod {name}"))
 }
 
+/// Creates the Service for the clients of a Connect server, or updates it; returns a message if that cannot be done. A
+/// Service that does not belong to the SparkConnect is left alone.
+pub async fn apply_service(
+    client: &Client,
+    namespace: &str,
+    uid: &str,
+    service: &Service,
+) -> Result<Option<String>, Error> {
+    let api: Api<Service> = Api::namespaced(client.clone(), namespace);
+    let name = service.name_any();
+    let what = || format!("apply Service {name}");
+    let found = api.get_metadata_opt(&name).await.during(what)?;
+    if found.is_some_and(|found| !is_owned_by(&found, uid)) {
+        return Ok(Some(format!(
+            "a Service named {name} already exists and does not belong to this SparkConnect; delete it, or set \
+             spec.server.service.metadata.name"
+        )));
+    }
+    match apply(&api, MANAGER, &name, service, false).await {
+        Ok(_) => Ok(None),
+        Err(error) => match class(&error) {
+            Class::Refused | Class::Missing => Ok(Some(format!("Service {name}: {}", words(&error)))),
+            Class::Transient | Class::Conflict | Class::Exists => Err(error).during(what),
+        },
+    }
+}
+
+/// Deletes the objects of all servers of a SparkConnect except one, but not the Service for clients.
+pub async fn delete_server_objects(client: &Client, namespace: &str, connect: &str, keep: &str) -> Result<(), Error> {
+    let (name, id) = (names::LABEL_CONNECT_NAME, names::LABEL_SUBMISSION_ID);
+    let selector = format!("{name}={connect},{id},{id}!={keep},{}=true", names::LABEL_CREATED_BY);
+    delete_kinds(client, namespace, &selector).await
+}
+
 /// The label selector for all submissions of an application except one.
 fn others(app: &str, keep: Option<&str>) -> String {
     let selector = format!("{}={app}", names::LABEL_APP_NAME);
@@ -309,12 +368,17 @@ pub async fn delete_executors(client: &Client, namespace: &str, app: &str, keep:
 /// Deletes the objects of all submissions of an application except one, but not exposure objects.
 pub async fn delete_objects(client: &Client, namespace: &str, app: &str, keep: Option<&str>) -> Result<(), Error> {
     let objects = format!("{},{}=true,!{}", others(app, keep), names::LABEL_CREATED_BY, names::LABEL_EXPOSES);
+    delete_kinds(client, namespace, &objects).await
+}
+
+/// Deletes the matching objects of every kind that a driver's plan may have.
+async fn delete_kinds(client: &Client, namespace: &str, selector: &str) -> Result<(), Error> {
     let (configs, services, secrets, claims, policies) = futures::join!(
-        delete_all::<ConfigMap>(client, namespace, &objects),
-        delete_all::<Service>(client, namespace, &objects),
-        delete_all::<Secret>(client, namespace, &objects),
-        delete_all::<PersistentVolumeClaim>(client, namespace, &objects),
-        delete_all::<NetworkPolicy>(client, namespace, &objects),
+        delete_all::<ConfigMap>(client, namespace, selector),
+        delete_all::<Service>(client, namespace, selector),
+        delete_all::<Secret>(client, namespace, selector),
+        delete_all::<PersistentVolumeClaim>(client, namespace, selector),
+        delete_all::<NetworkPolicy>(client, namespace, selector),
     );
     configs.and(services).and(secrets).and(claims).and(policies)
 }
@@ -422,17 +486,14 @@ pub async fn delete_application(client: &Client, app: &SparkApplication) -> Resu
 }
 
 /// The merge patch that turns a stored status into a new one; `None` if they are equal.
-pub fn status_patch(
-    stored: Option<&SparkApplicationStatus>,
-    new: &SparkApplicationStatus,
-) -> Result<Option<Map<String, Value>>, Error> {
+pub fn status_patch<S: Serialize>(stored: Option<&S>, new: &S) -> Result<Option<Map<String, Value>>, Error> {
     let new = serde_json::to_value(new)?;
     let old = stored.map_or(Ok(Value::Object(Map::new())), serde_json::to_value)?;
     let Some(Value::Object(patch)) = merge_patch(&old, &new) else { return Ok(None) };
     Ok(Some(patch))
 }
 
-/// An application whose status was written.
+/// An object whose status was written.
 #[derive(Debug, Clone)]
 pub struct Written {
     pub version: String,
@@ -440,15 +501,15 @@ pub struct Written {
     pub status: Map<String, Value>,
 }
 
-/// Patches an application's status, if the application still has this version. `None` if it is gone.
-pub async fn patch_status(
+/// Patches an object's status, if the object still has this version. `None` if it is gone.
+pub async fn patch_status<K: Resource<DynamicType = ()>>(
     client: &Client,
     namespace: &str,
     name: &str,
     version: Option<&str>,
     patch: &Map<String, Value>,
 ) -> Result<Option<Written>, Error> {
-    let resource = ApiResource::erase::<SparkApplication>(&());
+    let resource = ApiResource::erase::<K>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
     let mut body = json!({"status": patch});
     if let Some(version) = version {

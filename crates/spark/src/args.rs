@@ -15,6 +15,7 @@ use std::fmt;
 
 use self::options::Word;
 pub use self::options::{OPTIONS, OptionSpec};
+use crate::names::CONNECT_SERVER;
 use crate::submission::Origin;
 use crate::version::{SparkVersion, VersionError};
 
@@ -86,7 +87,7 @@ const SPECIAL_CLASSES: [(&str, &str); 4] = [
     ("org.apache.spark.repl.Main", "spark-shell"),
     ("org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver", "spark-internal"),
     ("org.apache.spark.sql.hive.thriftserver.HiveThriftServer2", "spark-internal"),
-    ("org.apache.spark.sql.connect.service.SparkConnectServer", "spark-internal"),
+    (CONNECT_SERVER, "spark-internal"),
 ];
 
 const EXAMPLE_PREFIX: &str = "org.apache.spark.examples.";
@@ -127,6 +128,8 @@ pub struct OwnOptions {
     pub spark_version: Option<SparkVersion>,
     /// The image to use if no setting names one; not a command-line option.
     pub image: Option<String>,
+    /// The main class may be the Spark Connect server, because a controller looks after it; not a command-line option.
+    pub connect_server: bool,
     /// `--explain`: print where each setting came from.
     pub explain: bool,
     /// `--exit-zero`: exit 0 even if the driver fails, as `spark-submit` does.

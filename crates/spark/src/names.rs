@@ -90,6 +90,9 @@ pub const VERSION_REFERENCE: &str = "{{SPARK_VERSION}}";
 /// Spark's placeholder for "no primary resource".
 pub const NO_RESOURCE: &str = "spark-internal";
 
+/// The main class of the Spark Connect server.
+pub const CONNECT_SERVER: &str = "org.apache.spark.sql.connect.service.SparkConnectServer";
+
 /// Configuration keys; a name that ends in `_PREFIX` is the prefix of a family of keys.
 pub mod key {
     pub const APP_ID: &str = "spark.app.id";

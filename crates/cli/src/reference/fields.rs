@@ -53,7 +53,7 @@ fn intro(kind: &str) -> &'static str {
             "**Stored, but not acted on yet:** no controller starts runs from it. It can be created so that manifests of the \
              existing operator apply unchanged."
         }
-        "SparkConnect" => "**Stored, but not acted on yet:** no controller starts a server from it.",
+        "SparkConnect" => "A Spark Connect server with its executors. See [connect.md](../connect.md).",
         "ExecutorGrant" => {
             "The executors that a driver may have (`spec`, immutable) and those it requests (`status`, written by the driver). \
              Firesteel writes these; you only read them. See [executors.md](../executors.md)."

@@ -205,8 +205,8 @@ fn strange_events(text: &str) -> impl Iterator<Item = String> {
 
 /// Reasons of all events.
 fn reasons() -> impl Iterator<Item = &'static str> {
-    use firesteel_core::event_reason::{application, executors};
-    application::ALL.iter().chain(executors::ALL).map(|(reason, _)| *reason)
+    use firesteel_core::event_reason::{application, connect, executors};
+    application::ALL.iter().chain(connect::ALL).chain(executors::ALL).map(|(reason, _)| *reason)
 }
 
 /// Words that begin with `start` and continue with characters accepted by `part`.

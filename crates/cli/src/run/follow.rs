@@ -24,9 +24,9 @@ use crate::run::view::View;
 use crate::verdict::Verdict;
 
 /// How long a pod may be stuck before the run is abandoned.
-const HELD_UP: Duration = Duration::from_secs(8);
+pub(crate) const HELD_UP: Duration = Duration::from_secs(8);
 /// The same for problems that may resolve themselves, such as a lack of capacity.
-const NO_ROOM: Duration = Duration::from_secs(120);
+pub(crate) const NO_ROOM: Duration = Duration::from_secs(120);
 /// How long the log may take to end after the driver.
 const LAST_WORDS: Duration = Duration::from_secs(10);
 /// How long deletion may take: a pod's grace period and some slack.
@@ -37,8 +37,10 @@ const ENDING: Duration = Duration::from_secs(40);
 pub(crate) struct Followed {
     pub(crate) namespace: String,
     pub(crate) name: String,
-    /// The resource of the SparkApplication; `None` for a pod.
+    /// The resource of the SparkApplication or SparkConnect; `None` for a pod.
     pub(crate) application: Option<ApiResource>,
+    /// Whether it is a SparkConnect.
+    pub(crate) serves: bool,
     /// Masks secrets in log lines quoted in messages.
     pub(crate) redaction: Redaction,
 }
@@ -282,11 +284,15 @@ impl Follower<'_> {
     }
 }
 
-fn is_driver(followed: &Followed, pod: &Pod) -> bool {
+pub(crate) fn is_driver(followed: &Followed, pod: &Pod) -> bool {
     match followed.application {
         Some(_) => {
             let label = |key: &str| pod.labels().get(key).map(String::as_str);
-            label(names::LABEL_APP_NAME) == Some(&followed.name) && label(names::LABEL_ROLE) == Some("driver")
+            let (name, role) = match followed.serves {
+                true => (names::LABEL_CONNECT_NAME, names::ROLE_CONNECT_SERVER),
+                false => (names::LABEL_APP_NAME, "driver"),
+            };
+            label(name) == Some(&followed.name) && label(names::LABEL_ROLE) == Some(role)
         }
         None => pod.name_any() == followed.name,
     }

@@ -21,6 +21,7 @@ pub(crate) struct Document {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
     SparkApplication,
+    SparkConnect,
     Pod,
     /// Nothing to run; other objects use it.
     None,
@@ -43,6 +44,7 @@ impl Document {
         let group = self.object["apiVersion"].as_str().unwrap_or_default();
         match (group.split('/').next().unwrap_or_default(), self.kind()) {
             ("sparkoperator.k8s.io", "SparkApplication") => Work::SparkApplication,
+            ("sparkoperator.k8s.io", "SparkConnect") => Work::SparkConnect,
             ("v1", "Pod") => Work::Pod,
             _ => Work::None,
         }
@@ -66,7 +68,10 @@ pub(crate) fn read(paths: &[String]) -> anyhow::Result<Vec<Document>> {
     }
     if documents.iter().all(|d| d.work() == Work::None) {
         let of = paths.join(", ");
-        return Err(BadInput(format!("there is nothing to run in {of}: no SparkApplication and no Pod")).into());
+        return Err(BadInput(format!(
+            "there is nothing to run in {of}: no SparkApplication, no SparkConnect and no Pod"
+        ))
+        .into());
     }
     Ok(documents)
 }

@@ -81,7 +81,13 @@ pub(crate) async fn submission(
     let pod =
         Creation::new(&local.cluster, &plan, interrupt)?.with_grant(grant.as_ref()).run(crate::output::Printer).await?;
     let redaction = Redaction::new(plan.properties.get(key::REDACTION_REGEX).map(String::as_str));
-    let followed = Followed { namespace: plan.namespace.clone(), name: pod.name_any(), application: None, redaction };
+    let followed = Followed {
+        namespace: plan.namespace.clone(),
+        name: pod.name_any(),
+        application: None,
+        serves: false,
+        redaction,
+    };
     Ok(Started { followed: vec![followed], images, began, staged })
 }
 
@@ -108,7 +114,12 @@ pub(crate) async fn manifests(
         namespace(local, name, view).await?;
     }
     // Dependencies first, in file order, then applications and pods.
-    documents.sort_by_key(|d| d.work() != Work::None);
+    documents.sort_by_key(|d| match d.work() {
+        Work::None => 0,
+        Work::SparkApplication | Work::Pod => 1,
+        // A server is followed until the end of the run.
+        Work::SparkConnect => 2,
+    });
     let mut started = Started { followed: Vec::new(), images, began, staged };
     for document in &documents {
         match start(local, document, view, interrupt).await {
@@ -130,6 +141,12 @@ fn show(document: &mut Document, mounts: &Mounts) {
         Work::None => {}
         _ if mounts.is_empty() => {}
         Work::Pod => mounts.put_into(&mut document.object, Which::All, &nothing),
+        Work::SparkConnect => {
+            for (role, containers) in [("server", DRIVER_CONTAINERS), ("executor", EXECUTOR_CONTAINERS)] {
+                let template = &mut document.object["spec"][role]["template"];
+                mounts.put_into(template, Which::Application(containers), &nothing);
+            }
+        }
         Work::SparkApplication => {
             for (role, containers) in [("driver", DRIVER_CONTAINERS), ("executor", EXECUTOR_CONTAINERS)] {
                 let spec = &mut document.object["spec"][role];
@@ -169,14 +186,15 @@ async fn start(
         }
     }
     apply(&api, document).await?;
-    let application = match document.work() {
-        Work::SparkApplication => Some(resource),
-        Work::Pod => None,
+    let (application, serves) = match document.work() {
+        Work::SparkApplication => (Some(resource), false),
+        Work::SparkConnect => (Some(resource), true),
+        Work::Pod => (None, false),
         Work::None => return Ok(None),
     };
     let (namespace, name) = (document.namespace().to_owned(), document.name().to_owned());
     let redaction = Redaction::new(document.object["spec"]["sparkConf"][key::REDACTION_REGEX].as_str());
-    Ok(Some(Followed { namespace, name, application, redaction }))
+    Ok(Some(Followed { namespace, name, application, serves, redaction }))
 }
 
 fn stop_if(interrupt: &Interrupt) -> anyhow::Result<()> {
@@ -195,6 +213,11 @@ fn images_of(object: &Value, work: Work) -> Vec<String> {
             .into_iter()
             .filter_map(text)
             .collect(),
+        Work::SparkConnect => {
+            let templates = ["server", "executor"].map(|role| &spec[role]["template"]["spec"]["containers"]);
+            let containers = templates.into_iter().flat_map(|list| list.as_array().into_iter().flatten());
+            std::iter::once(&spec["image"]).chain(containers.map(|c| &c["image"])).filter_map(text).collect()
+        }
         Work::Pod => ["initContainers", "containers"]
             .into_iter()
             .flat_map(|field| spec[field].as_array().into_iter().flatten())
@@ -208,6 +231,7 @@ fn account_of(document: &Document) -> Option<String> {
     let spec = &document.object["spec"];
     let name = match document.work() {
         Work::SparkApplication => &spec["driver"]["serviceAccount"],
+        Work::SparkConnect => &spec["server"]["template"]["spec"]["serviceAccountName"],
         Work::Pod => &spec["serviceAccountName"],
         Work::None => &Value::Null,
     };
@@ -269,6 +293,7 @@ async fn make_room(api: &Api<DynamicObject>, document: &Document, view: &View) -
         Work::SparkApplication => {
             old.data["status"]["applicationState"]["state"].as_str().unwrap_or_default().to_owned()
         }
+        Work::SparkConnect => old.data["status"]["state"].as_str().unwrap_or_default().to_owned(),
         Work::Pod | Work::None => old.data["status"]["phase"].as_str().unwrap_or_default().to_owned(),
     };
     let over = matches!(state.as_str(), "COMPLETED" | "FAILED" | "Succeeded" | "Failed");

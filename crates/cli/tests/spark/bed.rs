@@ -138,6 +138,21 @@ impl Bed {
         self.cluster.runtime.block_on(api.evict(name, &kube::api::EvictParams::default())).unwrap();
     }
 
+    /// A command that runs something on this cluster and is followed by the case.
+    pub(crate) fn running(&self, words: &[&str]) -> Command {
+        let data = self.data();
+        let mut command = self.base().command(&["run", "--data-dir", data.to_str().unwrap()]);
+        command.args(words).current_dir(&self.directory);
+        command
+    }
+
+    /// A `firesteel connect` command for this cluster.
+    pub(crate) fn connecting(&self, words: &[&str]) -> Command {
+        let mut command = self.base().command(&["connect"]);
+        command.args(words).env("KUBECONFIG", self.data().join("kubeconfig"));
+        command
+    }
+
     /// `firesteel run` on this cluster.
     pub(crate) fn run(&self, words: &[&str]) -> Said {
         let data = self.data();
@@ -233,6 +248,17 @@ impl Bed {
     {
         let api: Api<K> = self.api();
         self.cluster.runtime.block_on(api.create(&PostParams::default(), object)).unwrap();
+    }
+
+    /// Merges something into an object.
+    pub(crate) fn patch<K>(&self, name: &str, patch: &serde_json::Value)
+    where
+        K: kube::Resource<Scope = k8s_openapi::NamespaceResourceScope> + Clone + DeserializeOwned + fmt::Debug,
+        <K as kube::Resource>::DynamicType: Default,
+    {
+        let api: Api<K> = self.api();
+        let patch = kube::api::Patch::Merge(patch);
+        self.cluster.runtime.block_on(api.patch(name, &kube::api::PatchParams::default(), &patch)).unwrap();
     }
 
     /// Deletes an object if it exists.

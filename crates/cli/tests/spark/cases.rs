@@ -18,7 +18,7 @@ pub(crate) const ALLOCATOR: &str = "spark.kubernetes.allocation.pods.allocator";
 pub(crate) struct Case {
     pub(crate) name: &'static str,
     /// The first release that supports it.
-    since: (u32, u32),
+    pub(crate) since: (u32, u32),
     /// Only `--full` runs it.
     pub(crate) is_rare: bool,
     pub(crate) beside: Beside,

@@ -14,6 +14,7 @@
 mod bed;
 mod cases;
 mod cluster;
+mod connect;
 mod directory;
 mod early;
 mod hopeless;
@@ -129,7 +130,8 @@ fn title(who: Who, version: &str, case: &str) -> String {
 /// All cases.
 fn cases() -> impl Iterator<Item = &'static Case> {
     let all = cases::CASES.iter().chain(&directory::CASES).chain(&outside::CASES);
-    all.chain(&losses::CASES).chain(&hopeless::CASES).chain(&lost::CASES).chain(&early::CASES)
+    let all = all.chain(&losses::CASES).chain(&hopeless::CASES).chain(&lost::CASES);
+    all.chain(&early::CASES).chain(&connect::CASES)
 }
 
 /// What CI runs: the usual cases, and those that `tests/real` adds.

@@ -104,7 +104,7 @@ fn rows(manifest: &Value) -> Vec<(String, Written)> {
         let starts: Vec<_> =
             starts.map(|(role, usual)| template::start(role.pod(app.spec).template.as_ref(), usual)).collect();
         let extras = Extras {
-            submission_id: "id",
+            labels: &operator_labels(app.name, "id"),
             master: "https://m",
             version: &version,
             driver_container: &starts[0].container,
@@ -172,7 +172,7 @@ fn the_setting_that_wins_names_its_field() {
     read(&complete(), |app| {
         let version = app.spec.spark_version.parse().expect("a version");
         let extras = Extras {
-            submission_id: "id",
+            labels: &operator_labels(app.name, "id"),
             master: "https://m",
             version: &version,
             driver_container: "main",

@@ -3,6 +3,8 @@
 //! Pure. The program controls its log, so it proves nothing: a suggested command names only the pod's real service
 //! account and namespace, and every part of the result is bounded.
 
+use firesteel_spark::names::CONNECT_SERVER;
+
 use crate::pod::{Ended, OUT_OF_MEMORY, Role};
 
 use super::exceptions::{self, Chain, Link, Weight};
@@ -527,6 +529,14 @@ fn package(source: &str) -> &'static str {
 }
 
 fn missing_class(name: &str, at: &str) -> Cause {
+    if name == CONNECT_SERVER {
+        return plain(
+            CauseKind::ClassNotFound,
+            format!("the image contains no Spark Connect server: the class {name} was not found{at}"),
+            "use Spark 4.0 or later, whose images contain it; for Spark 3.5 set spark.jars.packages (sparkConf) to \
+             org.apache.spark:spark-connect_2.12:<Spark version>",
+        );
+    }
     let storage = [
         ("org.apache.hadoop.fs.s3a.", "s3a://", "org.apache.hadoop:hadoop-aws:<the image's Hadoop version>"),
         ("com.google.cloud.hadoop.", "gs://", "com.google.cloud.bigdataoss:gcs-connector:hadoop3-<version>"),
@@ -624,6 +634,7 @@ fn of_line(lines: &[String], chains: &[Chain], facts: Facts<'_>) -> Option<Cause
                     format!("the application's jar {jar} is not in the image, so the class {class} was not found"),
                     "check mainApplicationFile: local:// means inside the image",
                 ),
+                None if class == CONNECT_SERVER => missing_class(class, ""),
                 None => plain(
                     CauseKind::ClassNotFound,
                     format!("the class {class} was not found in the application's jar"),

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic shows where the test failed")]
 
 mod allocation;
+mod connect;
 mod deaths;
 mod exposing;
 mod lifecycle;

@@ -11,6 +11,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams};
 use serde_json::json;
 
+use crate::connect;
 use crate::fixture::{Fixture, PATIENCE, block_on, start, state};
 use crate::killer::{self, Point};
 use crate::kubelet::{Drivers, Fate, first_fails, first_runs_on, play};
@@ -43,6 +44,7 @@ async fn survives(story: Story, point: Point) -> bool {
     let f = Fixture::with(&prefix, client).await;
     let seen = Drivers::default();
     let kubelet = tokio::spawn(play(f.pods.clone(), story.fate, seen.clone()));
+    let servers = tokio::spawn(connect::play(f.pods.clone(), seen.clone()));
     let successor = tokio::spawn({
         let (token, client, namespace) = (death.token.clone(), f.client.clone(), f.namespace.name().to_owned());
         async move {
@@ -54,6 +56,7 @@ async fn survives(story: Story, point: Point) -> bool {
     (story.tell)(&f).await;
     successor.abort();
     kubelet.abort();
+    servers.abort();
     let seen = seen.lock().unwrap().clone();
     assert_eq!(seen.keys().collect::<Vec<_>>(), story.drivers, "{} {point:?}", story.name);
     assert!(seen.values().all(|uids| uids.len() == 1), "{} {point:?}: {seen:?}", story.name);
@@ -238,4 +241,38 @@ fn d1_an_operator_that_dies_over_a_deletion_brings_nothing_back() {
         })
     }
     die_everywhere(Story { name: "gone", fate: first_runs_on, tell, drivers: &["pi-driver 1"], writes: 6 }, false);
+}
+
+#[test]
+fn an_operator_that_dies_at_any_write_leaves_one_connect_server_of_the_new_specification() {
+    fn tell(f: &Fixture) -> Telling<'_> {
+        Box::pin(async move {
+            let connects = f.connects();
+            connects.create("lab", &json!({})).await;
+            connects.wait_state("lab", "Ready").await;
+            connects.edit("lab", &json!({"server": {"memory": "2g"}})).await;
+            let is_second = |status: &firesteel_api::SparkConnectStatus| {
+                status.attempt == Some(2) && status.state.as_deref() == Some("Ready")
+            };
+            connects.wait("lab", "rolled out", |connect| connect.status.as_ref().is_some_and(is_second)).await;
+            connect::assert_left(f, "lab", 2, 2).await;
+        })
+    }
+    let drivers = &["lab-server 1", "lab-server 2"];
+    die_everywhere(Story { name: "serve", fate: first_fails, tell, drivers, writes: 12 }, true);
+}
+
+#[test]
+fn an_operator_that_dies_over_the_deletion_of_a_connect_server_brings_nothing_back() {
+    fn tell(f: &Fixture) -> Telling<'_> {
+        Box::pin(async move {
+            let connects = f.connects();
+            connects.create("lab", &json!({})).await;
+            connects.wait_state("lab", "Ready").await;
+            connects.delete("lab").await;
+            connect::assert_left(f, "lab", 0, 0).await;
+            assert!(f.pods.list(&ListParams::default()).await.unwrap().items.is_empty());
+        })
+    }
+    die_everywhere(Story { name: "unserve", fate: first_fails, tell, drivers: &["lab-server 1"], writes: 5 }, false);
 }

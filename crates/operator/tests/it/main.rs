@@ -7,6 +7,7 @@ mod admission_webhooks;
 mod applications;
 mod around;
 mod causes;
+mod connect;
 mod counted;
 mod crash;
 mod early;

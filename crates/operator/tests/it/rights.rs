@@ -26,7 +26,7 @@ const ROLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/operator-r
 pub(crate) struct Forbidden(Arc<Mutex<Vec<String>>>);
 
 impl Forbidden {
-    fn requests(&self) -> Vec<String> {
+    pub(crate) fn requests(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
 }

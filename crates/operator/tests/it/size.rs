@@ -50,7 +50,9 @@ fn an_application_with_two_thousand_executors_stays_below_200_kib() {
         let status = crowded(&app, driver, 2000);
         assert_eq!(status.executor_counts.as_ref().unwrap().running, 2000);
         let patch = writes::status_patch(app.status.as_ref(), &status).unwrap().unwrap();
-        writes::patch_status(&f.client, f.namespace.name(), &name, None, &patch).await.unwrap();
+        writes::patch_status::<firesteel_api::SparkApplication>(&f.client, f.namespace.name(), &name, None, &patch)
+            .await
+            .unwrap();
         // As stored and sent, including managedFields.
         let path =
             format!("/apis/sparkoperator.k8s.io/v1beta2/namespaces/{}/sparkapplications/{name}", f.namespace.name());

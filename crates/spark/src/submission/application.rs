@@ -2,7 +2,7 @@
 
 use crate::args::{Opt, RawArgs};
 use crate::input::Input;
-use crate::names::{NO_RESOURCE, VERSION_REFERENCE, key};
+use crate::names::{CONNECT_SERVER, NO_RESOURCE, VERSION_REFERENCE, key};
 use crate::registry;
 use crate::value::{check_suffix, int, java_trim, list, size_bytes, substitute};
 use crate::version::{Line, SparkVersion};
@@ -24,7 +24,7 @@ const SHELLS: [&str; 6] =
 const NOT_IN_CLUSTER: [(&str, &str); 3] = [
     ("org.apache.spark.sql.hive.thriftserver.SparkSQLCLIDriver", "the Spark SQL shell"),
     ("org.apache.spark.sql.hive.thriftserver.HiveThriftServer2", "the Spark Thrift server"),
-    ("org.apache.spark.sql.connect.service.SparkConnectServer", "the Spark Connect server"),
+    (CONNECT_SERVER, "the Spark Connect server"),
 ];
 
 const PYTHON_RUNNER: &str = "org.apache.spark.deploy.PythonRunner";
@@ -210,7 +210,8 @@ fn check_kind(args: &RawArgs, resource: &str) -> Result<(), SubmissionError> {
     if SHELLS.contains(&resource) {
         return Err(SubmissionError::NotInCluster { input: Input::Application, what: format!("a shell ({resource})") });
     }
-    if let Some((_, what)) = NOT_IN_CLUSTER.iter().find(|(class, _)| args.class() == Some(*class)) {
+    let kept = |class: &str| args.own.connect_server && class == CONNECT_SERVER;
+    if let Some((_, what)) = NOT_IN_CLUSTER.iter().find(|(class, _)| args.class() == Some(*class) && !kept(class)) {
         return Err(SubmissionError::NotInCluster {
             input: Input::Option(Opt::Class.flag()),
             what: (*what).to_owned(),
