@@ -1,7 +1,6 @@
 //! `firesteel run` of a SparkConnect and `firesteel connect`, with Spark's own Python client from PyPI.
 
 use std::io::{BufRead as _, BufReader};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -105,26 +104,32 @@ impl Drop for Running {
     }
 }
 
-/// A Python with Spark's Connect client of this version; fetched once. `None` if that is impossible.
-fn client(version: &str) -> Option<PathBuf> {
-    let venv = own_cache().join("clients").join(format!("pyspark-client-{version}"));
+/// What the extra `connect` of the package asks for.
+const EXTRA: [&str; 6] = ["pandas", "pyarrow", "grpcio", "grpcio-status", "googleapis-common-protos", "zstandard"];
+
+/// A Python with `pyspark[connect]` of this version: the release from PyPI that the images are made from, and what its extra
+/// asks for, fetched once. `None` if that is impossible.
+fn client(version: &str) -> Option<Command> {
+    let venv = own_cache().join("clients/pyspark-connect");
     let python = venv.join("bin/python");
-    let works = || Command::new(&python).args(["-c", "import pyspark.sql.connect.session"]).output();
-    if works().is_ok_and(|output| output.status.success()) {
-        return Some(python);
+    let imports = "import pandas, pyarrow, grpc, grpc_status, google.rpc, zstandard";
+    if !Command::new(&python).args(["-c", imports]).output().is_ok_and(|output| output.status.success()) {
+        std::fs::create_dir_all(venv.parent().unwrap()).unwrap();
+        let made = Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv).status();
+        let mut pip = Command::new(&python);
+        pip.args(["-m", "pip", "install", "--quiet"]).args(EXTRA);
+        if !made.is_ok_and(|status| status.success()) || !pip.status().is_ok_and(|status| status.success()) {
+            eprintln!("SKIPPED, no Connect client: pip could not fetch {}", EXTRA.join(", "));
+            return None;
+        }
     }
-    std::fs::create_dir_all(venv.parent().unwrap()).unwrap();
-    let made = Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv).status();
-    let fetched = made.is_ok_and(|status| status.success())
-        && Command::new(&python)
-            .args(["-m", "pip", "install", "--quiet", &format!("pyspark-client=={version}")])
-            .status()
-            .is_ok_and(|status| status.success());
-    if !fetched {
-        eprintln!("SKIPPED, no Connect client: pip could not fetch pyspark-client {version}");
-        return None;
-    }
-    Some(python)
+    let release = own_cache().join(format!("runtimes/spark-{version}/python"));
+    let zips = std::fs::read_dir(release.join("lib")).unwrap().flatten().map(|entry| entry.path());
+    let py4j = zips.filter(|path| path.to_string_lossy().contains("py4j-"));
+    let path = std::env::join_paths(std::iter::once(release.clone()).chain(py4j)).unwrap();
+    let mut command = Command::new(&python);
+    command.arg("-u").env("PYTHONPATH", path).env_remove("SPARK_HOME").env_remove("SPARK_REMOTE");
+    Some(command)
 }
 
 fn run(bed: &Bed, file: &str) -> Running {
@@ -133,15 +138,14 @@ fn run(bed: &Bed, file: &str) -> Running {
 
 /// Queries, a roll-out while the client is connected, queries again; then Ctrl-C leaves nothing.
 fn queries(bed: &Bed, version: &str, allocator: &str, executors: usize) {
-    let Some(python) = client(version) else { return };
+    let Some(mut command) = client(version) else { return };
     let spec = json!({"sparkConf": {ALLOCATOR: allocator}, "executor": {"instances": executors}});
     let file = manifest(bed, version, "lab", &spec);
     let mut server = run(bed, &file);
     let address = server.hear("sc://localhost:");
     let script = bed.write("connect.py", include_str!("connect.py"));
     let rolled_out = script.with_file_name("rolled-out");
-    let mut command = Command::new(&python);
-    command.arg("-u").arg(&script).arg(&address).arg(&rolled_out).env_remove("SPARK_HOME").env_remove("SPARK_REMOTE");
+    command.arg(&script).arg(&address).arg(&rolled_out);
     let mut python = Running::start(command);
     assert_eq!(python.hear("version"), format!("version {version}"));
     assert_eq!(python.hear("total"), "total 5050");
@@ -159,9 +163,10 @@ fn queries(bed: &Bed, version: &str, allocator: &str, executors: usize) {
     let mut tunnel = Running::start(bed.connecting(&["lab", "-n", &bed.namespace]));
     let tunnelled = tunnel.hear("sc://localhost:");
     assert_ne!(tunnelled, address);
-    let short = "import sys; from pyspark.sql import SparkSession; s = SparkSession.builder.remote(sys.argv[1]).create(); print('sum', s.range(5).selectExpr('sum(id) AS s').first()['s'])";
+    let short = "import sys; from pyspark.sql import SparkSession; spark = SparkSession.builder.remote(sys.argv[1]).create(); \
+                 print('sum', spark.range(5).selectExpr('sum(id) AS s').first()['s'])";
     let ask = |address: &str| {
-        let mut command = Command::new(own_cache().join(format!("clients/pyspark-client-{version}/bin/python")));
+        let mut command = client(version).unwrap();
         command.args(["-c", short, address]);
         Running::start(command).hear("sum")
     };

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use firesteel_api::{SparkConnect, SparkConnectStatus};
+use firesteel_api::{SparkConnect, SparkConnectSpec, SparkConnectStatus};
 use firesteel_core::connect::plan::{Plan, plan};
 use firesteel_core::connect::step::{self, Connect, Decision, Effect, State};
 use firesteel_core::connect::{Subject, application, service};
@@ -11,11 +11,14 @@ use firesteel_core::event_reason::connect as reason;
 use firesteel_core::lifecycle::Submission;
 use firesteel_core::run::Attempt;
 use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
+use kube::api::{ApiResource, DynamicObject};
 use kube::core::DeserializeGuard;
 use kube::runtime::controller::Action;
 use kube::runtime::reflector::ObjectRef;
 use kube::{Api, Resource, ResourceExt};
+use serde::Deserialize;
 use tracing::Instrument;
 
 use super::pods::ConnectKey;
@@ -81,13 +84,11 @@ async fn look(connect: Arc<DeserializeGuard<SparkConnect>>, ctx: Arc<Context>) -
         let pass = async {
             match &connect.0 {
                 Ok(connect) => pass(connect, &ctx, None).await,
-                Err(invalid) => {
-                    // Only the metadata and the status can be read; a running server is followed.
-                    let connect = SparkConnect { metadata: invalid.metadata.clone(), ..SparkConnect::default() };
-                    let Some(status) = read_status(&ctx, &connect).await? else { return Ok(Action::requeue(REPLACED)) };
-                    let connect = SparkConnect { status: Some(status), ..connect };
-                    pass(&connect, &ctx, Some(format!("spec: {}", invalid.error))).await
-                }
+                Err(invalid) => match read(&ctx, &invalid.metadata, &invalid.error).await? {
+                    Some((connect, problem)) => pass(&connect, &ctx, Some(problem)).await,
+                    // It is gone or parses by now: a watch event follows.
+                    None => Ok(Action::requeue(REPLACED)),
+                },
             }
         };
         let limit = tokio::time::timeout(LONGEST_PASS, pass).await;
@@ -105,14 +106,22 @@ async fn look(connect: Arc<DeserializeGuard<SparkConnect>>, ctx: Arc<Context>) -
     .await
 }
 
-/// The status of an object whose specification does not parse; `None` if it is gone.
-async fn read_status(ctx: &Context, connect: &SparkConnect) -> Result<Option<SparkConnectStatus>, Error> {
-    use kube::api::{ApiResource, DynamicObject};
-    let (namespace, name) = key(connect);
+/// What can be read of an object whose specification does not parse, and which field is wrong. It is enough to follow a
+/// server. `None` if the object is gone or parses by now.
+async fn read(ctx: &Context, meta: &ObjectMeta, error: &str) -> Result<Option<(SparkConnect, String)>, Error> {
+    let (namespace, name) = (meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default());
     let resource = ApiResource::erase::<SparkConnect>(&());
     let api: Api<DynamicObject> = Api::namespaced_with(ctx.client.clone(), &namespace, &resource);
     let found = api.get_opt(&name).await.during(|| "read the SparkConnect".to_owned())?;
-    Ok(found.map(|object| serde_json::from_value(object.data["status"].clone()).unwrap_or_default()))
+    let Some(DynamicObject { metadata, data, .. }) = found else { return Ok(None) };
+    let status = Option::deserialize(&data["status"]);
+    let problem = match serde_path_to_error::deserialize::<_, SparkConnectSpec>(&data["spec"]) {
+        Ok(_) if status.is_ok() => return Ok(None),
+        Ok(_) => error.to_owned(),
+        Err(error) => format!("spec.{}: {}", error.path(), error.inner()),
+    };
+    let connect = SparkConnect { metadata, spec: SparkConnectSpec::default(), status: status.unwrap_or_default() };
+    Ok(Some((connect, problem)))
 }
 
 /// One pass. `unreadable` says why the specification does not parse.
