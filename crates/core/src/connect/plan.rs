@@ -20,7 +20,6 @@ use super::{Subject, service};
 use crate::conf::{self, Extras};
 use crate::overlay::{self, DRIVER_CONTAINERS, EXECUTOR_CONTAINERS, RoleSpec};
 use crate::run::{self, Attempt, Driver, Run};
-use crate::ui::Exposure;
 use crate::{identity, template};
 
 /// A server may take this long to listen, packages and images aside: 300 times 2 seconds.
@@ -118,7 +117,6 @@ pub fn plan(subject: &Subject<'_>, attempt: Attempt, master: &str) -> Result<Pla
         objects,
         pod,
         grant,
-        exposure: Exposure::default(),
         lost: Vec::new(),
         warnings,
     };

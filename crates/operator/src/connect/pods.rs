@@ -140,7 +140,10 @@ mod tests {
     fn executors_are_counted_by_phase_and_a_new_server_outlives_the_news_of_the_old_ones_end() {
         let pods = ServerPods::default();
         let key = ("n".to_owned(), "c".to_owned());
-        assert_eq!(pods.apply(&Event::Apply(pod("c-server", "connect-server", "1", "Running"))), [key.clone()]);
+        assert_eq!(
+            pods.apply(&Event::Apply(pod("c-server", "connect-server", "1", "Running"))),
+            std::slice::from_ref(&key)
+        );
         for (name, phase) in [("e-1", "Running"), ("e-2", "Running"), ("e-3", "Pending")] {
             pods.apply(&Event::Apply(pod(name, "executor", name, phase)));
         }
@@ -151,7 +154,7 @@ mod tests {
         // What is missing from a new list is gone.
         pods.apply(&Event::Init);
         pods.apply(&Event::InitApply(pod("e-1", "executor", "e-1", "Running")));
-        assert_eq!(pods.apply(&Event::InitDone), [key.clone()]);
+        assert_eq!(pods.apply(&Event::InitDone), std::slice::from_ref(&key));
         assert!(pods.of(&key).servers.is_empty());
         assert_eq!(pods.of(&key).counts(), [("running".to_owned(), 1)].into());
         pods.apply(&Event::Delete(pod("e-1", "executor", "e-1", "Running")));
