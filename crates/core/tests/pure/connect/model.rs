@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::step::{World, ended, pod, running};
 use super::{UID, at, spec};
 
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Copy)]
 enum Op {
     Tick(i64),
     PodRuns(bool),

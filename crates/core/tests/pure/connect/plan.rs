@@ -34,11 +34,11 @@ fn properties(plan: &Plan) -> String {
 }
 
 fn headless(plan: &Plan) -> &Service {
-    let services = plan.run.objects.iter().filter_map(|object| match object {
+    let mut services = plan.run.objects.iter().filter_map(|object| match object {
         Object::Service(service) => Some(service),
         _ => None,
     });
-    services.last().unwrap()
+    services.next_back().unwrap()
 }
 
 /// Everything but the jar of the bridge.
