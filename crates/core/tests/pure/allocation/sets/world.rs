@@ -89,6 +89,8 @@ impl World {
         }
         for removal in decision.remove.iter().filter(|_| life.writes()) {
             self.pods.retain(|_, pod| pod.uid != removal.uid);
+            // An executor may have registered in it after it was given up.
+            self.hang_up(&removal.uid, false);
         }
         if !life.writes() && dies.is_some() {
             self.memory = Memory::default();
