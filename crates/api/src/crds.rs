@@ -63,6 +63,11 @@ pub fn manifests() -> Vec<Value> {
                 if kind == "SparkApplication" {
                     rules::name(schema);
                 }
+                if kind == "ScheduledSparkApplication"
+                    && let Some(spec) = schema.pointer_mut("/properties/spec")
+                {
+                    rules::schedule(spec);
+                }
             }
             crd
         })

@@ -67,6 +67,14 @@ pub const CONDITION_SPEC_ACCEPTED: &str = "SpecAccepted";
 /// True while the pod of a Spark Connect server accepts connections.
 pub const CONDITION_SERVER_POD_READY: &str = "ServerPodReady";
 
+/// True while a schedule starts its runs as they are due.
+pub const CONDITION_SCHEDULED: &str = "Scheduled";
+
+/// On a schedule: start a run now. The operator removes it once the run exists.
+pub const ANNOTATION_RUN_NOW: &str = "firesteel.dev/run-now";
+/// On a run of a schedule: when it was due.
+pub const ANNOTATION_SCHEDULED_FOR: &str = "firesteel.dev/scheduled-for";
+
 /// On driver and executor pods of an application whose executors Firesteel allocates.
 pub const LABEL_ALLOCATOR: &str = "firesteel.dev/allocator";
 /// Set on ended executors that are kept, as Spark does.

@@ -54,7 +54,9 @@ pub(crate) const NO_MAIN_FILE: &str =
 pub(crate) const NO_MAIN_CLASS: &str = "is missing: a {} application needs the class to start";
 pub(crate) const ONE_SELECTOR: &str = "cannot be combined with spec.nodeSelector; use one of them";
 pub(crate) const TOO_MANY: &str = "must not be more than maxExecutors";
-pub(crate) const NOT_NEGATIVE: &str = "must not be negative";
+/// Also for the fields of a schedule, which are checked with its time zones.
+pub const NOT_NEGATIVE: &str = "must not be negative";
+pub const POLICIES: &str = "is not one of Allow, Forbid, Replace";
 
 /// Prefix of the names of volumes that Spark uses as scratch space.
 pub const LOCAL_DIR_PREFIX: &str = "spark-local-dir-";

@@ -6,7 +6,9 @@
 
 use serde_json::{Value, json};
 
-use crate::validate::{DENIED_KEYS, NAME, NO_IMAGE, NO_MAIN_CLASS, NO_MAIN_FILE, NOT_NEGATIVE, ONE_SELECTOR, TOO_MANY};
+use crate::validate::{
+    DENIED_KEYS, NAME, NO_IMAGE, NO_MAIN_CLASS, NO_MAIN_FILE, NOT_NEGATIVE, ONE_SELECTOR, POLICIES, TOO_MANY,
+};
 
 const LONGEST_SIZE: u32 = 40;
 const RULES: &str = "x-kubernetes-validations";
@@ -20,6 +22,21 @@ pub(super) fn name(schema: &mut Value) {
         "messageExpression": format!("'metadata.name: \"' + self.metadata.name + '\" {NAME}'"),
         "message": format!("metadata.name: {NAME}"),
     }]);
+}
+
+/// The rules of a schedule; those of its template come on top.
+pub(super) fn schedule(spec: &mut Value) {
+    let fields = &mut spec["properties"];
+    fields["concurrencyPolicy"][RULES] = json!([{
+        "rule": "self in ['', 'Allow', 'Forbid', 'Replace']",
+        "messageExpression": format!("'\"' + self + '\" {POLICIES}'"),
+        "message": POLICIES,
+    }]);
+    // The API server estimates a rule's cost from the maximum length.
+    fields["concurrencyPolicy"]["maxLength"] = json!(LONGEST_SIZE);
+    for limit in ["startingDeadlineSeconds", "successfulRunHistoryLimit", "failedRunHistoryLimit"] {
+        fields[limit][RULES] = json!([{"rule": "self >= 0", "message": NOT_NEGATIVE}]);
+    }
 }
 
 /// All rules of a specification.
