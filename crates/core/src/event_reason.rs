@@ -111,6 +111,28 @@ pub mod connect {
     }
 }
 
+/// Events on a ScheduledSparkApplication.
+pub mod schedule {
+    reasons! {
+        /// The schedule is in force; the note says when the next run is due.
+        SCHEDULED = "Scheduled";
+        /// The specification is invalid; no run starts until it is corrected.
+        FAILED_VALIDATION = "FailedValidation";
+        /// A run was started.
+        RUN_STARTED = "RunStarted";
+        /// A run is due, but `concurrencyPolicy: Forbid` makes it wait for another one to end.
+        RUN_WAITING = "RunWaiting";
+        /// An unfinished run was deleted in favour of a new one (`concurrencyPolicy: Replace`).
+        RUN_REPLACED = "RunReplaced";
+        /// Runs could not start within `startingDeadlineSeconds` and were skipped.
+        RUNS_MISSED = "RunsMissed";
+        /// The cluster refused to create a run; the operator keeps trying.
+        RUN_REFUSED = "RunRefused";
+        /// Something the operator does for the schedule failed three times or more; it keeps retrying.
+        RETRIED = "Retried";
+    }
+}
+
 /// Events on the driver pod of an application with its executors outside the driver.
 pub mod executors {
     reasons! {

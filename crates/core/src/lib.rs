@@ -6,7 +6,8 @@
 //!   and [`ui`] are its parts, [`identity`] names the objects);
 //! - [`grant`] plans a driver with executors outside it, and [`allocation`] decides which executors to start, withdraw
 //!   and replace;
-//! - [`connect`] decides the same for Spark Connect servers, with the parts of [`run`].
+//! - [`connect`] decides the same for Spark Connect servers, with the parts of [`run`];
+//! - [`schedule`] decides when the runs of a ScheduledSparkApplication start, and which old ones are deleted.
 //!
 //! [`event_reason`] lists the event reasons of the controllers.
 //!
@@ -33,5 +34,6 @@ pub mod pod;
 pub mod recall;
 mod restart;
 pub mod run;
+pub mod schedule;
 pub mod template;
 pub mod ui;

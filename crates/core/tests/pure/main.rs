@@ -10,4 +10,5 @@ mod lifecycle;
 mod model;
 mod node;
 mod pods;
+mod schedule;
 mod waiting;
