@@ -47,6 +47,7 @@ pub(crate) enum Reporter {
     Applications,
     Connects,
     Executors,
+    Schedules,
 }
 
 impl Reporter {
@@ -55,6 +56,7 @@ impl Reporter {
             Reporter::Applications => "spark-application-controller",
             Reporter::Connects => "spark-connect-controller",
             Reporter::Executors => "firesteel-executors",
+            Reporter::Schedules => "scheduled-spark-application-controller",
         }
     }
 
@@ -62,6 +64,7 @@ impl Reporter {
         match self {
             Reporter::Applications | Reporter::Connects => "Reconcile",
             Reporter::Executors => "Allocate",
+            Reporter::Schedules => "Schedule",
         }
     }
 }

@@ -5,13 +5,14 @@
 //!   out;
 //! - [`connect`] is the same for Spark Connect servers;
 //! - [`executors`] allocates executors for drivers without pod permissions;
+//! - [`schedules`] starts the runs of ScheduledSparkApplications;
 //! - [`definitions`] knows which status fields the cluster keeps;
 //! - [`exposures`] manages each driver's Services, Ingresses and PodDisruptionBudget; [`scope`] selects the namespaces;
 //!   [`pods`] caches what is needed of pods; [`leader`] elects the one operator that acts; [`serve`] serves probes and
 //!   [`metrics`]; [`fair_queue`] shares the workers; [`events`] records Kubernetes events.
 //!
-//! No decision is made here, and nothing but `writes` and `executors::writes` changes the cluster (the leader's lease and
-//! events aside).
+//! No decision is made here, and nothing but `writes`, `executors::writes` and `schedules::writes` changes the cluster (the
+//! leader's lease and events aside).
 
 mod admission_policy;
 mod connect;
@@ -33,6 +34,7 @@ mod options;
 mod pods;
 mod reconcile;
 mod relist;
+mod schedules;
 mod scope;
 mod serve;
 pub mod writes;

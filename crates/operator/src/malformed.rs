@@ -55,7 +55,7 @@ pub(crate) async fn read(
 }
 
 /// The parts of a specification that parse, and a message for each field that does not.
-fn legible(spec: &Value) -> (SparkApplicationSpec, Vec<String>) {
+pub(crate) fn legible(spec: &Value) -> (SparkApplicationSpec, Vec<String>) {
     let mut rest = spec.clone();
     let mut faults = Vec::new();
     for _ in 0..MOST_FAULTS {

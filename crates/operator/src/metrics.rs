@@ -17,6 +17,7 @@ use k8s_openapi::jiff::Timestamp;
 
 const SUBMIT_BUCKETS: &[f64] = &[0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
 const START_BUCKETS: &[f64] = &[1.0, 5.0, 10.0, 30.0, 60.0, 90.0, 120.0, 150.0, 180.0, 210.0, 240.0, 270.0, 300.0];
+const LAG_BUCKETS: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0];
 const CREATION_BUCKETS: &[f64] = &[0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
 
 // One table for the code and the reference.
@@ -51,6 +52,9 @@ metrics! {
     counter EXECUTORS_LOST_BY_APPLICATION = "firesteel_executor_lost_by_application_count": "Executors lost because of the application.";
     counter EXECUTORS_LOST_BY_PLATFORM = "firesteel_executor_lost_by_platform_count": "Executors lost through no fault of the application: evicted, preempted, deleted, or lost with their node.";
     counter EXECUTORS_WITHDRAWN = "firesteel_executor_withdrawn_count": "Pending executors that were no longer wanted.";
+    counter RUNS_STARTED = "firesteel_schedule_run_count": "Runs of schedules that were started because they were due.";
+    counter RUNS_MISSED = "firesteel_schedule_missed_count": "Runs of schedules that did not start within `startingDeadlineSeconds`.";
+    histogram SCHEDULE_LAG = "firesteel_schedule_lag_seconds_histogram": "Time from the instant a run was due to its creation, including waits for other runs.";
 }
 
 #[derive(Default)]
@@ -193,6 +197,19 @@ impl Metrics {
             Cause::Application => self.count(EXECUTORS_LOST_BY_APPLICATION, namespace),
             Cause::Platform => self.count(EXECUTORS_LOST_BY_PLATFORM, namespace),
             Cause::Withdrawn => self.count(EXECUTORS_WITHDRAWN, namespace),
+        }
+    }
+
+    /// Counts a run of a schedule, and how late it is.
+    pub fn run_started(&self, namespace: &str, lag: f64) {
+        self.count(RUNS_STARTED, namespace);
+        self.histogram(SCHEDULE_LAG, namespace, lag, LAG_BUCKETS);
+    }
+
+    /// Counts runs of a schedule that were given up.
+    pub fn runs_missed(&self, namespace: &str, count: usize) {
+        for _ in 0..count {
+            self.count(RUNS_MISSED, namespace);
         }
     }
 

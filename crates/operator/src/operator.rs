@@ -25,9 +25,10 @@ use crate::options::Options;
 use crate::pods::{self, allocated};
 use crate::reconcile::{again, reconcile};
 use crate::relist::{Change, Relist};
+use crate::schedules::runs::{RunIndex, ScheduleKey};
 use crate::scope::Scope;
 use crate::serve::{self, Ready};
-use crate::{connect, executors, leader};
+use crate::{connect, executors, leader, schedules};
 
 type Application = DeserializeGuard<SparkApplication>;
 
@@ -98,6 +99,15 @@ async fn work(
         turns: turns.clone(),
         ending: until.clone(),
     };
+    let scheduling = schedules::Shared {
+        client: client.clone(),
+        scope: scope.clone(),
+        metrics: metrics.clone(),
+        events: events.clone(),
+        turns: turns.clone(),
+        precision: options.run_names,
+        ending: until.clone(),
+    };
     let mut parts = JoinSet::new();
     let definitions = Arc::new(Definitions::default());
     parts.spawn(definitions.clone().follow(client.clone(), until.clone()));
@@ -125,7 +135,10 @@ async fn work(
         parts.spawn(executors::look_after(asking, sharing, within, allocated.clone(), touches, until.clone()));
         let (servers, (send, touches)) = (Arc::new(connect::pods::ServerPods::default()), mpsc::unbounded_channel());
         parts.spawn(connect::look_after(connects.clone(), namespace.clone(), servers.clone(), touches));
-        parts.spawn(look_after(ctx, writer, namespace, allocated, touched, (servers, send)));
+        let runs = Arc::new(RunIndex::default());
+        let (scheduled, changes) = mpsc::unbounded_channel();
+        parts.spawn(schedules::look_after(scheduling.clone(), namespace.clone(), runs.clone(), changes));
+        parts.spawn(look_after(ctx, writer, namespace, allocated, touched, (servers, send), (runs, scheduled)));
     }
     let ending = until.clone();
     parts.spawn(async move {
@@ -159,6 +172,7 @@ async fn look_after(
     allocated: Arc<allocated::Index>,
     touched: mpsc::UnboundedSender<Vec<allocated::AppIdKey>>,
     servers: (Arc<connect::pods::ServerPods>, mpsc::UnboundedSender<connect::pods::ConnectKey>),
+    (runs, scheduled): (Arc<RunIndex>, mpsc::UnboundedSender<Vec<ScheduleKey>>),
 ) {
     let (apps, pods): (Api<Application>, Api<Pod>) = match &namespace {
         Some(namespace) => {
@@ -212,11 +226,16 @@ async fn look_after(
         .default_backoff()
         .modify(|app| app.meta_mut().managed_fields = None)
         .inspect(move |event| match event {
-            Ok(event) => match relist.fold(event) {
-                Change::Gone(app) => forgetting.forget(&app.namespace().unwrap_or_default(), &app.name_any()),
-                Change::Listed(there) => forgetting.keep_only(&there.into_keys().collect()),
-                Change::Lists | Change::InList(_) | Change::Seen(_) => {}
-            },
+            Ok(event) => {
+                let change = relist.fold(event);
+                // The schedule controller may already have ended.
+                let _ = scheduled.send(runs.apply(&change));
+                match change {
+                    Change::Gone(app) => forgetting.forget(&app.namespace().unwrap_or_default(), &app.name_any()),
+                    Change::Listed(there) => forgetting.keep_only(&there.into_keys().collect()),
+                    Change::Lists | Change::InList(_) | Change::Seen(_) => {}
+                }
+            }
             Err(error) => tracing::warn!(%error, "the application watch was interrupted"),
         })
         .reflect(writer)

@@ -5,6 +5,7 @@ use std::time::Duration;
 use firesteel_core::allocation::size::Amount;
 use firesteel_core::lifecycle::Limits;
 use firesteel_core::run::RunSettings;
+use firesteel_core::schedule::Precision;
 
 use crate::serve::Listen;
 
@@ -29,6 +30,8 @@ pub struct Options {
     pub executors: ExecutorOptions,
     /// Whether to read a failed driver's log, so that the status can say why it failed.
     pub driver_log: bool,
+    /// The unit of the timestamp in the names of a schedule's runs.
+    pub run_names: Precision,
 }
 
 impl Default for Options {
@@ -45,6 +48,7 @@ impl Default for Options {
             leader: None,
             executors: ExecutorOptions::default(),
             driver_log: true,
+            run_names: Precision::default(),
         }
     }
 }

@@ -2,6 +2,7 @@
 //! Firesteel's own status fields. These tests have their own control plane: all others share one, and CRDs are
 //! cluster-wide.
 
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -12,6 +13,7 @@ use firesteel_api::crds::{self, UPDATE_COMMAND};
 use firesteel_testenv::TestEnv;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::{ListParams, Patch, PatchParams};
 use kube::runtime::conditions::is_crd_established;
 use kube::runtime::wait::await_condition;
@@ -19,6 +21,7 @@ use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::fixture::{Fixture, PATIENCE, block_on, condition, message, start, state};
+use crate::schedules::Schedules;
 
 const APPLICATIONS: &str = "sparkapplications.sparkoperator.k8s.io";
 
@@ -352,5 +355,38 @@ fn an_operator_that_may_not_read_definitions_works_on_those_of_kubeflow() {
         }
         let told = f.event("SparkApplicationDefinitionOutdated").await;
         assert!(told.ends_with(UPDATE_COMMAND), "{told}");
+    });
+}
+
+#[test]
+fn a_schedule_on_kubeflow_definitions_starts_runs_and_takes_edits() {
+    let _unchanged = unchanged();
+    block_on(async {
+        let Some(mut f) = fixture("schedule").await else { return };
+        let schedules = Schedules::of(&f);
+        // As the existing operator leaves it: an edit was not noticed, and a mistake never forgiven.
+        schedules.create("pi", &json!({"schedule": "0 0 1 1 *", "timeZone": "UTC", "suspend": true})).await;
+        schedules.wait("pi", "seen", |s| s.schedule_state.is_some()).await;
+        let old = json!({"scheduleState": "FailedValidation", "reason": "old", "nextRun": "2026-01-02T03:04:05Z"});
+        schedules.set_status("pi", &old).await;
+        schedules.edit("pi", &json!({"suspend": false})).await;
+        let status = schedules.wait("pi", "scheduled", |s| s.schedule_state.as_deref() == Some("Scheduled")).await;
+        assert!(status.conditions.is_empty() && status.observed_schedule.is_none(), "the definition drops them");
+        assert!(status.next_run.unwrap().0.to_string().ends_with("-01-01T00:00:00Z"));
+        schedules.edit("pi", &json!({"schedule": "@every 2s"})).await;
+        schedules.wait("pi", "started", |s| s.last_run_name.is_some()).await;
+        restart(&mut f).await;
+        let schedules = Schedules::of(&f);
+        schedules.edit("pi", &json!({"schedule": "0 0 1 1 *"})).await;
+        let is_new_year = |time: &Time| time.0.to_string().ends_with("-01-01T00:00:00Z");
+        schedules.wait("pi", "edited", |s| s.next_run.as_ref().is_some_and(is_new_year)).await;
+        let instants: Vec<String> = schedules
+            .runs("pi")
+            .await
+            .into_values()
+            .filter_map(|run| run.annotations().get("firesteel.dev/scheduled-for").cloned())
+            .collect();
+        let distinct: BTreeSet<&String> = instants.iter().collect();
+        assert!(!instants.is_empty() && distinct.len() == instants.len(), "{instants:?}");
     });
 }

@@ -24,6 +24,7 @@ mod nodes;
 mod passes;
 mod proxy;
 mod rights;
+mod schedules;
 mod scope;
 mod size;
 mod witness;

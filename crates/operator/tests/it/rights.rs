@@ -17,6 +17,7 @@ use kube::client::Body;
 use serde_json::json;
 
 use crate::fixture::{Fixture, PATIENCE, block_on, install, options, start_with};
+use crate::schedules::Schedules;
 use crate::witness::{self, Witness};
 
 const ROLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/operator-role.yaml");
@@ -158,6 +159,13 @@ fn d14_the_role_has_every_right_that_the_operator_uses() {
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         f.event("SparkApplicationCompleted").await;
+        let schedules = Schedules::of(&f);
+        schedules.create("timed", &json!({"schedule": "@every 1s", "concurrencyPolicy": "Replace"})).await;
+        schedules.wait("timed", "started", |s| s.last_run_name.is_some()).await;
+        schedules.ask("timed", "now").await;
+        let by_hand = |name: &String| name.starts_with("timed-by-hand-");
+        schedules.wait("timed", "started by hand", |s| s.last_run_name.as_ref().is_some_and(by_hand)).await;
+        f.event("RunReplaced").await;
         // The operator learns from this rejection that the admission policy is in force; otherwise only one of the
         // three drivers of one account would have had executors.
         let mut denied = forbidden.requests();
