@@ -11,6 +11,7 @@ use anyhow::Context as _;
 use firesteel_core::allocation::size::Amount;
 use firesteel_core::lifecycle::Limits;
 use firesteel_core::run::RunSettings;
+use firesteel_core::schedule::Precision;
 use firesteel_core::ui::UiSettings;
 use firesteel_operator::ExecutorOptions;
 use firesteel_operator::{LeaderOptions, Options};
@@ -125,6 +126,10 @@ pub(crate) struct OperatorArgs {
     /// Time between attempts to acquire or renew the lease
     #[arg(long, value_name = "DURATION", default_value = "2s")]
     leader_election_retry_period: Duration,
+
+    /// Unit of the timestamp in the names of a schedule's runs: nanos, micros, millis, seconds or minutes
+    #[arg(long, value_name = "UNIT", default_value = "nanos")]
+    scheduled_spark_application_timestamp_precision: Precision,
 
     /// Address of /healthz and /readyz; 0 for none
     #[arg(long, value_name = "ADDRESS", default_value = ":8081")]
@@ -251,6 +256,7 @@ fn options(args: &OperatorArgs) -> anyhow::Result<Options> {
             ..ExecutorOptions::default()
         },
         driver_log: args.enable_driver_log.0,
+        run_names: args.scheduled_spark_application_timestamp_precision,
     })
 }
 
@@ -412,7 +418,7 @@ mod tests {
         let args = Only::try_parse_from(line).unwrap().args;
         assert!(options(&args).is_ok());
         let lines = args.retired.lines();
-        assert_eq!(lines.len(), 33, "{lines:#?}");
+        assert_eq!(lines.len(), 32, "{lines:#?}");
         assert!(lines.iter().all(|line| line.starts_with("--") && line.contains(" has no effect: ")), "{lines:#?}");
     }
 

@@ -45,7 +45,7 @@ fn code(text: &str) -> String {
 }
 
 fn events() -> String {
-    use firesteel_core::event_reason::{application, connect, executors};
+    use firesteel_core::event_reason::{application, connect, executors, schedule};
     let rows = |all: &[(&str, &str)]| {
         table(&["reason", "when"], all.iter().map(|(reason, when)| vec![code(reason), cell(when)]))
     };
@@ -56,10 +56,12 @@ fn events() -> String {
          them.\n\n\
          ## On a SparkApplication\n\nReported by `spark-application-controller`.\n\n{}\n\
          ## On a SparkConnect\n\nReported by `spark-connect-controller`.\n\n{}\n\
+         ## On a ScheduledSparkApplication\n\nReported by `scheduled-spark-application-controller`; see [schedules](../schedules.md).\n\n{}\n\
          ## On the driver pod\n\nReported by `firesteel-executors`, for applications whose executors are \
          [outside the driver](../executors.md). The last four are verdicts: the application cannot continue.\n\n{}",
         rows(application::ALL),
         rows(connect::ALL),
+        rows(schedule::ALL),
         rows(executors::ALL)
     );
     page("Events", "For people who operate Firesteel: every event the operator publishes.", &body)

@@ -15,6 +15,7 @@ mod mounts;
 mod prepare;
 mod python;
 mod quick;
+mod schedules;
 mod server;
 mod stages;
 mod story;
@@ -36,7 +37,8 @@ use crate::run::view::View;
                   read-only. Manifests see only what --mount names.\n\n\
                   Examples:\n  firesteel run examples/pi.yaml\n  firesteel run --class org.example.Main app.jar 1000\n  \
                   firesteel run script.py input.csv out.parquet\n  \
-                  firesteel run --mount ~/data:ro script.py ~/data/input.csv"
+                  firesteel run --mount ~/data:ro script.py ~/data/input.csv\n  \
+                  firesteel run examples/schedule.yaml"
 )]
 pub(crate) struct RunArgs {
     #[command(flatten)]
@@ -75,9 +77,13 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitStatus> {
     let (own, wish) = match call::read(own, &arguments)? {
         Call::Manifests { own, files } => {
             let mut documents = manifests::read(&files)?;
-            for document in documents.iter_mut().filter(|d| d.work() == manifests::Work::SparkApplication) {
-                let checked = files::check_application(&mut document.object, &document.base);
+            for document in documents.iter_mut().filter(|d| d.has_application()) {
+                let base = document.base.clone();
+                let checked = files::check_application(document.spec_mut(), &base);
                 checked.map_err(|e| BadInput(format!("{}: {e}", document.place)))?;
+            }
+            for document in documents.iter().filter(|d| d.work() == manifests::Work::ScheduledSparkApplication) {
+                schedules::read(document)?;
             }
             let mounts = mounts::Mounts::asked(&own.mount, &place.cwd, mounts::User::own())?;
             (own, Wish::Manifests(documents, mounts))
@@ -147,6 +153,15 @@ async fn carry_out(
                 other.end(local).await;
             }
             break;
+        }
+    }
+    if !started.schedules.is_empty() {
+        worst = match worst {
+            ExitStatus::Interrupted => worst,
+            _ => schedules::follow(local, &started.schedules, view, interrupt).await,
+        };
+        for schedule in &started.schedules {
+            schedule.end(local).await;
         }
     }
     if !own.keep {

@@ -118,7 +118,6 @@ retired! {
     submit_buckets = "metrics-job-submit-latency-buckets": "buckets are fixed";
     start_buckets = "metrics-job-start-latency-buckets": "buckets are fixed";
     pprof = "pprof-bind-address": "there is no Go profiler";
-    precision = "scheduled-spark-application-timestamp-precision": "schedules are not supported yet";
     submitter_url = "submitter-service-url": "submission happens in this process";
     submitter_startup = "submitter-startup-timeout": "submission happens in this process";
     submitter_request = "submitter-request-timeout": "submission happens in this process";

@@ -50,8 +50,7 @@ fn intro(kind: &str) -> &'static str {
     match kind {
         "SparkApplication" => "One run of a program, with retries. See [operator.md](../operator.md).",
         "ScheduledSparkApplication" => {
-            "**Stored, but not acted on yet:** no controller starts runs from it. It can be created so that manifests of the \
-             existing operator apply unchanged."
+            "Runs of a SparkApplication at fixed times. See [schedules.md](../schedules.md)."
         }
         "SparkConnect" => "A Spark Connect server with its executors. See [connect.md](../connect.md).",
         "ExecutorGrant" => {

@@ -205,8 +205,9 @@ fn strange_events(text: &str) -> impl Iterator<Item = String> {
 
 /// Reasons of all events.
 fn reasons() -> impl Iterator<Item = &'static str> {
-    use firesteel_core::event_reason::{application, connect, executors};
-    application::ALL.iter().chain(connect::ALL).chain(executors::ALL).map(|(reason, _)| *reason)
+    use firesteel_core::event_reason::{application, connect, executors, schedule};
+    let all = application::ALL.iter().chain(connect::ALL).chain(schedule::ALL).chain(executors::ALL);
+    all.map(|(reason, _)| *reason)
 }
 
 /// Words that begin with `start` and continue with characters accepted by `part`.

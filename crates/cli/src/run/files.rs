@@ -119,10 +119,10 @@ pub(crate) fn ship(staged: &mut StagedFiles, text: &str, base: &Path) -> anyhow:
     Ok(Some(format!("{uri}{fragment}")))
 }
 
-/// The file references in a SparkApplication.
-fn references(application: &mut Value) -> Vec<&mut Value> {
+/// The file references in the specification of a SparkApplication.
+fn references(spec: &mut Value) -> Vec<&mut Value> {
     let mut found = Vec::new();
-    let Some(spec) = application.get_mut("spec").and_then(Value::as_object_mut) else { return found };
+    let Some(spec) = spec.as_object_mut() else { return found };
     for (key, value) in spec.iter_mut() {
         match key.as_str() {
             "mainApplicationFile" => found.push(value),
@@ -137,24 +137,24 @@ fn references(application: &mut Value) -> Vec<&mut Value> {
     found
 }
 
-/// Checks that every local file named in a SparkApplication exists.
-pub(crate) fn check_application(application: &mut Value, base: &Path) -> Result<(), BadInput> {
-    for reference in references(application) {
+/// Checks that every local file named in the specification of a SparkApplication exists.
+pub(crate) fn check_application(spec: &mut Value, base: &Path) -> Result<(), BadInput> {
+    for reference in references(spec) {
         find(reference.as_str().unwrap_or_default(), base)?;
     }
     Ok(())
 }
 
-/// Copies every local file named in a SparkApplication and mounts the copies into its pods. Returns whether there were any.
-pub(crate) fn ship_application(staged: &mut StagedFiles, application: &mut Value, base: &Path) -> anyhow::Result<bool> {
+/// Copies every local file named in the specification of a SparkApplication and mounts the copies into its pods. Returns
+/// whether there were any.
+pub(crate) fn ship_application(staged: &mut StagedFiles, spec: &mut Value, base: &Path) -> anyhow::Result<bool> {
     let mut any = false;
-    for reference in references(application) {
+    for reference in references(spec) {
         if let Some(uri) = ship(staged, reference.as_str().unwrap_or_default(), base)? {
             *reference = json!(uri);
             any = true;
         }
     }
-    let spec = &mut application["spec"];
     if any {
         push(spec, "volumes", json!({"name": VOLUME, "hostPath": {"path": staged.directory(), "type": "Directory"}}));
         for role in ["driver", "executor"] {
@@ -208,7 +208,7 @@ mod tests {
         let mut staged = StagedFiles::at(directory.path().join("staged"));
         let mut application = json!({"spec": {"mainApplicationFile": "job.py", "driver": {"cores": 1},
             "deps": {"pyFiles": ["dep.py", "s3a://b/x.py"]}}});
-        assert!(ship_application(&mut staged, &mut application, &base).unwrap());
+        assert!(ship_application(&mut staged, &mut application["spec"], &base).unwrap());
         let main = application["spec"]["mainApplicationFile"].as_str().unwrap().to_owned();
         assert!(main.starts_with("local:///opt/firesteel/files/") && main.ends_with("/job.py"), "{main}");
         let others = application["spec"]["deps"]["pyFiles"].clone();
@@ -225,10 +225,10 @@ mod tests {
     fn a_missing_file_is_said_and_a_path_of_the_image_left_alone() {
         let mut staged = StagedFiles::at("/nonexistent/staged".into());
         let mut missing = json!({"spec": {"mainApplicationFile": "nope.py"}});
-        let error = ship_application(&mut staged, &mut missing, Path::new("/nonexistent")).unwrap_err();
+        let error = ship_application(&mut staged, &mut missing["spec"], Path::new("/nonexistent")).unwrap_err();
         assert_eq!(error.to_string(), "there is no file /nonexistent/nope.py");
         let mut inside = json!({"spec": {"mainApplicationFile": "/opt/spark/examples/nope.py"}});
-        assert!(!ship_application(&mut staged, &mut inside, Path::new("/w")).unwrap());
+        assert!(!ship_application(&mut staged, &mut inside["spec"], Path::new("/w")).unwrap());
         assert!(inside["spec"]["volumes"].is_null() && staged.is_empty());
     }
 }

@@ -21,6 +21,7 @@ pub(crate) struct Document {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Work {
     SparkApplication,
+    ScheduledSparkApplication,
     SparkConnect,
     Pod,
     /// Nothing to run; other objects use it.
@@ -44,10 +45,28 @@ impl Document {
         let group = self.object["apiVersion"].as_str().unwrap_or_default();
         match (group.split('/').next().unwrap_or_default(), self.kind()) {
             ("sparkoperator.k8s.io", "SparkApplication") => Work::SparkApplication,
+            ("sparkoperator.k8s.io", "ScheduledSparkApplication") => Work::ScheduledSparkApplication,
             ("sparkoperator.k8s.io", "SparkConnect") => Work::SparkConnect,
             ("v1", "Pod") => Work::Pod,
             _ => Work::None,
         }
+    }
+
+    /// Whether it runs applications.
+    pub(crate) fn has_application(&self) -> bool {
+        matches!(self.work(), Work::SparkApplication | Work::ScheduledSparkApplication)
+    }
+
+    /// The specification of what runs: that of an application, a schedule's template, or that of a pod.
+    pub(crate) fn spec(&self) -> &Value {
+        let spec = &self.object["spec"];
+        if self.work() == Work::ScheduledSparkApplication { &spec["template"] } else { spec }
+    }
+
+    pub(crate) fn spec_mut(&mut self) -> &mut Value {
+        let is_scheduled = self.work() == Work::ScheduledSparkApplication;
+        let spec = &mut self.object["spec"];
+        if is_scheduled { &mut spec["template"] } else { spec }
     }
 }
 
@@ -69,7 +88,7 @@ pub(crate) fn read(paths: &[String]) -> anyhow::Result<Vec<Document>> {
     if documents.iter().all(|d| d.work() == Work::None) {
         let of = paths.join(", ");
         return Err(BadInput(format!(
-            "there is nothing to run in {of}: no SparkApplication, no SparkConnect and no Pod"
+            "there is nothing to run in {of}: no SparkApplication, no ScheduledSparkApplication, no SparkConnect and no Pod"
         ))
         .into());
     }

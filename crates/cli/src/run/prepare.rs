@@ -25,6 +25,7 @@ use crate::run::follow::Followed;
 use crate::run::images;
 use crate::run::manifests::{Document, Work};
 use crate::run::mounts::{Mounts, Which};
+use crate::run::schedules::{self, FollowedSchedule};
 use crate::run::view::View;
 
 const MANAGER: &str = "firesteel-run";
@@ -34,6 +35,7 @@ const VANISHING: std::time::Duration = std::time::Duration::from_secs(60);
 /// What was started.
 pub(crate) struct Started {
     pub(crate) followed: Vec<Followed>,
+    pub(crate) schedules: Vec<FollowedSchedule>,
     /// The images of its pods.
     pub(crate) images: Vec<String>,
     /// When the run began: after downloads, which happen only once.
@@ -44,6 +46,9 @@ pub(crate) struct Started {
 impl Started {
     /// Stops everything and deletes the file copies.
     pub(crate) async fn end(&self, local: &Local) {
+        for schedule in &self.schedules {
+            schedule.end(local).await;
+        }
         for followed in &self.followed {
             followed.end(local).await;
         }
@@ -54,6 +59,12 @@ impl Started {
     pub(crate) fn clear(&self) {
         self.staged.clear();
     }
+}
+
+/// An object that was applied.
+enum Begun {
+    Followed(Followed),
+    Schedule(FollowedSchedule),
 }
 
 fn new_staging(local: &Local) -> StagedFiles {
@@ -88,7 +99,7 @@ pub(crate) async fn submission(
         serves: false,
         redaction,
     };
-    Ok(Started { followed: vec![followed], images, began, staged })
+    Ok(Started { followed: vec![followed], schedules: Vec::new(), images, began, staged })
 }
 
 pub(crate) async fn manifests(
@@ -99,12 +110,13 @@ pub(crate) async fn manifests(
     interrupt: &Interrupt,
 ) -> anyhow::Result<Started> {
     let mut staged = new_staging(local);
-    for document in documents.iter_mut().filter(|d| d.work() == Work::SparkApplication) {
-        files::ship_application(&mut staged, &mut document.object, &document.base)
-            .with_context(|| document.place.clone())?;
+    for document in documents.iter_mut().filter(|d| d.has_application()) {
+        let base = document.base.clone();
+        let shipped = files::ship_application(&mut staged, document.spec_mut(), &base);
+        shipped.with_context(|| document.place.clone())?;
     }
     documents.iter_mut().for_each(|document| show(document, mounts));
-    let wanted: BTreeSet<String> = documents.iter().flat_map(|d| images_of(&d.object, d.work())).collect();
+    let wanted: BTreeSet<String> = documents.iter().flat_map(images_of).collect();
     let images: Vec<String> = wanted.into_iter().collect();
     images::provide(images.clone(), view, interrupt).await;
     let began = Instant::now();
@@ -116,14 +128,16 @@ pub(crate) async fn manifests(
     // Dependencies first, in file order, then applications and pods.
     documents.sort_by_key(|d| match d.work() {
         Work::None => 0,
-        Work::SparkApplication | Work::Pod => 1,
+        Work::SparkApplication | Work::ScheduledSparkApplication | Work::Pod => 1,
         // A server is followed until the end of the run.
         Work::SparkConnect => 2,
     });
-    let mut started = Started { followed: Vec::new(), images, began, staged };
+    let mut started = Started { followed: Vec::new(), schedules: Vec::new(), images, began, staged };
     for document in &documents {
         match start(local, document, view, interrupt).await {
-            Ok(followed) => started.followed.extend(followed),
+            Ok(Some(Begun::Followed(followed))) => started.followed.push(followed),
+            Ok(Some(Begun::Schedule(schedule))) => started.schedules.push(schedule),
+            Ok(None) => {}
             Err(error) => {
                 // Stop what was started before.
                 started.end(local).await;
@@ -147,9 +161,9 @@ fn show(document: &mut Document, mounts: &Mounts) {
                 mounts.put_into(template, Which::Application(containers), &nothing);
             }
         }
-        Work::SparkApplication => {
+        Work::SparkApplication | Work::ScheduledSparkApplication => {
             for (role, containers) in [("driver", DRIVER_CONTAINERS), ("executor", EXECUTOR_CONTAINERS)] {
-                let spec = &mut document.object["spec"][role];
+                let spec = &mut document.spec_mut()[role];
                 if spec.is_null() {
                     *spec = json!({});
                 }
@@ -176,7 +190,7 @@ async fn start(
     document: &Document,
     view: &View,
     interrupt: &Interrupt,
-) -> anyhow::Result<Option<Followed>> {
+) -> anyhow::Result<Option<Begun>> {
     stop_if(interrupt)?;
     let (resource, api) = resource(local, document).await?;
     if document.work() != Work::None {
@@ -186,15 +200,20 @@ async fn start(
         }
     }
     apply(&api, document).await?;
+    let (namespace, name) = (document.namespace().to_owned(), document.name().to_owned());
+    let redaction = Redaction::new(document.spec()["sparkConf"][key::REDACTION_REGEX].as_str());
     let (application, serves) = match document.work() {
         Work::SparkApplication => (Some(resource), false),
         Work::SparkConnect => (Some(resource), true),
         Work::Pod => (None, false),
+        Work::ScheduledSparkApplication => {
+            let instants = schedules::read(document)?;
+            let schedule = FollowedSchedule { namespace, name, resource, redaction, instants };
+            return Ok(Some(Begun::Schedule(schedule)));
+        }
         Work::None => return Ok(None),
     };
-    let (namespace, name) = (document.namespace().to_owned(), document.name().to_owned());
-    let redaction = Redaction::new(document.object["spec"]["sparkConf"][key::REDACTION_REGEX].as_str());
-    Ok(Some(Followed { namespace, name, application, serves, redaction }))
+    Ok(Some(Begun::Followed(Followed { namespace, name, application, serves, redaction })))
 }
 
 fn stop_if(interrupt: &Interrupt) -> anyhow::Result<()> {
@@ -205,14 +224,16 @@ fn stop_if(interrupt: &Interrupt) -> anyhow::Result<()> {
     }
 }
 
-fn images_of(object: &Value, work: Work) -> Vec<String> {
+fn images_of(document: &Document) -> Vec<String> {
     let text = |value: &Value| value.as_str().filter(|t| !t.is_empty()).map(str::to_owned);
-    let spec = &object["spec"];
-    match work {
-        Work::SparkApplication => [&spec["image"], &spec["driver"]["image"], &spec["executor"]["image"]]
-            .into_iter()
-            .filter_map(text)
-            .collect(),
+    let spec = document.spec();
+    match document.work() {
+        Work::SparkApplication | Work::ScheduledSparkApplication => {
+            [&spec["image"], &spec["driver"]["image"], &spec["executor"]["image"]]
+                .into_iter()
+                .filter_map(text)
+                .collect()
+        }
         Work::SparkConnect => {
             let templates = ["server", "executor"].map(|role| &spec[role]["template"]["spec"]["containers"]);
             let containers = templates.into_iter().flat_map(|list| list.as_array().into_iter().flatten());
@@ -228,9 +249,9 @@ fn images_of(object: &Value, work: Work) -> Vec<String> {
 }
 
 fn account_of(document: &Document) -> Option<String> {
-    let spec = &document.object["spec"];
+    let spec = document.spec();
     let name = match document.work() {
-        Work::SparkApplication => &spec["driver"]["serviceAccount"],
+        Work::SparkApplication | Work::ScheduledSparkApplication => &spec["driver"]["serviceAccount"],
         Work::SparkConnect => &spec["server"]["template"]["spec"]["serviceAccountName"],
         Work::Pod => &spec["serviceAccountName"],
         Work::None => &Value::Null,
@@ -293,6 +314,7 @@ async fn make_room(api: &Api<DynamicObject>, document: &Document, view: &View) -
         Work::SparkApplication => {
             old.data["status"]["applicationState"]["state"].as_str().unwrap_or_default().to_owned()
         }
+        Work::ScheduledSparkApplication => old.data["status"]["scheduleState"].as_str().unwrap_or_default().to_owned(),
         Work::SparkConnect => old.data["status"]["state"].as_str().unwrap_or_default().to_owned(),
         Work::Pod | Work::None => old.data["status"]["phase"].as_str().unwrap_or_default().to_owned(),
     };

@@ -5,6 +5,7 @@
 
 mod deaths;
 mod here;
+mod schedules;
 mod verbs;
 mod words;
 

@@ -7,10 +7,16 @@ fn bad_input_is_said_before_anything_is_started() {
     let bed = Bed::new();
     let empty = bed.write("empty.yaml", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n");
     let broken = bed.write("broken.yaml", "a: [");
+    let never = bed.write(
+        "never.yaml",
+        "apiVersion: sparkoperator.k8s.io/v1beta2\nkind: ScheduledSparkApplication\nmetadata: {name: a}\n\
+         spec: {schedule: '61 * * * *', template: {}}\n",
+    );
     for (arguments, words) in [
         (vec!["nowhere.yaml"], "cannot read nowhere.yaml"),
         (vec![empty.as_str()], "nothing to run"),
         (vec![broken.as_str()], "is not YAML"),
+        (vec![never.as_str()], "never.yaml: spec.schedule: the minute \"61\" is not valid: 61 is above 59"),
         (vec!["--class"], "--class"),
         (vec!["nowhere.py"], "there is no file"),
         (vec!["--dry-run", "x.py"], "belong to `firesteel submit`"),
