@@ -77,13 +77,13 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitStatus> {
     let (own, wish) = match call::read(own, &arguments)? {
         Call::Manifests { own, files } => {
             let mut documents = manifests::read(&files)?;
+            for document in documents.iter().filter(|d| d.work() == manifests::Work::ScheduledSparkApplication) {
+                schedules::read(document)?;
+            }
             for document in documents.iter_mut().filter(|d| d.has_application()) {
                 let base = document.base.clone();
                 let checked = files::check_application(document.spec_mut(), &base);
                 checked.map_err(|e| BadInput(format!("{}: {e}", document.place)))?;
-            }
-            for document in documents.iter().filter(|d| d.work() == manifests::Work::ScheduledSparkApplication) {
-                schedules::read(document)?;
             }
             let mounts = mounts::Mounts::asked(&own.mount, &place.cwd, mounts::User::own())?;
             (own, Wish::Manifests(documents, mounts))
