@@ -73,7 +73,7 @@ async fn connect(args: &ConnectArgs) -> anyhow::Result<ExitStatus> {
     let mut follow = Following { name: &args.name, shown: None, address: tunnel.address(), announced: false };
     follow.take_in(&found, &send)?;
     let mut news = changes(api, &args.name);
-    let serve = tokio::spawn(tunnel.serve(Dial::Forward(cluster.client.clone()), target));
+    let serve = tokio::spawn(tunnel.serve(Dial::Forward(Cluster::upgradable(&access)?), target));
     let deadline = tokio::time::Instant::now() + Duration::from_secs(args.wait);
     let outcome = loop {
         tokio::select! {

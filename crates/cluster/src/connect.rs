@@ -82,8 +82,15 @@ impl Cluster {
         let config = configure(access)?;
         let server = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let namespace = config.default_namespace.clone();
-        let client = client(config).with_context(|| format!("cannot set up a connection to {server}"))?;
+        let client = client(config, true).with_context(|| format!("cannot set up a connection to {server}"))?;
         Ok(Cluster { client, server, namespace, request_timeout: access.request_timeout })
+    }
+
+    /// A client whose connections can be upgraded to WebSockets, for port-forwarding: those of HTTP/2 cannot.
+    pub fn upgradable(access: &Access) -> anyhow::Result<Client> {
+        let config = configure(access)?;
+        let server = config.cluster_url.to_string();
+        client(config, false).with_context(|| format!("cannot set up a connection to {server}"))
     }
 
     /// Awaits one request, up to the request timeout.
@@ -127,7 +134,7 @@ fn configure(access: &Access) -> anyhow::Result<Config> {
 }
 
 /// A client for a configuration. Without a proxy it may use HTTP/2, so that concurrent requests share one connection.
-fn client(config: Config) -> kube::Result<Client> {
+fn client(config: Config, http2: bool) -> kube::Result<Client> {
     // Dependencies may enable several providers; the process needs one default.
     let _ = rustls::crypto::ring::default_provider().install_default();
     if config.proxy_url.is_some() {
@@ -143,7 +150,8 @@ fn client(config: Config) -> kube::Result<Client> {
         let name = name.try_into().map_err(|error| kube::Error::Service(Box::new(error)))?;
         tls = tls.with_server_name_resolver(hyper_rustls::FixedServerNameResolver::new(name));
     }
-    let connector = tls.enable_http1().enable_http2().wrap_connector(tcp);
+    let tls = tls.enable_http1();
+    let connector = if http2 { tls.enable_http2().wrap_connector(tcp) } else { tls.wrap_connector(tcp) };
     let transport = hyper_util::client::legacy::Client::builder(hyper_util::rt::TokioExecutor::new())
         .build::<_, kube::client::Body>(connector);
     let service = ServiceBuilder::new()

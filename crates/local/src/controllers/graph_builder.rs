@@ -284,7 +284,8 @@ async fn discover(client: &Client) -> kube::Result<Vec<Arc<ResourceKind>>> {
     };
     let mut kinds: Vec<Arc<ResourceKind>> = Vec::new();
     for group in discovery.groups_alphabetical() {
-        for (resource, can) in group.recommended_resources() {
+        // Not only those of the preferred version: a group may serve some of its kinds in another one.
+        for (resource, can) in group.resources_by_stability() {
             if !can.supports_operation(verbs::LIST) || !can.supports_operation(verbs::DELETE) {
                 continue;
             }
