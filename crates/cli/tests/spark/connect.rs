@@ -144,8 +144,7 @@ fn queries(bed: &Bed, version: &str, allocator: &str, executors: usize) {
     let mut server = run(bed, &file);
     let address = server.hear("sc://localhost:");
     let script = bed.write("connect.py", include_str!("connect.py"));
-    let rolled_out = script.with_file_name("rolled-out");
-    command.arg(&script).arg(&address).arg(&rolled_out);
+    command.arg(&script).arg(&address);
     let mut python = Running::start(command);
     assert_eq!(python.hear("version"), format!("version {version}"));
     assert_eq!(python.hear("total"), "total 5050");
@@ -173,7 +172,6 @@ fn queries(bed: &Bed, version: &str, allocator: &str, executors: usize) {
     assert_eq!(ask(&tunnelled), "sum 10");
 
     bed.patch::<SparkConnect>("lab", &json!({"spec": {"sparkConf": {"spark.sql.shuffle.partitions": "3"}}}));
-    std::fs::write(&rolled_out, "").unwrap();
     let lost = python.hear("lost");
     eprintln!("{version} {allocator}: {lost}");
     assert_eq!(python.hear("total"), "total 5050", "with a new session at the same address");
