@@ -77,13 +77,18 @@ pub(crate) fn main(args: RunArgs) -> anyhow::Result<ExitStatus> {
     let (own, wish) = match call::read(own, &arguments)? {
         Call::Manifests { own, files } => {
             let mut documents = manifests::read(&files)?;
-            for document in documents.iter().filter(|d| d.work() == manifests::Work::ScheduledSparkApplication) {
+            let is_schedule = |d: &&manifests::Document| d.work() == manifests::Work::ScheduledSparkApplication;
+            for document in documents.iter().filter(is_schedule).filter(|d| !d.spec().is_object()) {
+                // It has no template; this says so.
                 schedules::read(document)?;
             }
             for document in documents.iter_mut().filter(|d| d.has_application()) {
                 let base = document.base.clone();
                 let checked = files::check_application(document.spec_mut(), &base);
                 checked.map_err(|e| BadInput(format!("{}: {e}", document.place)))?;
+            }
+            for document in documents.iter().filter(is_schedule) {
+                schedules::read(document)?;
             }
             let mounts = mounts::Mounts::asked(&own.mount, &place.cwd, mounts::User::own())?;
             (own, Wish::Manifests(documents, mounts))
