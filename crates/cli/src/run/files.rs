@@ -145,6 +145,17 @@ pub(crate) fn check_application(spec: &mut Value, base: &Path) -> Result<(), Bad
     Ok(())
 }
 
+/// The specification with every local file as it will be in the pods, for checks before anything is copied.
+pub(crate) fn as_shipped(spec: &Value, base: &Path) -> Value {
+    let mut spec = spec.clone();
+    for reference in references(&mut spec) {
+        if let Some(path) = path_of(reference.as_str().unwrap_or_default(), base) {
+            *reference = json!(format!("local://{}", path.display()));
+        }
+    }
+    spec
+}
+
 /// Copies every local file named in the specification of a SparkApplication and mounts the copies into its pods. Returns
 /// whether there were any.
 pub(crate) fn ship_application(staged: &mut StagedFiles, spec: &mut Value, base: &Path) -> anyhow::Result<bool> {

@@ -23,6 +23,7 @@ use crate::ExitStatus;
 use crate::exit::BadInput;
 use crate::interrupt::Interrupt;
 use crate::run::cluster::Local;
+use crate::run::files;
 use crate::run::follow::{Followed, Follower};
 use crate::run::manifests::Document;
 use crate::run::view::View;
@@ -45,8 +46,11 @@ pub(crate) struct FollowedSchedule {
 /// Reads a schedule, or says what is wrong with it.
 pub(crate) fn read(document: &Document) -> Result<Schedule, BadInput> {
     let refuse = |problem: String| BadInput(format!("{}: {problem}", document.place));
-    let spec = ScheduledSparkApplicationSpec::deserialize(&document.object["spec"])
-        .map_err(|error| refuse(format!("spec: {error}")))?;
+    let mut spec = document.object["spec"].clone();
+    if document.spec().is_object() {
+        spec["template"] = files::as_shipped(document.spec(), &document.base);
+    }
+    let spec = ScheduledSparkApplicationSpec::deserialize(&spec).map_err(|error| refuse(format!("spec: {error}")))?;
     let zones = Zones::system();
     let problems = schedule::problems(&spec, document.namespace(), &zones);
     if let Some(problem) = problems.first() {
