@@ -75,7 +75,7 @@ final class Backend {
 
     /** From now on executors that were started early may register. */
     void openGate() {
-        RpcEnv rpcEnv = context().env().rpcEnv();
+        RpcEnv rpcEnv = backend.rpcEnv();
         rpcEnv.setupEndpoint(Gate.NAME, new Gate(rpcEnv));
     }
 
