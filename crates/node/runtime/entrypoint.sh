@@ -89,18 +89,20 @@ launcher_command() {
 
 # Puts Spark's jars first in the class path of `command`; fails if it is not the usual one.
 use_archive() {
-  local at jars rest
+  local at jars rest bridge=/opt/firesteel/bridge/firesteel-bridge.jar own=
   for at in "${!command[@]}"; do
     if [ "${command[at]}" = -cp ]; then break; fi
   done
   jars=$(cat "$quick/class-path")
   rest=${command[at + 1]}
+  # The jar of a driver whose executors the operator allocates hides nothing: it can stand behind the others.
+  case "$rest" in "$bridge:"*) own=":$bridge" rest=${rest#"$bridge:"} ;; esac
   case "$rest" in "$SPARK_CONF_DIR/:$SPARK_HOME/jars/"*) ;; *) return 1 ;; esac
   rest=${rest#"$SPARK_CONF_DIR/:"}
   # `…/jars/slf4j-api-V.jar:…/jars/*`, of older releases only the latter.
   case "$rest" in "$SPARK_HOME"/jars/slf4j-api-*.jar:*) rest=${rest#*:} ;; esac
   case "$rest" in "$SPARK_HOME/jars/*" | "$SPARK_HOME/jars/*:"*) rest=${rest#"$SPARK_HOME/jars/*"} ;; *) return 1 ;; esac
-  command[at + 1]="$jars:$SPARK_CONF_DIR/$rest"
+  command[at + 1]="$jars:$SPARK_CONF_DIR/$rest$own"
   command=("${command[0]}" "${quick_options[@]}" "${command[@]:1}")
 }
 

@@ -21,7 +21,7 @@ import scala.Option;
  */
 public final class EarlyExecutor {
     private static final int CONNECT_MILLIS = 2000;
-    private static final long FIRST_PAUSE_MILLIS = 50;
+    private static final long FIRST_PAUSE_MILLIS = 100;
     private static final long LONGEST_PAUSE_MILLIS = 250;
     /** How long pauses stay short. */
     private static final long SOON_NANOS = 120_000_000_000L;
