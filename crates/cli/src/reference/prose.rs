@@ -22,6 +22,7 @@ const OTHER_FLAGS: &[&str] = &[
     "--lib",
     "--test",
     "--workspace",
+    "--ignored",
     "--all-targets",
     "--locked",
     "--release",
@@ -32,6 +33,7 @@ const OTHER_FLAGS: &[&str] = &[
     // bench/*, tests/*, testenv/*, bridge/build, ./test
     "--executors",
     "--rounds",
+    "--delay",
     "--deaths",
     "--steps",
     "--spark",
