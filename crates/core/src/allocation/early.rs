@@ -181,18 +181,14 @@ impl<'a> EffectsBuilder<'a> {
         if !waits || !self.sight.demand.profiles.contains_key(DEFAULT_PROFILE) || self.misfit().is_some() {
             return;
         }
-        let now = self.sight.now;
-        let gone = |pod: &ExecutorPod| pod.leaving_by.is_some_and(|by| now >= by + OVERDUE);
-        let mut present = 0;
-        for pod in self.sight.pods.iter().filter(|pod| pod.early && !matches!(pod.state, State::Ended(_))) {
-            match pod.leaving_by.filter(|_| !gone(pod)) {
-                Some(by) => {
-                    present += 1;
-                    self.effects.wake = self.effects.wake.into_iter().chain([by + OVERDUE]).min();
-                }
-                None => present += usize::from(!gone(pod)),
-            }
-        }
+        let (pods, now) = (self.sight.pods, self.sight.now);
+        let there = |pod: &&ExecutorPod| {
+            let gone = pod.leaving_by.is_some_and(|by| now >= by + OVERDUE);
+            pod.early && !gone && !matches!(pod.state, State::Ended(_))
+        };
+        let leaving = pods.iter().filter(there).filter_map(|pod| pod.leaving_by);
+        leaving.for_each(|by| self.wake(by + OVERDUE));
+        let mut present = pods.iter().filter(there).count();
         let cancelled = |id: &u64| self.effects.cancel.contains(id);
         present += self.sight.in_flight.iter().filter(|(id, flight)| flight.early && !cancelled(id)).count();
         let of_profile = |set: &&ExecutorSet| set.profile == DEFAULT_PROFILE && set.early && !set.leaving;

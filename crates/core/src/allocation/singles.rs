@@ -123,10 +123,11 @@ impl EffectsBuilder<'_> {
         for (profile, mut pods) in live {
             let target = wanted.get(profile).copied().unwrap_or_default() as usize;
             let too_many = (pods.len() + self.flying(profile)).saturating_sub(target);
-            let queued = self.sight.queued().filter(|id| in_flight.get(id).is_some_and(|f| f.profile == profile));
-            let before = self.effects.cancel.len();
-            self.effects.cancel.extend(queued.take(too_many));
-            let too_many = too_many - (self.effects.cancel.len() - before);
+            let cancelled: HashSet<&u64> = self.effects.cancel.iter().collect();
+            let ours = |id: &u64| in_flight.get(id).is_some_and(|f| f.profile == profile) && !cancelled.contains(id);
+            let queued: Vec<u64> = self.sight.queued().filter(ours).take(too_many).collect();
+            let too_many = too_many - queued.len();
+            self.effects.cancel.extend(queued);
             // A registered executor runs, even if its pod's status does not say so yet.
             pods.retain(|p| (matches!(p.state, State::Pending { .. }) || self.is_held(p)) && !self.is_registered(p));
             // Those furthest from running go first.
@@ -194,7 +195,9 @@ impl EffectsBuilder<'_> {
     }
 
     fn flying(&self, profile: &str) -> usize {
-        self.sight.in_flight.values().filter(|flight| flight.profile == profile).count()
+        let cancelled: HashSet<&u64> = self.effects.cancel.iter().collect();
+        let flights = self.sight.in_flight.iter();
+        flights.filter(|(id, flight)| flight.profile == profile && !cancelled.contains(id)).count()
     }
 
     fn count_live(&self, profile: &str) -> usize {

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use firesteel_api::{ScheduledSparkApplication, ScheduledSparkApplicationSpec, ScheduledSparkApplicationStatus, crds};
 use firesteel_core::event_reason::schedule as reason;
+use firesteel_core::lifecycle::Event;
 use firesteel_core::schedule::{self, Cause, Decision, Effect, RunSeen, Sight, Started};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::jiff::Timestamp;
@@ -148,27 +149,17 @@ async fn pass(object: &ScheduledSparkApplication, unreadable: Option<&str>, ctx:
     }
     let sight = Sight { object, unreadable, runs: &runs, zones, precision };
     let events = std::mem::take(&mut decision.events);
-    for event in &events {
-        ctx.shared.events.record(
-            Reporter::Schedules,
-            &object.object_ref(&()),
-            event.warning,
-            event.reason,
-            &event.note,
-        );
-    }
+    let about = object.object_ref(&());
+    let record = |event: &Event| {
+        ctx.shared.events.record(Reporter::Schedules, &about, event.warning, event.reason, &event.note);
+    };
+    events.iter().for_each(record);
     ctx.shared.metrics.runs_missed(&key.0, decision.missed);
     let (decision, version) = act(&sight, decision, version, ctx).await?;
     write(object, &decision.status, version, ctx).await?;
     for event in &decision.events {
         tracing::info!(reason = event.reason, "{}", event.note);
-        ctx.shared.events.record(
-            Reporter::Schedules,
-            &object.object_ref(&()),
-            event.warning,
-            event.reason,
-            &event.note,
-        );
+        record(event);
     }
     Ok(match decision.wake {
         Some(at) => {
