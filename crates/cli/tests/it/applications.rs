@@ -1,6 +1,6 @@
 //! Applications with real Spark and the real operator, as processes: all cases on the local cluster, and the first five plus
-//! three with executors outside the driver on a real control plane with our agent as its node (ignored by default;
-//! `tests/real` runs them).
+//! three with executors outside the driver and a Connect server on a real control plane with our agent as its node (ignored by
+//! default; `tests/real` runs them).
 //!
 //! One cluster serves all cases; each case is a function that panics on failure. `FIRESTEEL_CASES=page` runs only cases whose
 //! name contains `page`.
@@ -104,5 +104,6 @@ fn spark_applications_on_a_real_control_plane() {
             executors_in_a_stateful_set_and_one_killed,
         ];
         run(&bed, outside.to_vec()).await;
+        run(&bed, cases![connect_client_runs_queries_over_a_rollout].to_vec()).await;
     });
 }

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a failing test panics at its line")]
 
 mod applications;
+#[path = "../clients/connect.rs"]
+mod connect_client;
 mod control;
 mod dry_run;
 mod help;

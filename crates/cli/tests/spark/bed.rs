@@ -13,7 +13,8 @@ use kube::api::{Api, DeleteParams, ListParams, LogParams, PostParams};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::cluster::{Base, Cluster, Said, USER, Who, own_cache, said};
+use crate::cluster::{Base, Cluster, Said, USER, Who, said};
+use crate::connect_client::own_cache;
 
 const PATIENCE: Duration = Duration::from_secs(300);
 /// For JVMs that live for seconds: an optimizing compiler and a concurrent collector never pay off. Saves a third of the CPU

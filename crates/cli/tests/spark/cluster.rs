@@ -12,6 +12,8 @@ use kube::api::{Api, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use serde_json::json;
 
+use crate::connect_client::own_cache;
+
 /// A user id that need not exist.
 pub(crate) const USER: u32 = 1917;
 
@@ -186,11 +188,6 @@ pub(crate) fn said(mut command: Command) -> Said {
         out: String::from_utf8_lossy(&output.stdout).into_owned(),
         err: String::from_utf8_lossy(&output.stderr).into_owned(),
     }
-}
-
-pub(crate) fn own_cache() -> PathBuf {
-    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    base.unwrap_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache")).join("firesteel")
 }
 
 /// Copies a release and its class archives.

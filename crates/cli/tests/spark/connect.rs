@@ -1,17 +1,12 @@
 //! `firesteel run` of a SparkConnect and `firesteel connect`, with Spark's own Python client from PyPI.
 
-use std::io::{BufRead as _, BufReader};
-use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
-use std::time::{Duration, Instant};
-
 use firesteel_api::SparkConnect;
 use k8s_openapi::api::core::v1::Pod;
 use serde_json::{Value, json};
 
 use crate::bed::{Bed, SHORT_LIVED};
 use crate::cases::{ALLOCATOR, Case, case};
-use crate::cluster::own_cache;
+use crate::connect_client::{QUERIES, Running, client};
 
 pub(crate) const CASES: [Case; 4] = [
     Case { since: (4, 0), ..case("connect_a_client_runs_queries_over_a_rollout", |b, v| queries(b, v, "direct", 1)) },
@@ -25,9 +20,6 @@ pub(crate) const CASES: [Case; 4] = [
     },
     case("connect_a_server_that_cannot_start_says_why", a_server_that_cannot_start),
 ];
-
-/// How long a server or a query may take on a busy machine.
-const PATIENCE: Duration = Duration::from_secs(240);
 
 fn manifest(bed: &Bed, version: &str, name: &str, spec: &Value) -> String {
     let mut all = json!({
@@ -53,85 +45,6 @@ fn manifest(bed: &Bed, version: &str, name: &str, spec: &Value) -> String {
     bed.write(&format!("{name}.json"), &object.to_string()).to_string_lossy().into_owned()
 }
 
-/// A program in the background, ended when dropped.
-struct Running {
-    child: Child,
-    lines: mpsc::Receiver<String>,
-    heard: Vec<String>,
-}
-
-impl Running {
-    fn start(mut command: Command) -> Running {
-        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        let (send, lines) = mpsc::channel();
-        let (out, err) = (child.stdout.take().unwrap(), child.stderr.take().unwrap());
-        let more = send.clone();
-        std::thread::spawn(move || BufReader::new(out).lines().map_while(Result::ok).for_each(|l| drop(send.send(l))));
-        std::thread::spawn(move || BufReader::new(err).lines().map_while(Result::ok).for_each(|l| drop(more.send(l))));
-        Running { child, lines, heard: Vec::new() }
-    }
-
-    /// Waits for a line that starts like this.
-    fn hear(&mut self, start: &str) -> String {
-        let began = Instant::now();
-        while began.elapsed() < PATIENCE {
-            match self.lines.recv_timeout(Duration::from_secs(1)) {
-                Ok(line) => {
-                    self.heard.push(line.clone());
-                    if line.starts_with(start) {
-                        return line;
-                    }
-                }
-                Err(mpsc::RecvTimeoutError::Timeout) => {}
-                Err(mpsc::RecvTimeoutError::Disconnected) => break,
-            }
-        }
-        panic!("never heard {start:?} in {:.0?}: {}", began.elapsed(), self.heard.join("\n"));
-    }
-
-    /// Ctrl-C; returns the exit code.
-    fn interrupt(mut self) -> i32 {
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.child.id()).unwrap());
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).unwrap();
-        self.child.wait().unwrap().code().unwrap_or(-1)
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// What the extra `connect` of the package asks for.
-const EXTRA: [&str; 6] = ["pandas", "pyarrow", "grpcio", "grpcio-status", "googleapis-common-protos", "zstandard"];
-
-/// A Python with `pyspark[connect]` of this version: the release from PyPI that the images are made from, and what its extra
-/// asks for, fetched once. `None` if that is impossible.
-fn client(version: &str) -> Option<Command> {
-    let venv = own_cache().join("clients/pyspark-connect");
-    let python = venv.join("bin/python");
-    let imports = "import pandas, pyarrow, grpc, grpc_status, google.rpc, zstandard";
-    if !Command::new(&python).args(["-c", imports]).output().is_ok_and(|output| output.status.success()) {
-        std::fs::create_dir_all(venv.parent().unwrap()).unwrap();
-        let made = Command::new("python3").args(["-m", "venv", "--clear"]).arg(&venv).status();
-        let mut pip = Command::new(&python);
-        pip.args(["-m", "pip", "install", "--quiet"]).args(EXTRA);
-        if !made.is_ok_and(|status| status.success()) || !pip.status().is_ok_and(|status| status.success()) {
-            eprintln!("SKIPPED, no Connect client: pip could not fetch {}", EXTRA.join(", "));
-            return None;
-        }
-    }
-    let release = own_cache().join(format!("runtimes/spark-{version}/python"));
-    let zips = std::fs::read_dir(release.join("lib")).unwrap().flatten().map(|entry| entry.path());
-    let py4j = zips.filter(|path| path.to_string_lossy().contains("py4j-"));
-    let path = std::env::join_paths(std::iter::once(release.clone()).chain(py4j)).unwrap();
-    let mut command = Command::new(&python);
-    command.arg("-u").env("PYTHONPATH", path).env_remove("SPARK_HOME").env_remove("SPARK_REMOTE");
-    Some(command)
-}
-
 fn run(bed: &Bed, file: &str) -> Running {
     Running::start(bed.running(&["--no-quick-starts", file]))
 }
@@ -143,7 +56,7 @@ fn queries(bed: &Bed, version: &str, allocator: &str, executors: usize) {
     let file = manifest(bed, version, "lab", &spec);
     let mut server = run(bed, &file);
     let address = server.hear("sc://localhost:");
-    let script = bed.write("connect.py", include_str!("connect.py"));
+    let script = bed.write("connect.py", QUERIES);
     command.arg(&script).arg(&address);
     let mut python = Running::start(command);
     assert_eq!(python.hear("version"), format!("version {version}"));

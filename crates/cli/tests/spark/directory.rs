@@ -7,7 +7,8 @@ use std::process::Command;
 
 use crate::bed::Bed;
 use crate::cases::{ALLOCATOR, Case, JAR, PI, case, short_lived};
-use crate::cluster::{Said, own_cache};
+use crate::cluster::Said;
+use crate::connect_client::own_cache;
 
 pub(crate) const CASES: [Case; 16] = [
     case("run_a_csv_becomes_parquet_beside_it", |b, v| csv(b, v, "direct")),

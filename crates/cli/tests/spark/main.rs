@@ -15,6 +15,8 @@ mod bed;
 mod cases;
 mod cluster;
 mod connect;
+#[path = "../clients/connect.rs"]
+mod connect_client;
 mod directory;
 mod early;
 mod hopeless;

@@ -72,7 +72,7 @@ pub(crate) struct Bed {
     pub(crate) apps: Api<SparkApplication>,
     pub(crate) pods: Api<Pod>,
     /// The node selector for our node.
-    selector: Value,
+    pub(crate) selector: Value,
     scratch: tempfile::TempDir,
     kind: Kind,
 }

@@ -1,13 +1,18 @@
 //! The cases, one function each.
 
-use firesteel_api::SparkApplication;
+use firesteel_api::{SparkApplication, SparkConnect};
+use firesteel_testenv::TestEnv;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service, ServiceAccount};
 use kube::ResourceExt;
-use kube::api::{Api, DeleteParams, LogParams, PostParams};
+use kube::api::{Api, DeleteParams, ListParams, LogParams, Patch, PatchParams, PostParams};
 use serde_json::json;
 
-use super::bed::{Bed, until};
+use super::bed::{Bed, IMAGE, SHORT_LIVED, until};
 pub(crate) use super::fields::every_field_shows_in_real_executors;
+use crate::connect_client::{QUERIES, Running, client};
+
+/// The release in the image.
+const VERSION: &str = "4.1.4";
 
 fn message(app: &SparkApplication) -> String {
     app.status.clone().unwrap_or_default().application_state.error_message
@@ -111,6 +116,67 @@ async fn outside_and_one_killed(bed: &Bed, app: &str, allocator: &str) {
     assert_eq!(log.matches(": Registered executor ").count(), 3, "{log}");
     // The real controllers and garbage collector have cleaned up.
     until("no executor is left", async || bed.executors(app).await.is_empty().then_some(())).await;
+}
+
+/// Spark's own Python client, through `firesteel connect` and the real API server's port forwarding. The specification changes
+/// while it is connected. It waits for programs, so it runs alone.
+pub(crate) async fn connect_client_runs_queries_over_a_rollout(bed: &Bed) {
+    let Some(mut python) = client(VERSION) else { return };
+    bed.executors_outside("account-connect");
+    let template =
+        json!({"spec": {"containers": [], "serviceAccountName": "account-connect", "nodeSelector": bed.selector}});
+    let connect = json!({
+        "apiVersion": "sparkoperator.k8s.io/v1alpha1", "kind": "SparkConnect", "metadata": {"name": "lab"},
+        "spec": {
+            "sparkVersion": VERSION, "image": IMAGE,
+            "sparkConf": {
+                "spark.kubernetes.allocation.pods.allocator": "firesteel", "spark.sql.shuffle.partitions": "4",
+                "spark.driver.extraJavaOptions": SHORT_LIVED, "spark.executor.extraJavaOptions": SHORT_LIVED,
+                "spark.kubernetes.driver.request.cores": "0.1", "spark.kubernetes.executor.request.cores": "0.1",
+            },
+            "server": {"memory": "1g", "template": template},
+            "executor": {
+                "instances": 1, "memory": "512m",
+                "template": {"spec": {"containers": [], "serviceAccountName": "default", "nodeSelector": bed.selector}},
+            },
+        },
+    });
+    let connects: Api<SparkConnect> = Api::namespaced(bed.client.clone(), &bed.namespace);
+    connects.create(&PostParams::default(), &serde_json::from_value(connect).unwrap()).await.unwrap();
+    let ready = until("the server is ready", async || {
+        let status = connects.get("lab").await.unwrap().status?;
+        (status.state.as_deref() == Some("Ready")).then_some(status)
+    })
+    .await;
+    let server = ready.server.unwrap();
+    assert_eq!((server.pod_name.as_deref(), server.service_name.as_deref()), (Some("lab-server"), Some("lab-server")));
+    let first = bed.uid("lab-server").await;
+
+    let mut tunnel = std::process::Command::new(env!("CARGO_BIN_EXE_firesteel"));
+    tunnel.args(["connect", "lab", "-n", &bed.namespace, "--kubeconfig"]).arg(TestEnv::get().unwrap().kubeconfig());
+    let mut tunnel = Running::start(tunnel);
+    let address = tunnel.hear("sc://localhost:");
+    let script = bed.directory().join("connect.py");
+    std::fs::write(&script, QUERIES).unwrap();
+    python.arg(&script).arg(&address);
+    let mut python = Running::start(python);
+    assert_eq!(python.hear("version"), format!("version {VERSION}"));
+    assert_eq!(python.hear("total"), "total 5050");
+    python.hear("session works");
+    let executors = ListParams::default().labels("sparkoperator.k8s.io/connect-name=lab,spark-role=executor");
+    assert_eq!(bed.pods.list(&executors).await.unwrap().items.len(), 1);
+
+    let edit = Patch::Merge(json!({"spec": {"sparkConf": {"spark.sql.shuffle.partitions": "3"}}}));
+    connects.patch("lab", &PatchParams::default(), &edit).await.unwrap();
+    python.hear("lost");
+    assert_eq!(python.hear("total"), "total 5050", "with a new session at the same address");
+    python.hear("done");
+    assert_ne!(bed.uid("lab-server").await, first);
+    assert_eq!(tunnel.interrupt(), 130);
+    connects.delete("lab", &DeleteParams::default()).await.unwrap();
+    // The real garbage collector cleans up.
+    let all = ListParams::default().labels("sparkoperator.k8s.io/connect-name=lab");
+    until("no pod is left", async || bed.pods.list(&all).await.unwrap().items.is_empty().then_some(())).await;
 }
 
 pub(crate) async fn suspend_and_resume(bed: &Bed) {
