@@ -86,6 +86,13 @@ public class Job {
             case "end":
                 context.stop();
                 say("ended");
+                List<String> holders = new ArrayList<>();
+                for (Thread thread : Thread.getAllStackTraces().keySet()) {
+                    if (!thread.isDaemon() && thread != Thread.currentThread()) {
+                        holders.add(thread.getName());
+                    }
+                }
+                say("held up by " + holders);
                 break;
             default:
                 say("does not know " + words[0]);

@@ -105,6 +105,7 @@ public final class FiresteelAllocator extends AbstractPodsAllocator {
                 demand.stop();
             }
         });
+        PromptExit.arrange();
         publishing.start();
         scanning.start();
         reading.start();
