@@ -2,8 +2,8 @@
 //!
 //! Services get loopback addresses too, from a separate range.
 //!
-//! Each agent owns a block 127.x.0.0/16, and a bound socket keeps other agents out of it. A pod's address is stored in its
-//! directory, so that it survives a restart of the agent.
+//! Each agent owns a block 127.x.0.0/16, and a bound socket keeps other agents out of it. While the agent is down, sockets of its
+//! pods' shims do. A pod's address is stored in its directory, so that it survives a restart of the agent.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,7 +15,7 @@ use std::sync::Mutex;
 /// The blocks to choose from; low ones are used by other programs (127.0.0.53 for DNS, for example).
 const FIRST_BLOCK: u8 = 16;
 const BLOCKS: u8 = 224;
-/// A socket on the last address of a block reserves the block.
+/// A socket on the last address of a block reserves the block, and so does one on a pod's address.
 const GUARD_PORT: u16 = 10_249;
 
 #[derive(Debug)]
@@ -33,23 +33,21 @@ impl Addresses {
             .ok()
             .and_then(|t| t.trim().parse::<u8>().ok())
             .filter(|b| *b >= FIRST_BLOCK && *b < FIRST_BLOCK + BLOCKS);
-        if let Some(block) = known {
-            return match guard(block) {
-                Ok(guard) => Ok(Self::new(block, guard)),
-                Err(error) => Err(io::Error::new(
-                    error.kind(),
-                    format!(
-                        "the addresses 127.{block}.0.0/16 of {} are held by another agent: {error}",
-                        data_dir.display()
-                    ),
-                )),
-            };
+        // Another agent can have taken it only while this one was down and had no running pods. A lock keeps a second agent out of the
+        // data directory.
+        if let Some(block) = known
+            && let Ok(guard) = guard(block)
+        {
+            return Ok(Self::new(block, guard));
         }
+        let held = held();
         let start = seeded(seed);
         for step in 0..u32::from(BLOCKS) {
             let offset = u8::try_from((start.wrapping_add(step)) % u32::from(BLOCKS)).unwrap_or(0);
             let block = FIRST_BLOCK + offset;
-            if let Ok(guard) = guard(block) {
+            if !held.contains(&block)
+                && let Ok(guard) = guard(block)
+            {
                 fs::write(&file, block.to_string())?;
                 return Ok(Self::new(block, guard));
             }
@@ -101,6 +99,14 @@ fn guard(block: u8) -> io::Result<UdpSocket> {
     UdpSocket::bind((Ipv4Addr::new(127, block, 255, 254), GUARD_PORT))
 }
 
+/// Reserves the block of a pod's address for as long as the socket exists, with or without an agent. `None` for an address that
+/// belongs to no block.
+pub(crate) fn hold(address: Ipv4Addr) -> Option<UdpSocket> {
+    let [first, block, ..] = address.octets();
+    let in_block = first == 127 && (FIRST_BLOCK..FIRST_BLOCK + BLOCKS).contains(&block);
+    in_block.then(|| UdpSocket::bind((address, GUARD_PORT)).ok()).flatten()
+}
+
 /// Pods get 127.x.1.1 to 127.x.200.254, without .0 and .255 at the end; Services get the range above.
 const PER_ROW: u32 = 254;
 const ROWS: u32 = 200;
@@ -130,6 +136,22 @@ pub(crate) fn for_service(block: u8, name: &str, taken: impl Fn(Ipv4Addr) -> boo
 
 fn seeded(text: &str) -> u32 {
     text.bytes().fold(7_u32, |h, b| h.wrapping_mul(31).wrapping_add(u32::from(b)))
+}
+
+/// Blocks that an agent or a shim on this machine holds.
+fn held() -> BTreeSet<u8> {
+    let table = fs::read_to_string("/proc/net/udp").unwrap_or_default();
+    table.lines().skip(1).filter_map(parse_guard).collect()
+}
+
+/// `  0: 0101117F:2809 00000000:0000 07 …` → 17.
+fn parse_guard(line: &str) -> Option<u8> {
+    let (address, port) = line.split_whitespace().nth(1)?.split_once(':')?;
+    (u16::from_str_radix(port, 16).ok()? == GUARD_PORT).then_some(())?;
+    match u32::from_str_radix(address, 16).ok()?.to_le_bytes() {
+        [127, block, ..] => Some(block),
+        _ => None,
+    }
 }
 
 /// Addresses that a process on this machine listens on.
@@ -186,9 +208,27 @@ mod tests {
         let first = Addresses::claim(one.path(), "same").expect("a block");
         let second = Addresses::claim(two.path(), "same").expect("another block");
         assert_ne!(first.block, second.block);
-        assert!(Addresses::claim(one.path(), "same").is_err(), "held");
         let block = first.block;
         drop(first);
         assert_eq!(Addresses::claim(one.path(), "other").expect("again").block, block);
+    }
+
+    #[test]
+    fn a_block_with_pods_is_nobody_elses_while_its_agent_is_down() {
+        let (one, two, three) =
+            (tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"), tempfile::tempdir().expect("dir"));
+        let first = Addresses::claim(one.path(), "shared").expect("a block");
+        let (block, address) = (first.block, first.lease().expect("an address"));
+        let shim = hold(address).expect("a socket");
+        drop(first);
+        let second = Addresses::claim(two.path(), "shared").expect("another block");
+        assert_ne!(second.block, block, "a pod's shim holds it");
+        assert_eq!(Addresses::claim(one.path(), "shared").expect("its own").block, block);
+
+        // Without pods, an agent whose block was taken meanwhile gets another.
+        drop(shim);
+        fs::write(three.path().join("address-block"), second.block.to_string()).expect("written");
+        assert_ne!(Addresses::claim(three.path(), "shared").expect("a block").block, second.block);
+        assert!(hold(Ipv4Addr::LOCALHOST).is_none());
     }
 }

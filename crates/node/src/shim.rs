@@ -57,6 +57,9 @@ pub fn run(dir: &Path) -> io::Result<()> {
     let lock = OpenOptions::new().create(true).truncate(false).write(true).open(dir.lock())?;
     // A pod has one shim. A second one exits quietly, and the agent connects to the first.
     let Ok(lock) = Flock::lock(lock, FlockArg::LockExclusiveNonblock) else { return Ok(()) };
+    let address = fs::read_to_string(dir.address()).ok().and_then(|text| text.trim().parse().ok());
+    // While the agent is down, this keeps other agents out of its block of addresses.
+    let _held = address.and_then(crate::address::hold);
     let socket = short_path(dir.path())?;
     let _ = fs::remove_file(dir.path().join(PodDir::socket_name()));
     let listener = UnixListener::bind(socket.path.join(PodDir::socket_name()))?;
