@@ -48,6 +48,9 @@ pub const ANNOTATION_DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-co
 
 pub const DRIVER_CONTAINER: &str = "spark-kubernetes-driver";
 pub const EXECUTOR_CONTAINER: &str = "spark-kubernetes-executor";
+/// The names that Spark's container may have, per role.
+pub const DRIVER_CONTAINERS: &[&str] = &[DRIVER_CONTAINER];
+pub const EXECUTOR_CONTAINERS: &[&str] = &[EXECUTOR_CONTAINER, "executor"];
 
 /// True once the application has succeeded, false once it has ended otherwise.
 pub const CONDITION_SUCCEEDED: &str = "Succeeded";

@@ -1,7 +1,10 @@
 //! Validation of a SparkApplication. Pure; admission and the controller call the same function, so a manifest is refused
 //! with the same message with or without a webhook.
 //!
-//! Errors that only planning can find (names too long, conflicting volumes …) are reported by the plan.
+//! [`embedded`] checks the Kubernetes objects inside a specification. Errors that only planning can find (names too long,
+//! conflicting volumes …) are reported by the plan.
+
+pub mod embedded;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,6 +13,7 @@ use firesteel_spark::SparkVersion;
 use firesteel_spark::value::{self, Quantity};
 
 use crate::defaults::defaulted;
+use crate::names::{DRIVER_CONTAINERS, EXECUTOR_CONTAINERS};
 use crate::pod_spec::SparkPodSpec;
 use crate::spark_application::{RestartPolicy, SparkApplicationSpec};
 
@@ -85,8 +89,10 @@ pub fn problems(name: &str, namespace: &str, spec: &SparkApplicationSpec) -> Vec
     found.restart(spec.restart_policy.as_ref());
     found.executors(spec);
     found.selectors(spec);
-    found.role("spec.driver", &spec.driver.pod, spec.driver.core_request.as_deref(), spec);
-    found.role("spec.executor", &spec.executor.pod, spec.executor.core_request.as_deref(), spec);
+    found.volumes("spec.volumes", &spec.volumes);
+    let (driver, executor) = (&spec.driver, &spec.executor);
+    found.role("spec.driver", &driver.pod, driver.core_request.as_deref(), spec, DRIVER_CONTAINERS);
+    found.role("spec.executor", &executor.pod, executor.core_request.as_deref(), spec, EXECUTOR_CONTAINERS);
     found.ingresses(spec);
     found.monitoring(spec);
     if spec.time_to_live_seconds.is_some_and(|ttl| ttl < 0) {
@@ -250,7 +256,15 @@ impl Found {
         }
     }
 
-    fn role(&mut self, path: &str, pod: &SparkPodSpec, core_request: Option<&str>, spec: &SparkApplicationSpec) {
+    /// `usual` are the names that Spark's container may have.
+    fn role(
+        &mut self,
+        path: &str,
+        pod: &SparkPodSpec,
+        core_request: Option<&str>,
+        spec: &SparkApplicationSpec,
+        usual: &[&str],
+    ) {
         if pod.cores.is_some_and(|c| c < 1) {
             self.add(format!("{path}.cores"), "must be at least 1");
         }
@@ -285,13 +299,10 @@ impl Found {
             }
         }
         self.mounts(path, pod, spec);
-        let lists = [("sidecars", &pod.sidecars), ("initContainers", &pod.init_containers)];
-        for (name, containers) in lists {
-            for (i, container) in containers.iter().enumerate() {
-                if container.name.is_empty() {
-                    self.add(format!("{path}.{name}[{i}].name"), "is missing");
-                }
-            }
+        self.others(path, &pod.sidecars, &pod.init_containers, usual);
+        self.tolerations(&format!("{path}.tolerations"), &pod.tolerations);
+        if let Some(template) = &pod.template {
+            self.template(&format!("{path}.template"), template, usual);
         }
     }
 

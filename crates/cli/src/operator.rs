@@ -4,6 +4,7 @@
 //! replacement.
 
 pub(crate) mod flags;
+mod webhook;
 
 use std::path::PathBuf;
 
@@ -22,6 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::ExitStatus;
 use crate::exit::BadInput;
 use crate::operator::flags::{Bind, Duration, Retired, Toggle};
+use crate::operator::webhook::WebhookArgs;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct OperatorArgs {
@@ -148,12 +150,14 @@ pub(crate) struct OperatorArgs {
     log_json: bool,
 
     #[command(flatten)]
+    webhook: WebhookArgs,
+    #[command(flatten)]
     retired: Retired,
 }
 
 pub(crate) fn main(args: OperatorArgs) -> anyhow::Result<ExitStatus> {
     crate::logging::serve("info,kube_client=warn,kube_runtime=error", args.log_json);
-    for line in args.retired.lines() {
+    for line in args.retired.lines().into_iter().chain(args.webhook.lines()) {
         eprintln!("firesteel: {line}");
     }
     let options = options(&args)?;
@@ -257,6 +261,7 @@ fn options(args: &OperatorArgs) -> anyhow::Result<Options> {
         },
         driver_log: args.enable_driver_log.0,
         run_names: args.scheduled_spark_application_timestamp_precision,
+        webhook: args.webhook.options()?,
     })
 }
 
@@ -420,6 +425,29 @@ mod tests {
         let lines = args.retired.lines();
         assert_eq!(lines.len(), 32, "{lines:#?}");
         assert!(lines.iter().all(|line| line.starts_with("--") && line.contains(" has no effect: ")), "{lines:#?}");
+    }
+
+    #[test]
+    fn every_flag_of_the_existing_webhook_is_taken() {
+        let flags = "controller-threads=10 namespaces=default label-selector-filter=a=b cache-sync-timeout=30s \
+                     kube-api-qps=20 kube-api-burst=30 webhook-cert-dir=/etc/k8s-webhook-server/serving-certs \
+                     webhook-cert-name=tls.crt webhook-key-name=tls.key mutating-webhook-name=m \
+                     validating-webhook-name=v webhook-port=9443 webhook-secret-name=s webhook-secret-namespace=n \
+                     webhook-svc-name=s webhook-svc-namespace=n enable-resource-quota-enforcement=true \
+                     enable-cert-manager=true leader-election=true leader-election-lock-name=l enable-metrics=true \
+                     metrics-bind-address=:8080 health-probe-bind-address=:8081 \
+                     webhook-tls-min-version=VersionTLS12 \
+                     webhook-tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 enable-webhook=true";
+        let words: Vec<String> = flags.split_whitespace().map(|flag| format!("--{flag}")).collect();
+        let line = std::iter::once("operator").chain(words.iter().map(String::as_str));
+        let args = Only::try_parse_from(line).unwrap().args;
+        let webhook = options(&args).unwrap().webhook.unwrap();
+        assert!(webhook.quotas && webhook.configuration == "v");
+        let lines = args.retired.lines();
+        for flag in ["label-selector-filter", "mutating-webhook-name", "cache-sync-timeout", "kube-api-qps"] {
+            assert!(lines.iter().any(|line| line.starts_with(&format!("--{flag} has no effect: "))), "{lines:#?}");
+        }
+        assert!(args.webhook.lines().is_empty());
     }
 
     #[test]

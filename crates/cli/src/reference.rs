@@ -45,7 +45,7 @@ fn code(text: &str) -> String {
 }
 
 fn events() -> String {
-    use firesteel_core::event_reason::{application, connect, executors, schedule};
+    use firesteel_core::event_reason::{application, connect, executors, schedule, webhook};
     let rows = |all: &[(&str, &str)]| {
         table(&["reason", "when"], all.iter().map(|(reason, when)| vec![code(reason), cell(when)]))
     };
@@ -58,11 +58,13 @@ fn events() -> String {
          ## On a SparkConnect\n\nReported by `spark-connect-controller`.\n\n{}\n\
          ## On a ScheduledSparkApplication\n\nReported by `scheduled-spark-application-controller`; see [schedules](../schedules.md).\n\n{}\n\
          ## On the driver pod\n\nReported by `firesteel-executors`, for applications whose executors are \
-         [outside the driver](../executors.md). The last four are verdicts: the application cannot continue.\n\n{}",
+         [outside the driver](../executors.md). The last four are verdicts: the application cannot continue.\n\n{}\n\
+         ## On the Secret of the webhook\n\nReported by `firesteel-webhook`; see [admission](../admission.md).\n\n{}",
         rows(application::ALL),
         rows(connect::ALL),
         rows(schedule::ALL),
-        rows(executors::ALL)
+        rows(executors::ALL),
+        rows(webhook::ALL)
     );
     page("Events", "For people who operate Firesteel: every event the operator publishes.", &body)
 }

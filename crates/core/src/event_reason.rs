@@ -133,6 +133,16 @@ pub mod schedule {
     }
 }
 
+/// Events on the Secret with the webhook's certificates.
+pub mod webhook {
+    reasons! {
+        /// The webhook has a new certificate; the note says until when, and why.
+        RENEWED = "WebhookCertificateRenewed";
+        /// A certificate cannot be used; the note says why. The one before is still served.
+        UNUSABLE = "WebhookCertificateUnusable";
+    }
+}
+
 /// Events on the driver pod of an application with its executors outside the driver.
 pub mod executors {
     reasons! {

@@ -7,13 +7,18 @@
 //! - [`grant`] plans a driver with executors outside it, and [`allocation`] decides which executors to start, withdraw
 //!   and replace;
 //! - [`connect`] decides the same for Spark Connect servers, with the parts of [`run`];
-//! - [`schedule`] decides when the runs of a ScheduledSparkApplication start, and which old ones are deleted.
+//! - [`schedule`] decides when the runs of a ScheduledSparkApplication start, and which old ones are deleted;
+//! - [`admission`] decides whether an object may be stored: the checks of all of the above, and whether a run ([`footprint`])
+//!   fits the namespace's [`quota`]; [`certificates`] decides when the webhook's certificates are renewed.
 //!
-//! [`event_reason`] lists the event reasons of the controllers.
+//! [`event_reason`] lists the event reasons of the controllers. [`legible`] reads specifications field by field, and
+//! [`label_selector`] reads label selectors.
 //!
 //! No client, no clock, no randomness: time and ids are arguments. `crates/operator` observes, asks and acts.
 
+pub mod admission;
 pub mod allocation;
+pub mod certificates;
 mod conditions;
 pub mod conf;
 pub mod connect;
@@ -22,15 +27,20 @@ pub mod driver_node;
 pub mod event_reason;
 pub mod executors;
 pub mod fair;
+pub mod footprint;
 pub mod grant;
 mod id_set;
 pub mod identity;
 pub mod ineffective_fields;
+pub mod label_selector;
+pub mod legible;
 pub mod lifecycle;
 mod monitoring;
+mod mounts;
 pub mod overlay;
 pub mod phase;
 pub mod pod;
+pub mod quota;
 pub mod recall;
 mod restart;
 pub mod run;

@@ -15,6 +15,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use crate::identity::bounded_name;
 use crate::monitoring::Monitoring;
 
+pub use firesteel_api::names::{DRIVER_CONTAINERS, EXECUTOR_CONTAINERS};
+
 pub(crate) const SPARK_CONF_DIR: &str = "/etc/spark/conf";
 const HADOOP_CONF_DIR: &str = "/etc/hadoop/conf";
 
@@ -291,7 +293,3 @@ fn read_only(volume: &str, path: &str) -> VolumeMount {
         ..VolumeMount::default()
     }
 }
-
-/// The names that Spark's container may have, per role.
-pub const DRIVER_CONTAINERS: &[&str] = &[names::DRIVER_CONTAINER];
-pub const EXECUTOR_CONTAINERS: &[&str] = &[names::EXECUTOR_CONTAINER, "executor"];

@@ -6,7 +6,9 @@ use firesteel_api::ExecutorGrant;
 use firesteel_api::names;
 use firesteel_api::validate::Problem;
 use firesteel_spark::context::NoFiles;
-use firesteel_spark::driver::{DriverPlan, Object};
+use firesteel_spark::driver::{DriverPlan, Object, PlanError};
+use firesteel_spark::executor::{self, ExecutorPlan};
+use firesteel_spark::names::key;
 use firesteel_spark::submission::{ResolveContext, Resolved, resolve};
 use firesteel_spark::version::VersionError;
 use firesteel_spark::{Ids, PlanContext, SparkVersion, Templates};
@@ -15,9 +17,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use k8s_openapi::jiff::Timestamp;
 
 use crate::conf::{self, Extras, Settings, Subject, operator_labels};
+use crate::footprint::Footprint;
 use crate::overlay::{self, DRIVER_CONTAINERS, EXECUTOR_CONTAINERS, RoleSpec};
 use crate::ui::{self, Exposure, UiSettings};
-use crate::{grant, identity, ineffective_fields, monitoring, template};
+use crate::{grant, identity, ineffective_fields, monitoring, mounts, template};
 
 /// Settings common to all runs of this operator.
 #[derive(Debug, Clone, PartialEq)]
@@ -68,6 +71,29 @@ pub struct Attempt {
 
 /// Plans one attempt. The same arguments give the same objects, except for `spark.app.submitTime`.
 pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Result<Run, Problem> {
+    planned(app, attempt, settings, Executors::Unplanned).map(|(run, _)| run)
+}
+
+/// Plans one attempt with its executors, whoever creates them: the run, and everything it takes of its namespace.
+pub fn footprint(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Result<(Run, Footprint), Problem> {
+    let (run, executors) = planned(app, attempt, settings, Executors::Planned)?;
+    let mut needs = Footprint::of_driver(&run, "spec.driver", "driver");
+    needs.expose(&exposure(app, &run.app_id, &run.submission_id, settings));
+    if let Some(executors) = executors {
+        if let Ok(plan) = &executors {
+            mounts::check(&plan.template, "spec.executor", &app.spec.executor.pod)?;
+        }
+        needs.add_executors(executors, app.spec);
+    }
+    Ok((run, needs))
+}
+
+fn planned(
+    app: &Subject<'_>,
+    attempt: Attempt,
+    settings: &RunSettings,
+    executors: Executors,
+) -> Result<(Run, Option<Result<ExecutorPlan, PlanError>>), Problem> {
     let bad_version = |e: VersionError| Problem { path: "spec.sparkVersion".to_owned(), message: e.to_string() };
     let version: SparkVersion = app.spec.spark_version.parse().map_err(bad_version)?;
     let submission_id = identity::submission_id(app.uid, attempt.number);
@@ -96,7 +122,8 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
     executor_template.pod.metadata.owner_references = Some(vec![owner(app, false)]);
 
     let templates = Templates { driver: Some(driver_template.pod), executor: Some(executor_template.pod) };
-    let Driver { plan: mut planned, grant, warnings } = driver(&command, ids, templates, &attempt)?;
+    let Driver { plan: mut planned, grant, executors, warnings } =
+        driver(&command, ids, templates, &attempt, executors)?;
 
     // One request less for every application.
     planned.join_config_maps();
@@ -109,6 +136,7 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
     pod.metadata.annotations.get_or_insert_default().extend([generation]);
     // They override a template's labels, as they override sparkConf's.
     pod.metadata.labels.get_or_insert_default().extend(operator_labels(app.name, &submission_id));
+    mounts::check(&pod, "spec.driver", &app.spec.driver.pod)?;
     let mut objects = planned.objects;
     objects.extend(monitoring.and_then(|m| m.config_map).map(Object::ConfigMap));
     for object in &mut objects {
@@ -121,7 +149,7 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
         grant.spec.driver.submission_id = Some(submission_id.clone());
         grant
     });
-    Ok(Run {
+    let run = Run {
         attempt: attempt.number,
         submission_id,
         app_id,
@@ -131,14 +159,24 @@ pub fn plan(app: &Subject<'_>, attempt: Attempt, settings: &RunSettings) -> Resu
         grant,
         lost: ineffective_fields::ineffective_fields(app.spec, version.line(), &settings.ui),
         warnings,
-    })
+    };
+    Ok((run, executors))
 }
 
 /// A planned driver, before it belongs to anything.
 pub(crate) struct Driver {
     pub(crate) plan: DriverPlan,
     pub(crate) grant: Option<ExecutorGrant>,
+    /// Its executors, if they were asked for.
+    pub(crate) executors: Option<Result<ExecutorPlan, PlanError>>,
     pub(crate) warnings: Vec<String>,
+}
+
+/// Whether to plan the executors of a driver, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Executors {
+    Planned,
+    Unplanned,
 }
 
 /// Plans the driver that a command line asks for.
@@ -147,6 +185,7 @@ pub(crate) fn driver(
     ids: Ids,
     templates: Templates,
     attempt: &Attempt,
+    executors: Executors,
 ) -> Result<Driver, Problem> {
     let env = BTreeMap::new();
     let now_ms = u64::try_from(attempt.now.as_millisecond()).unwrap_or_default();
@@ -173,9 +212,18 @@ pub(crate) fn driver(
         );
         return Err(command.problem(&upload.input, message));
     }
+    let executors = (executors == Executors::Planned).then(|| {
+        let mut asked = effective.submission.clone();
+        let strategy = executor::Strategy::of(&asked.conf).unwrap_or_else(|| {
+            // What it refuses with executors outside the driver works with Spark's own allocators.
+            asked.conf.remove(key::PLUGINS);
+            executor::Strategy::Pods
+        });
+        executor::plan(&asked, &context, &plan, strategy)
+    });
     let mut warnings = effective.warnings;
     warnings.append(&mut plan.warnings);
-    Ok(Driver { plan, grant, warnings })
+    Ok(Driver { plan, grant, executors, warnings })
 }
 
 /// The exposure of one submission's driver.

@@ -48,6 +48,7 @@ pub(crate) enum Reporter {
     Connects,
     Executors,
     Schedules,
+    Webhook,
 }
 
 impl Reporter {
@@ -57,6 +58,7 @@ impl Reporter {
             Reporter::Connects => "spark-connect-controller",
             Reporter::Executors => "firesteel-executors",
             Reporter::Schedules => "scheduled-spark-application-controller",
+            Reporter::Webhook => "firesteel-webhook",
         }
     }
 
@@ -65,6 +67,7 @@ impl Reporter {
             Reporter::Applications | Reporter::Connects => "Reconcile",
             Reporter::Executors => "Allocate",
             Reporter::Schedules => "Schedule",
+            Reporter::Webhook => "Certify",
         }
     }
 }

@@ -8,7 +8,7 @@
 //! - [`schedules`] starts the runs of ScheduledSparkApplications;
 //! - [`definitions`] knows which status fields the cluster keeps;
 //! - [`exposures`] manages each driver's Services, Ingresses and PodDisruptionBudget; [`scope`] selects the namespaces;
-//!   [`pods`] caches what is needed of pods; [`leader`] elects the one operator that acts; [`serve`] serves probes and
+//!   [`webhook`] judges objects before they are stored; [`pods`] caches what is needed of pods; [`leader`] elects the one operator that acts; [`serve`] serves probes and
 //!   [`metrics`]; [`fair_queue`] shares the workers; [`events`] records Kubernetes events.
 //!
 //! No decision is made here, and nothing but `writes`, `executors::writes` and `schedules::writes` changes the cluster (the
@@ -37,8 +37,10 @@ mod relist;
 mod schedules;
 mod scope;
 mod serve;
+mod webhook;
 pub mod writes;
 
 pub use operator::run;
-pub use options::{ExecutorOptions, LeaderOptions, Options};
+pub use options::{Certificates, ExecutorOptions, FailurePolicy, LeaderOptions, Options, WebhookOptions};
 pub use serve::Listen;
+pub use webhook::Tls;

@@ -54,6 +54,10 @@ metrics! {
     counter EXECUTORS_WITHDRAWN = "firesteel_executor_withdrawn_count": "Pending executors that were no longer wanted.";
     counter RUNS_STARTED = "firesteel_schedule_run_count": "Runs of schedules that were started because they were due.";
     counter RUNS_MISSED = "firesteel_schedule_missed_count": "Runs of schedules that did not start within `startingDeadlineSeconds`.";
+    counter ADMITTED = "firesteel_admission_allowed_count": "Writes that the webhook allowed.";
+    counter NOT_ADMITTED = "firesteel_admission_refused_count": "Writes that the webhook refused.";
+    gauge CERTIFICATE_EXPIRES = "firesteel_webhook_certificate_expiry_seconds": "When the certificate that the webhook serves expires, as Unix time; the namespace is that of its Secret.";
+    gauge CERTIFICATE_UNUSABLE = "firesteel_webhook_certificate_unusable": "1 while the webhook has a certificate that it cannot use, else 0.";
     histogram SCHEDULE_LAG = "firesteel_schedule_lag_seconds_histogram": "Time from the instant a run was due to its creation, including waits for other runs.";
 }
 
@@ -84,6 +88,12 @@ impl Tally {
     /// Executors whose pods are running.
     pub fn running_executors(&mut self, namespace: &str, count: i64) {
         self.add(EXECUTORS_RUNNING, namespace, count);
+    }
+
+    /// The webhook's certificate: when it expires, and whether another one cannot be used.
+    pub fn certificate(&mut self, namespace: &str, expires: i64, unusable: bool) {
+        self.add(CERTIFICATE_EXPIRES, namespace, expires);
+        self.add(CERTIFICATE_UNUSABLE, namespace, i64::from(unusable));
     }
 
     fn add(&mut self, name: &'static str, namespace: &str, count: i64) {
@@ -198,6 +208,16 @@ impl Metrics {
             Cause::Platform => self.count(EXECUTORS_LOST_BY_PLATFORM, namespace),
             Cause::Withdrawn => self.count(EXECUTORS_WITHDRAWN, namespace),
         }
+    }
+
+    /// Counts a write that the webhook allowed.
+    pub fn admitted(&self, namespace: &str) {
+        self.count(ADMITTED, namespace);
+    }
+
+    /// Counts a write that the webhook refused.
+    pub fn not_admitted(&self, namespace: &str) {
+        self.count(NOT_ADMITTED, namespace);
     }
 
     /// Counts a run of a schedule, and how late it is.

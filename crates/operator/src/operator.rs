@@ -28,6 +28,7 @@ use crate::relist::{Change, Relist};
 use crate::schedules::runs::{RunIndex, ScheduleKey};
 use crate::scope::Scope;
 use crate::serve::{self, Ready};
+use crate::webhook::Webhook;
 use crate::{connect, executors, leader, schedules};
 
 type Application = DeserializeGuard<SparkApplication>;
@@ -52,6 +53,24 @@ pub async fn run(client: Client, options: Options, until: CancellationToken) -> 
         tracing::info!(%address, "serving metrics");
     }
     scope.check(&client).await?;
+    // Every replica answers, whoever is the leader.
+    let webhook = Webhook::start(&client, &options, &metrics, &ready).await?;
+    let outcome = lead(client, options, scope, metrics, ready, until).await;
+    if let Some(webhook) = webhook {
+        webhook.stop().await;
+    }
+    outcome
+}
+
+/// Works while this operator is the leader, or alone.
+async fn lead(
+    client: Client,
+    options: Options,
+    scope: Arc<Scope>,
+    metrics: Arc<Metrics>,
+    ready: Ready,
+    until: CancellationToken,
+) -> anyhow::Result<()> {
     let leadership = match &options.leader {
         None => None,
         Some(leader) => {

@@ -1,13 +1,18 @@
 //! The operator's settings.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use firesteel_core::allocation::size::Amount;
+use firesteel_core::certificates::Policy;
 use firesteel_core::lifecycle::Limits;
 use firesteel_core::run::RunSettings;
 use firesteel_core::schedule::Precision;
 
+use k8s_openapi::jiff::SignedDuration;
+
 use crate::serve::Listen;
+use crate::webhook::Tls;
 
 /// Everything that can be set at startup.
 #[derive(Debug, Clone)]
@@ -32,6 +37,8 @@ pub struct Options {
     pub driver_log: bool,
     /// The unit of the timestamp in the names of a schedule's runs.
     pub run_names: Precision,
+    /// The validating webhook; off without it.
+    pub webhook: Option<WebhookOptions>,
 }
 
 impl Default for Options {
@@ -49,6 +56,7 @@ impl Default for Options {
             executors: ExecutorOptions::default(),
             driver_log: true,
             run_names: Precision::default(),
+            webhook: None,
         }
     }
 }
@@ -66,6 +74,96 @@ pub struct LeaderOptions {
     pub renew: Duration,
     /// How often to try.
     pub retry: Duration,
+}
+
+/// Settings of the validating webhook.
+#[derive(Debug, Clone)]
+pub struct WebhookOptions {
+    pub listen: Listen,
+    /// The Service that leads to it: namespace and name.
+    pub service: (String, String),
+    /// Where API servers reach it without a Service.
+    pub url: Option<String>,
+    /// The name of the ValidatingWebhookConfiguration.
+    pub configuration: String,
+    /// The Secret with the certificates: namespace and name.
+    pub secret: (String, String),
+    pub failure_policy: FailurePolicy,
+    pub certificates: Certificates,
+    /// The Certificate from which cert-manager injects the bundle.
+    pub injected_from: Option<String>,
+    /// Whether to check that applications fit the quotas of their namespaces.
+    pub quotas: bool,
+    pub tls: Tls,
+}
+
+/// What API servers do while the webhook does not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailurePolicy {
+    /// Store nothing.
+    Fail,
+    /// Store everything; the controllers report what cannot work.
+    Ignore,
+}
+
+impl FailurePolicy {
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            FailurePolicy::Fail => "Fail",
+            FailurePolicy::Ignore => "Ignore",
+        }
+    }
+}
+
+/// Where certificates come from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Certificates {
+    /// The operator issues them, and keeps them in the Secret.
+    Own(Policy),
+    /// cert-manager keeps them in the Secret.
+    Managed,
+    /// They are mounted, with these names for certificate and key.
+    Files { directory: PathBuf, certificate: String, key: String },
+}
+
+impl Default for WebhookOptions {
+    fn default() -> Self {
+        let hours = |n: i64| SignedDuration::from_hours(n);
+        let (namespace, name) = ("spark-operator".to_owned(), "spark-operator-webhook-svc".to_owned());
+        WebhookOptions {
+            listen: Listen::Everywhere(9443),
+            service: (namespace.clone(), name),
+            url: None,
+            configuration: "spark-operator-webhook".to_owned(),
+            secret: (namespace, "spark-operator-webhook-certs".to_owned()),
+            failure_policy: FailurePolicy::Fail,
+            certificates: Certificates::Own(Policy {
+                server: hours(2160),
+                renew_before: hours(720),
+                authority: hours(26280),
+            }),
+            injected_from: None,
+            quotas: false,
+            tls: Tls::default(),
+        }
+    }
+}
+
+impl WebhookOptions {
+    /// What API servers call the server.
+    pub(crate) fn names(&self) -> Vec<String> {
+        let (namespace, name) = &self.service;
+        match self.url.as_deref().and_then(host) {
+            Some(host) => vec![host],
+            None => vec![format!("{name}.{namespace}.svc")],
+        }
+    }
+}
+
+/// The host of a URL.
+fn host(url: &str) -> Option<String> {
+    let uri: axum::http::Uri = url.parse().ok()?;
+    uri.host().map(|host| host.trim_matches(['[', ']']).to_owned())
 }
 
 /// Settings for executors outside the driver.

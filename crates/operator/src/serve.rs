@@ -56,7 +56,13 @@ impl fmt::Display for Listen {
 }
 
 impl Listen {
-    async fn listen(&self) -> io::Result<TcpListener> {
+    pub(crate) fn port(&self) -> u16 {
+        match self {
+            Listen::Everywhere(port) | Listen::At(_, port) => *port,
+        }
+    }
+
+    pub(crate) async fn listen(&self) -> io::Result<TcpListener> {
         match self {
             Listen::Everywhere(port) => TcpListener::from_std(everywhere(*port, Socket::new)?.into()),
             Listen::At(host, port) => TcpListener::bind((host.as_str(), *port)).await,
@@ -86,17 +92,29 @@ fn everywhere(
     }
 }
 
-/// Whether the operator is ready: it is the leader, or on standby.
+/// Whether the operator is ready: it is the leader, or on standby, and its webhook, if there is one, has a certificate.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Ready(Arc<AtomicBool>);
+pub(crate) struct Ready {
+    works: Arc<AtomicBool>,
+    lacks_webhook: Arc<AtomicBool>,
+}
 
 impl Ready {
     pub(crate) fn set(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.works.store(true, Ordering::Relaxed);
+    }
+
+    /// From now on it is not ready without a webhook.
+    pub(crate) fn wait_for_webhook(&self) {
+        self.lacks_webhook.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn webhook_serves(&self) {
+        self.lacks_webhook.store(false, Ordering::Relaxed);
     }
 
     pub(crate) fn get(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.works.load(Ordering::Relaxed) && !self.lacks_webhook.load(Ordering::Relaxed)
     }
 }
 

@@ -5,6 +5,7 @@
 //! touched, whatever their name. Status patches carry the resource version they were decided on, so a decision based on
 //! stale data changes nothing.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 pub(crate) use firesteel_cluster::writes::delete;
@@ -19,11 +20,12 @@ use firesteel_core::run::Run;
 use firesteel_core::ui::Exposure;
 use firesteel_spark::driver::Object;
 use futures::future::join_all;
-use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::admissionregistration::v1::ValidatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Secret, Service};
 use k8s_openapi::api::networking::v1::{Ingress, NetworkPolicy};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{ByteString, NamespaceResourceScope};
 use kube::api::{
     Api, ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, Preconditions,
 };
@@ -41,6 +43,53 @@ const OBJECT_PATIENCE: Duration = Duration::from_secs(22);
 const DRIVER_PATIENCE: Duration = Duration::from_secs(30);
 /// The same for exposure objects, which no pass waits for: longer than any webhook may take.
 const EXPOSURE_PATIENCE: Duration = Duration::from_secs(35);
+
+/// Applies the configuration of the webhook.
+pub(crate) async fn apply_webhook(
+    client: &Client,
+    name: &str,
+    wanted: &Value,
+) -> Result<ValidatingWebhookConfiguration, kube::Error> {
+    let api: Api<ValidatingWebhookConfiguration> = Api::all(client.clone());
+    in_time_or(apply(&api, MANAGER, name, wanted, true)).await
+}
+
+/// Writes the webhook's Secret: creates it, or replaces the data of the version that was seen. `None` if somebody else was faster.
+pub(crate) async fn write_secret(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    seen: Option<&Secret>,
+    data: BTreeMap<String, ByteString>,
+) -> Result<Option<Secret>, kube::Error> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let written = match seen {
+        Some(seen) => {
+            let secret = Secret { data: Some(data), ..seen.clone() };
+            in_time_or(api.replace(name, &PostParams::default(), &secret)).await
+        }
+        None => {
+            let mut secret = Secret { data: Some(data), ..Secret::default() };
+            secret.metadata.name = Some(name.to_owned());
+            in_time_or(api.create(&PostParams::default(), &secret)).await
+        }
+    };
+    match written {
+        Ok(written) => Ok(Some(written)),
+        Err(error) if matches!(class(&error), Class::Conflict | Class::Exists) => Ok(None),
+        // It was deleted in the meantime; one whose namespace is missing never existed.
+        Err(error) if seen.is_some() && class(&error) == Class::Missing => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// A write that takes too long counts as failed.
+async fn in_time_or<T>(write: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+    match tokio::time::timeout(OBJECT_PATIENCE, write).await {
+        Ok(written) => written,
+        Err(late) => Err(kube::Error::Service(late.into())),
+    }
+}
 
 /// Creates all objects of one attempt, the pod last, or finds them.
 pub async fn create_run(client: &Client, app_name: &str, app_uid: &str, run: &Run) -> Result<Submission, Error> {

@@ -88,6 +88,24 @@ impl Quantity {
         let form = if self.nanos == 0 { other.form } else { self.form };
         Self { nanos: self.nanos.saturating_add(other.nanos), form }
     }
+
+    /// The difference, in the form of this one.
+    #[must_use]
+    pub fn minus(self, other: Self) -> Self {
+        self.plus(Self { nanos: other.nanos.saturating_neg(), form: other.form })
+    }
+
+    /// This many times as much.
+    #[must_use]
+    pub fn times(self, count: u64) -> Self {
+        Self { nanos: self.nanos.saturating_mul(i128::from(count)), form: self.form }
+    }
+}
+
+impl From<u32> for Quantity {
+    fn from(units: u32) -> Self {
+        Self { nanos: i128::from(units) * NANO, form: Form::Decimal }
+    }
 }
 
 fn ceil(value: i128, unit: i128) -> i128 {
@@ -293,6 +311,16 @@ mod tests {
 
     fn q(text: &str) -> Quantity {
         text.parse().expect(text)
+    }
+
+    #[test]
+    fn amounts_are_added_subtracted_and_multiplied_in_their_own_form() {
+        let amount = |text: &str| text.parse::<Quantity>().unwrap();
+        assert_eq!(amount("1408Mi").times(10).to_string(), "14080Mi");
+        assert_eq!(amount("500m").times(3).to_string(), "1500m");
+        assert_eq!(amount("2Gi").minus(amount("512Mi")).to_string(), "1536Mi");
+        assert_eq!(amount("1").minus(amount("1500m")).to_string(), "-500m");
+        assert_eq!(Quantity::from(3).to_string(), "3");
     }
 
     #[test]

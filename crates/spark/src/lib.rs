@@ -17,6 +17,7 @@ pub mod driver;
 pub mod executor;
 mod input;
 pub mod names;
+pub mod object_name;
 mod pod;
 pub mod properties;
 pub mod redaction;

@@ -129,6 +129,8 @@ retired! {
     submitter_ca = "submitter-tls-ca-file": "submission happens in this process";
     metric_tls = "metric-tls-min-version": "metrics are served without TLS; put a proxy in front of them";
     metric_ciphers = "metric-tls-cipher-suites": "metrics are served without TLS; put a proxy in front of them";
+    mutating = "mutating-webhook-name": "there is no mutating webhook; pods are complete when they are created";
+    filter = "label-selector-filter": "the webhook asks about whole namespaces; use --namespaces or --namespace-selector";
     gates = "feature-gates": "each gated feature is always on or not available";
     zap_level = "zap-log-level": "set RUST_LOG";
     zap_encoder = "zap-encoder": "use --log-json";

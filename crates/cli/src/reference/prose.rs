@@ -207,8 +207,9 @@ fn strange_events(text: &str) -> impl Iterator<Item = String> {
 
 /// Reasons of all events.
 fn reasons() -> impl Iterator<Item = &'static str> {
-    use firesteel_core::event_reason::{application, connect, executors, schedule};
-    let all = application::ALL.iter().chain(connect::ALL).chain(schedule::ALL).chain(executors::ALL);
+    use firesteel_core::event_reason::{application, connect, executors, schedule, webhook};
+    let all =
+        application::ALL.iter().chain(connect::ALL).chain(schedule::ALL).chain(executors::ALL).chain(webhook::ALL);
     all.map(|(reason, _)| *reason)
 }
 

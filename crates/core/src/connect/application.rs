@@ -114,6 +114,9 @@ pub fn problems(subject: &Subject<'_>) -> Vec<Problem> {
             message: format!("{text:?} is not a port that clients can be told; write a number from 1 to 65535"),
         });
     }
+    if let Some(service) = &subject.spec.server.service {
+        found.extend(validate::embedded::service("spec.server.service", service));
+    }
     found.dedup();
     found
 }

@@ -18,9 +18,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::application::{self, Application, in_terms_of_servers};
 use super::{Subject, service};
 use crate::conf::{self, Extras};
+use crate::footprint::Footprint;
 use crate::overlay::{self, DRIVER_CONTAINERS, EXECUTOR_CONTAINERS, RoleSpec};
-use crate::run::{self, Attempt, Driver, Run};
-use crate::{identity, template};
+use crate::run::{self, Attempt, Driver, Executors, Run};
+use crate::{identity, mounts, template};
 
 /// A server may take this long to listen, packages and images aside: 300 times 2 seconds.
 const STARTUP: (i32, i32) = (2, 300);
@@ -38,6 +39,20 @@ pub struct Plan {
 
 /// Plans one server. The same arguments give the same objects, except for `spark.app.submitTime` and secrets.
 pub fn plan(subject: &Subject<'_>, attempt: Attempt, master: &str) -> Result<Plan, Problem> {
+    planned(subject, attempt, master, Executors::Unplanned).map(|(plan, _)| plan)
+}
+
+/// Plans one server with its executors: the server, and everything it takes of its namespace.
+pub fn footprint(subject: &Subject<'_>, attempt: Attempt, master: &str) -> Result<(Plan, Footprint), Problem> {
+    planned(subject, attempt, master, Executors::Planned)
+}
+
+fn planned(
+    subject: &Subject<'_>,
+    attempt: Attempt,
+    master: &str,
+    executors: Executors,
+) -> Result<(Plan, Footprint), Problem> {
     let problem = |problem: Problem| Problem {
         path: in_terms_of_servers(&problem.path),
         message: in_terms_of_servers(&problem.message),
@@ -78,7 +93,8 @@ pub fn plan(subject: &Subject<'_>, attempt: Attempt, master: &str) -> Result<Pla
     overlay::apply(&mut executor.pod, &executor.container, &RoleSpec::executor(app.spec, None));
     executor.pod.metadata.owner_references = Some(vec![subject.owner(false)]);
     let templates = Templates { driver: Some(server.pod), executor: Some(executor.pod) };
-    let Driver { plan: planned, grant, warnings } = run::driver(&command, ids, templates, &attempt).map_err(problem)?;
+    let driver = run::driver(&command, ids, templates, &attempt, executors).map_err(problem)?;
+    let Driver { plan: planned, grant, executors, warnings } = driver;
 
     let spec_hash = application::fingerprint(subject.spec);
     let mark = |meta: &mut ObjectMeta| {
@@ -94,6 +110,7 @@ pub fn plan(subject: &Subject<'_>, attempt: Attempt, master: &str) -> Result<Pla
     overlay::apply(&mut pod, &server.container, &RoleSpec::driver(app.spec, None));
     mark(&mut pod.metadata);
     serve(&mut pod, &server.container, &application, subject.spec.server.template.as_ref());
+    mounts::check(&pod, "spec.server", &app.spec.driver.pod)?;
     let mut objects = planned.objects;
     for object in &mut objects {
         mark(object.metadata_mut());
@@ -120,7 +137,15 @@ pub fn plan(subject: &Subject<'_>, attempt: Attempt, master: &str) -> Result<Pla
         lost: Vec::new(),
         warnings,
     };
-    Ok(Plan { run, service, port: application.port })
+    let mut needs = Footprint::of_driver(&run, "spec.server", "server");
+    needs.add_service(&service);
+    if let Some(executors) = executors.filter(|_| application.threads.is_none()) {
+        if let Ok(plan) = &executors {
+            mounts::check(&plan.template, "spec.executor", &app.spec.executor.pod)?;
+        }
+        needs.add_executors(executors, app.spec);
+    }
+    Ok((Plan { run, service, port: application.port }, needs))
 }
 
 /// Labels by which the operator finds the objects of a server.

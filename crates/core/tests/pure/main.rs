@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic shows where the test failed")]
 
+mod admission;
 mod allocation;
 mod connect;
 mod deaths;

@@ -8,6 +8,7 @@ use firesteel_core::connect::plan::{Plan, plan};
 use firesteel_core::connect::step::{self, Connect, Decision, Effect, State};
 use firesteel_core::connect::{Subject, application, service};
 use firesteel_core::event_reason::connect as reason;
+use firesteel_core::legible;
 use firesteel_core::lifecycle::Submission;
 use firesteel_core::run::Attempt;
 use k8s_openapi::api::core::v1::Service;
@@ -115,10 +116,10 @@ async fn read(ctx: &Context, meta: &ObjectMeta, error: &str) -> Result<Option<(S
     let found = api.get_opt(&name).await.during(|| "read the SparkConnect".to_owned())?;
     let Some(DynamicObject { metadata, data, .. }) = found else { return Ok(None) };
     let status = Option::deserialize(&data["status"]);
-    let problem = match serde_path_to_error::deserialize::<_, SparkConnectSpec>(&data["spec"]) {
+    let problem = match legible::connect(&data["spec"]) {
         Ok(_) if status.is_ok() => return Ok(None),
         Ok(_) => error.to_owned(),
-        Err(error) => format!("spec.{}: {}", error.path(), error.inner()),
+        Err(fault) => fault.to_string(),
     };
     let connect = SparkConnect { metadata, spec: SparkConnectSpec::default(), status: status.unwrap_or_default() };
     Ok(Some((connect, problem)))

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use firesteel_api::{ScheduledSparkApplication, ScheduledSparkApplicationSpec, ScheduledSparkApplicationStatus, crds};
 use firesteel_core::event_reason::schedule as reason;
+use firesteel_core::legible;
 use firesteel_core::lifecycle::Event;
 use firesteel_core::schedule::{self, Cause, Decision, Effect, RunSeen, Sight, Started};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -21,7 +22,6 @@ use super::{Scheduled, Schedules, lock, writes};
 use crate::error::{During, Error};
 use crate::events::Reporter;
 use crate::fair_queue::Kind;
-use crate::malformed;
 use crate::writes::merge_patch;
 
 /// A pass that takes longer is aborted and retried.
@@ -117,12 +117,10 @@ async fn read(
     let Some(object) = api.get_opt(&name).await.during(|| "read the schedule".to_owned())? else { return Ok(None) };
     let spec = &object.data["spec"];
     let status = Option::<ScheduledSparkApplicationStatus>::deserialize(&object.data["status"]);
-    let in_template = malformed::legible(&spec["template"]).1.into_iter().next();
-    let problem = match (in_template, serde_path_to_error::deserialize::<_, ScheduledSparkApplicationSpec>(spec)) {
-        (_, Ok(_)) if status.is_ok() => return Ok(None),
-        (_, Ok(_)) => error.to_owned(),
-        (Some(fault), Err(_)) => fault.replacen("spec.", "spec.template.", 1),
-        (None, Err(error)) => format!("spec.{}: {}", error.path(), error.inner()),
+    let problem = match legible::schedule(spec) {
+        Ok(_) if status.is_ok() => return Ok(None),
+        Ok(_) => error.to_owned(),
+        Err(faults) => faults.first().map(ToString::to_string).unwrap_or_default(),
     };
     let spec = ScheduledSparkApplicationSpec::default();
     Ok(Some((

@@ -76,6 +76,11 @@ impl Fixture {
         self.operator = None;
     }
 
+    /// Another operator, started by the test, ends with the fixture.
+    pub(crate) fn run_operator(&mut self, operator: DropGuard) {
+        self.operator = Some(operator);
+    }
+
     pub(crate) fn start_operator(&mut self) {
         self.operator = Some(start(self.client.clone(), self.namespace.name()));
     }

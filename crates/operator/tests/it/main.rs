@@ -27,4 +27,5 @@ mod rights;
 mod schedules;
 mod scope;
 mod size;
+mod webhook;
 mod witness;

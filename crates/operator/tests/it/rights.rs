@@ -30,6 +30,10 @@ impl Forbidden {
     pub(crate) fn requests(&self) -> Vec<String> {
         self.0.lock().unwrap().clone()
     }
+
+    pub(crate) fn clear(&self) {
+        self.0.lock().unwrap().clear();
+    }
 }
 
 impl Witness for Forbidden {
@@ -100,7 +104,7 @@ pub(crate) async fn restricted(env: &'static TestEnv) -> (Fixture, Forbidden) {
         assert!(tokio::time::Instant::now() < deadline, "the binding has no effect");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
-    forbidden.0.lock().unwrap().clear();
+    forbidden.clear();
     let guard = start_with(operator, options);
     (Fixture::around(namespace, client, guard), forbidden)
 }

@@ -7,11 +7,9 @@ use super::role::LONGEST_ID;
 use super::{Draft, PlanError};
 use crate::input::{Input, TemplatePart};
 use crate::names::key;
+use crate::object_name::{MAX_LABEL, MAX_NAME, is_dns_label, is_label_value, is_qualified_name};
 use crate::value;
 use crate::version::Line;
-
-const MAX_NAME: usize = 253;
-const MAX_LABEL: usize = 63;
 
 pub(crate) fn apply(draft: &Draft<'_>) -> Result<(), PlanError> {
     namespace(draft)?;
@@ -258,53 +256,4 @@ fn environment(draft: &Draft<'_>) -> Result<(), PlanError> {
         }
     }
     Ok(())
-}
-
-fn is_dns_label(text: &str) -> bool {
-    let edge = |c: Option<u8>| c.is_some_and(|c| c.is_ascii_lowercase() || c.is_ascii_digit());
-    edge(text.bytes().next())
-        && edge(text.bytes().last())
-        && text.bytes().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == b'-')
-}
-
-fn is_label_value(text: &str) -> bool {
-    text.is_empty() || (text.len() <= MAX_LABEL && is_name_part(text))
-}
-
-fn is_name_part(text: &str) -> bool {
-    let edge = |c: Option<u8>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    edge(text.bytes().next())
-        && edge(text.bytes().last())
-        && text.bytes().all(|c| c.is_ascii_alphanumeric() || matches!(c, b'-' | b'_' | b'.'))
-}
-
-/// `name` or `domain/name`.
-fn is_qualified_name(text: &str) -> bool {
-    let (domain, name) = match text.split_once('/') {
-        Some((domain, name)) => (Some(domain), name),
-        None => (None, text),
-    };
-    name.len() <= MAX_LABEL
-        && is_name_part(name)
-        && domain.is_none_or(|d| d.len() <= MAX_NAME && d.split('.').all(is_dns_label))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_follow_the_rules_of_the_api_server() {
-        assert!(is_qualified_name("app.kubernetes.io/part-of"));
-        assert!(is_qualified_name("Team_1"));
-        assert!(!is_qualified_name("a/b/c"));
-        assert!(!is_qualified_name("-a"));
-        assert!(!is_qualified_name(""));
-        assert!(is_label_value(""));
-        assert!(!is_label_value("has space"));
-        assert!(!is_label_value(&"a".repeat(64)));
-        assert!(is_dns_label("a-1"));
-        assert!(!is_dns_label("A"));
-        assert!(!is_dns_label("a-"));
-    }
 }
