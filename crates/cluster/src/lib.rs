@@ -1,7 +1,7 @@
 //! Access to a Kubernetes cluster, for the command line and the operator.
 //!
 //! - [`connect`] finds the API server and the credentials, and builds a client;
-//! - [`rate_limit`] adapts a client's request rate to the API server;
+//! - [`rate_limit`] adapts a client's request rate to the API server, [`requests`] counts what is sent;
 //! - [`error`] classifies API errors, [`refusal`] turns them into sentences for people;
 //! - [`writes`] creates, applies and deletes objects; [`gate`] handles the driver's scheduling gate, [`object`] planned objects;
 //! - [`log`] reads the end of a container's log.
@@ -15,6 +15,7 @@ pub mod log;
 pub mod object;
 pub mod rate_limit;
 pub mod refusal;
+pub mod requests;
 pub mod writes;
 
 pub use connect::{Access, BadAccess, Cluster};

@@ -20,6 +20,8 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 
+use crate::requests::RequestCounts;
+
 /// The field manager of exposure objects. Requests with this name have a separate limit.
 pub const EXPOSURE_MANAGER: &str = "firesteel-exposure";
 /// Concurrent requests while the server does not throttle.
@@ -34,10 +36,16 @@ const SHORTEST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// A client that adapts to the API server's load.
-pub fn client(mut config: Config) -> Result<Client, kube::Error> {
+pub fn client(config: Config) -> Result<Client, kube::Error> {
+    counted_client(config, &RequestCounts::default())
+}
+
+/// The same, and what it sends is counted.
+pub fn counted_client(mut config: Config, counts: &RequestCounts) -> Result<Client, kube::Error> {
     // Retries happen in the rate limiter, so that they slow down all requests.
     config.default_retry = false;
-    Ok(ClientBuilder::try_from(config)?.with_layer(&RateLimitLayer::default()).build())
+    counts.set_host(config.cluster_url.authority().map(ToString::to_string).unwrap_or_default());
+    Ok(ClientBuilder::try_from(config)?.with_layer(counts).with_layer(&RateLimitLayer::default()).build())
 }
 
 /// Gives a client's services a common limit, and exposure objects a separate one.
