@@ -9,13 +9,16 @@ mod webhook;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use firesteel_cluster::requests::RequestCounts;
 use firesteel_core::allocation::size::Amount;
 use firesteel_core::lifecycle::Limits;
 use firesteel_core::run::RunSettings;
 use firesteel_core::schedule::Precision;
 use firesteel_core::ui::UiSettings;
-use firesteel_operator::ExecutorOptions;
-use firesteel_operator::{LeaderOptions, Options};
+use firesteel_operator::{
+    Certificate, ExecutorOptions, LabelNames, LeaderOptions, MetricsOptions, MetricsTls, Options, ServeMetrics,
+    TlsVersion,
+};
 use firesteel_spark::value::Quantity;
 use k8s_openapi::jiff::SignedDuration;
 use tokio_util::sync::CancellationToken;
@@ -139,12 +142,45 @@ pub(crate) struct OperatorArgs {
     /// Address of /metrics; 0 for none
     #[arg(long, value_name = "ADDRESS", default_value = "0")]
     metrics_bind_address: Bind,
-    /// Prefix of metric names
+    /// Export the metrics of applications and executors; without them, only those of the operator and Firesteel's own are served
+    #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    enable_metrics: Toggle,
+    /// Path of metrics, besides /metrics
+    #[arg(long, value_name = "PATH", default_value = "/metrics")]
+    metrics_endpoint: String,
+    /// Prefix of the names of application and executor metrics, as it stands: team_ makes team_spark_application_count
     #[arg(long, value_name = "PREFIX", default_value = "", hide_default_value = true)]
     metrics_prefix: String,
-    /// Metrics are served without TLS, so `true` is refused if metrics are enabled
-    #[arg(long, value_name = "BOOL", default_value = "false", hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    /// Comma-separated labels of applications to label metrics with; `namespace` is the application's namespace
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    metrics_labels: Vec<String>,
+    /// Maximum combinations of label values in metrics; further ones are counted as `other`
+    #[arg(long, value_name = "N", default_value_t = MetricsOptions::default().max_label_sets, value_parser = at_least_one)]
+    metrics_max_label_sets: usize,
+    /// Buckets of the histogram of submit latencies
+    #[arg(long, value_name = "SECONDS", value_delimiter = ',', default_value = "0.5,1,2,4,8,16,32,64,128,256")]
+    metrics_job_submit_latency_buckets: Vec<f64>,
+    /// Buckets of the histogram of start latencies
+    #[arg(long, value_name = "SECONDS", value_delimiter = ',', default_value = "30,60,90,120,150,180,210,240,270,300")]
+    metrics_job_start_latency_buckets: Vec<f64>,
+    /// Serve metrics over TLS
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     secure_metrics: Toggle,
+    /// Certificate for metrics, in PEM, read again when it changes; without it, one is made and self-signed at each start
+    #[arg(long, value_name = "FILE", requires = "metrics_tls_key_file")]
+    metrics_tls_cert_file: Option<PathBuf>,
+    /// Private key of the certificate for metrics, in PEM
+    #[arg(long, value_name = "FILE", requires = "metrics_tls_cert_file")]
+    metrics_tls_key_file: Option<PathBuf>,
+    /// Lowest TLS version for metrics: 1.2 or 1.3
+    #[arg(long, value_name = "VERSION", default_value = "1.2", value_parser = tls_version)]
+    metric_tls_min_version: TlsVersion,
+    /// Comma-separated cipher suites of TLS 1.2 for metrics; all of rustls, if empty
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    metric_tls_cipher_suites: Vec<String>,
+    /// Offer HTTP/2 where metrics are served over TLS
+    #[arg(long = "enable-http2", value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    enable_http2: Toggle,
     /// Log as JSON
     #[arg(long)]
     log_json: bool,
@@ -163,7 +199,7 @@ pub(crate) fn main(args: OperatorArgs) -> anyhow::Result<ExitStatus> {
     let options = options(&args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().thread_stack_size(8 << 20).enable_all().build()?;
     runtime.block_on(async {
-        let client = client(args.kubeconfig).await?;
+        let client = client(args.kubeconfig, &options.requests).await?;
         let until = CancellationToken::new();
         tokio::spawn(cancel_on_signal(until.clone()));
         firesteel_operator::run(client, options, until).await
@@ -171,7 +207,7 @@ pub(crate) fn main(args: OperatorArgs) -> anyhow::Result<ExitStatus> {
     Ok(ExitStatus::Success)
 }
 
-async fn client(kubeconfig: Option<PathBuf>) -> anyhow::Result<kube::Client> {
+async fn client(kubeconfig: Option<PathBuf>, requests: &RequestCounts) -> anyhow::Result<kube::Client> {
     let mut config = match kubeconfig {
         Some(path) => {
             let read = kube::config::Kubeconfig::read_from(&path)
@@ -181,7 +217,7 @@ async fn client(kubeconfig: Option<PathBuf>) -> anyhow::Result<kube::Client> {
         None => kube::Config::infer().await.context("no cluster found: use --kubeconfig FILE")?,
     };
     config.connect_timeout = Some(std::time::Duration::from_secs(10));
-    Ok(firesteel_cluster::rate_limit::client(config)?)
+    Ok(firesteel_cluster::rate_limit::counted_client(config, requests)?)
 }
 
 async fn cancel_on_signal(until: CancellationToken) {
@@ -203,11 +239,6 @@ fn options(args: &OperatorArgs) -> anyhow::Result<Options> {
         serde_json::from_str(text).map_err(|e| BadInput(format!("{flag}: {e}")).into())
     }
     let (namespaces, namespace_selector) = scope(args)?;
-    if args.secure_metrics.0 && args.metrics_bind_address.0.is_some() {
-        let problem =
-            "--secure-metrics: metrics are served without TLS; bind them to 127.0.0.1 and put a proxy in front of them";
-        return Err(BadInput(problem.to_owned()).into());
-    }
     let leader = args.leader_election.0.then(|| LeaderOptions {
         namespace: args.leader_election_lock_namespace.clone(),
         name: args.leader_election_lock_name.clone(),
@@ -239,8 +270,9 @@ fn options(args: &OperatorArgs) -> anyhow::Result<Options> {
         },
         workers: args.controller_threads.max(1),
         health: args.health_probe_bind_address.0.clone(),
-        metrics: args.metrics_bind_address.0.clone(),
-        metrics_prefix: args.metrics_prefix.clone(),
+        metrics: serve_metrics(args)?,
+        metrics_options: metrics_options(args)?,
+        requests: RequestCounts::default(),
         leader,
         executors: ExecutorOptions {
             per_second: args.executors_per_second,
@@ -285,6 +317,75 @@ fn scope(args: &OperatorArgs) -> Result<(Vec<String>, Option<String>), BadInput>
         };
     }
     Ok((names.into_iter().map(str::to_owned).collect(), selector))
+}
+
+/// Where metrics are served. Flags that tighten TLS without TLS are refused.
+fn serve_metrics(args: &OperatorArgs) -> Result<Option<ServeMetrics>, BadInput> {
+    let path = args.metrics_endpoint.clone();
+    let is_path = path.starts_with('/') && path.chars().all(|c| c.is_ascii_alphanumeric() || "/-_.".contains(c));
+    if !is_path {
+        let problem = format!("--metrics-endpoint={path}: not a path; write /metrics, or leave it out");
+        return Err(BadInput(problem));
+    }
+    let Some(at) = args.metrics_bind_address.0.clone() else { return Ok(None) };
+    let suites: Vec<String> = args.metric_tls_cipher_suites.iter().map(|name| name.trim().to_owned()).collect();
+    let suites: Vec<String> = suites.into_iter().filter(|name| !name.is_empty()).collect();
+    if !args.secure_metrics.0 {
+        let given = [
+            ("--metric-tls-min-version", args.metric_tls_min_version != TlsVersion::Tls12),
+            ("--metric-tls-cipher-suites", !suites.is_empty()),
+            ("--metrics-tls-cert-file", args.metrics_tls_cert_file.is_some()),
+        ];
+        return match given.iter().find(|(_, is_given)| *is_given) {
+            Some((flag, _)) => {
+                Err(BadInput(format!("{flag}: metrics are served without TLS; add --secure-metrics, or leave it out")))
+            }
+            None => Ok(Some(ServeMetrics { at, path, tls: None })),
+        };
+    }
+    MetricsTls::check_cipher_suites(&suites)
+        .map_err(|problem| BadInput(format!("--metric-tls-cipher-suites: {problem}")))?;
+    let certificate = match args.metrics_tls_cert_file.clone().zip(args.metrics_tls_key_file.clone()) {
+        Some((certificate, key)) => Certificate::Files { certificate, key },
+        None => Certificate::SelfSigned,
+    };
+    let min_version = args.metric_tls_min_version;
+    let tls = MetricsTls { certificate, min_version, cipher_suites: suites, http2: args.enable_http2.0 };
+    Ok(Some(ServeMetrics { at, path, tls: Some(tls) }))
+}
+
+/// Which metrics there are.
+fn metrics_options(args: &OperatorArgs) -> Result<MetricsOptions, BadInput> {
+    let prefix = &args.metrics_prefix;
+    let is_name = prefix.chars().all(|c| c.is_ascii_alphanumeric() || "_:-".contains(c));
+    if !is_name || prefix.starts_with(|c: char| c.is_ascii_digit()) {
+        return Err(BadInput(format!("--metrics-prefix={prefix}: use letters, digits and underscores, such as team_")));
+    }
+    let labels = LabelNames::new(args.metrics_labels.iter().map(String::as_str));
+    let buckets = |flag: &str, bounds: &[f64]| {
+        let ascend = bounds.windows(2).all(|pair| pair[0] < pair[1]);
+        if ascend && !bounds.is_empty() && bounds.iter().all(|bound| bound.is_finite()) {
+            return Ok(bounds.to_vec());
+        }
+        Err(BadInput(format!("{flag}: write ascending numbers of seconds, such as 30,60,120")))
+    };
+    Ok(MetricsOptions {
+        prefix: prefix.clone(),
+        labels: labels.map_err(|problem| BadInput(format!("--metrics-labels: {problem}")))?,
+        submit_buckets: buckets("--metrics-job-submit-latency-buckets", &args.metrics_job_submit_latency_buckets)?,
+        start_buckets: buckets("--metrics-job-start-latency-buckets", &args.metrics_job_start_latency_buckets)?,
+        applications: args.enable_metrics.0,
+        max_label_sets: args.metrics_max_label_sets,
+    })
+}
+
+/// A TLS version by the names in use for it.
+fn tls_version(text: &str) -> Result<TlsVersion, String> {
+    match text {
+        "" | "1.2" | "TLS1.2" | "VersionTLS12" => Ok(TlsVersion::Tls12),
+        "1.3" | "TLS1.3" | "VersionTLS13" => Ok(TlsVersion::Tls13),
+        _ => Err("not offered; use 1.2 or 1.3".to_owned()),
+    }
 }
 
 fn at_least_one(text: &str) -> Result<usize, String> {
@@ -349,7 +450,7 @@ mod tests {
     fn defaults_are_those_of_the_existing_operator() {
         let options = options(&Only::try_parse_from(["operator"]).unwrap().args).unwrap();
         assert_eq!(options.health, Some(Listen::Everywhere(8081)));
-        assert_eq!((options.metrics, options.workers, options.leader.is_none()), (None, 10, true));
+        assert_eq!((options.metrics.is_none(), options.workers, options.leader.is_none()), (true, 10, true));
         assert_eq!((options.limits.tracked_executors, options.limits.default_ttl), (1000, None));
         assert_eq!(options.limits.driver_grace, SignedDuration::from_secs(10));
         assert!(options.runs.ui.service && options.runs.ui.url_format.is_empty());
@@ -408,10 +509,10 @@ mod tests {
                      leader-election-lock-name=l leader-election-lock-namespace=n leader-election-lease-duration=15s \
                      leader-election-renew-deadline=10s leader-election-retry-period=2s \
                      driver-pod-creation-grace-period=10s kube-api-qps=20 kube-api-burst=30 enable-metrics=false \
-                     metrics-bind-address=0 metrics-endpoint=/metrics metrics-prefix=p metrics-labels=a \
+                     metrics-bind-address=:8080 metrics-endpoint=/metrics metrics-prefix=p metrics-labels=a \
                      metrics-job-submit-latency-buckets=1,2 metrics-job-start-latency-buckets=1,2 \
-                     health-probe-bind-address=:8081 secure-metrics=false metric-tls-min-version=1.2 \
-                     metric-tls-cipher-suites=a pprof-bind-address=0 \
+                     health-probe-bind-address=:8081 secure-metrics=false enable-http2=false metric-tls-min-version=1.2 \
+                     metric-tls-cipher-suites= pprof-bind-address=0 \
                      scheduled-spark-application-timestamp-precision=nanos submitter-service-url=u \
                      submitter-startup-timeout=5m submitter-request-timeout=2m submitter-max-retries=3 \
                      submitter-initial-backoff=2s submitter-tls-enabled=false submitter-tls-cert-file=f \
@@ -423,7 +524,7 @@ mod tests {
         let args = Only::try_parse_from(line).unwrap().args;
         assert!(options(&args).is_ok());
         let lines = args.retired.lines();
-        assert_eq!(lines.len(), 32, "{lines:#?}");
+        assert_eq!(lines.len(), 25, "{lines:#?}");
         assert!(lines.iter().all(|line| line.starts_with("--") && line.contains(" has no effect: ")), "{lines:#?}");
     }
 
@@ -470,10 +571,66 @@ mod tests {
         let parse = |line: &str| options(&Only::try_parse_from(line.split_whitespace()).unwrap().args);
         assert!(!parse("operator").unwrap().runs.ui.no_budgets);
         assert!(parse("operator --enable-driver-pdb=false").unwrap().runs.ui.no_budgets);
-        let refused = parse("operator --secure-metrics --metrics-bind-address=:8080").unwrap_err().to_string();
-        assert!(refused.starts_with("--secure-metrics: metrics are served without TLS"), "{refused}");
-        assert!(parse("operator --secure-metrics=true --metrics-bind-address=0").is_ok(), "nothing is served");
-        assert!(parse("operator --secure-metrics=false --metrics-bind-address=:8080").is_ok());
+    }
+
+    #[test]
+    fn every_metrics_flag_works() {
+        let parse = |line: &str| options(&Only::try_parse_from(line.split_whitespace()).unwrap().args).unwrap();
+        let plain = parse("operator --metrics-bind-address=:8080");
+        assert!(plain.metrics.is_some_and(|how| how.tls.is_none() && how.path == "/metrics"));
+        assert_eq!(plain.metrics_options.labels, LabelNames::default(), "as the existing operator's default");
+        assert_eq!(plain.metrics_options.submit_buckets, [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0]);
+        assert!(plain.metrics_options.applications && plain.metrics_options.start_buckets.starts_with(&[30.0, 60.0]));
+        let line = "operator --metrics-bind-address=:8080 --secure-metrics --metrics-endpoint=/m --metrics-prefix=p \
+                    --metrics-labels=app-type,namespace --metrics-job-submit-latency-buckets=1,2 --enable-metrics=false \
+                    --metrics-job-start-latency-buckets=3.5 --metric-tls-min-version=VersionTLS13 --enable-http2=true \
+                    --metrics-tls-cert-file=/c --metrics-tls-key-file=/k --metrics-max-label-sets=7 \
+                    --metric-tls-cipher-suites=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256";
+        let set = parse(line);
+        let how = set.metrics.unwrap();
+        let files = Certificate::Files { certificate: "/c".into(), key: "/k".into() };
+        let cipher_suites = vec!["TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256".to_owned()];
+        let tls = MetricsTls { certificate: files, min_version: TlsVersion::Tls13, cipher_suites, http2: true };
+        assert_eq!((how.path.as_str(), how.tls), ("/m", Some(tls)));
+        let metrics = set.metrics_options;
+        assert_eq!((metrics.prefix.as_str(), metrics.max_label_sets, metrics.applications), ("p", 7, false));
+        assert_eq!((metrics.submit_buckets, metrics.start_buckets), (vec![1.0, 2.0], vec![3.5]));
+        assert_eq!(metrics.labels, LabelNames::new(["app-type", "namespace"]).unwrap());
+    }
+
+    #[test]
+    fn metrics_flags_that_cannot_work_are_refused_with_what_to_use() {
+        for (flags, sentence) in [
+            (
+                "--metric-tls-min-version=1.3",
+                "--metric-tls-min-version: metrics are served without TLS; add --secure-metrics",
+            ),
+            (
+                "--metric-tls-cipher-suites=A",
+                "--metric-tls-cipher-suites: metrics are served without TLS; add --secure-metrics",
+            ),
+            (
+                "--secure-metrics --metric-tls-cipher-suites=A",
+                "--metric-tls-cipher-suites: `A` is not offered; use TLS_",
+            ),
+            ("--metrics-endpoint=metrics", "--metrics-endpoint=metrics: not a path; write /metrics"),
+            ("--metrics-prefix=a.b", "--metrics-prefix=a.b: use letters, digits and underscores"),
+            ("--metrics-labels=a-b,a_b", "--metrics-labels: `a_b` is `a_b` in metrics, and that is given twice"),
+            ("--metrics-job-start-latency-buckets=2,1", "--metrics-job-start-latency-buckets: write ascending numbers"),
+        ] {
+            let line = format!("operator --metrics-bind-address=:8080 {flags}");
+            let refused = options(&Only::try_parse_from(line.split_whitespace()).unwrap().args).unwrap_err();
+            assert!(refused.downcast_ref::<BadInput>().is_some(), "{flags}");
+            assert!(refused.to_string().starts_with(sentence), "{refused}");
+        }
+        for flag in
+            ["--metric-tls-min-version=1.1", "--metrics-tls-cert-file=/c", "--metrics-job-submit-latency-buckets=a"]
+        {
+            assert_eq!(Only::try_parse_from(["operator", flag]).unwrap_err().exit_code(), 2, "{flag}");
+        }
+        // Nothing is served, so there is nothing to tighten.
+        let quiet = Only::try_parse_from(["operator", "--metric-tls-min-version=1.3"]).unwrap().args;
+        assert!(options(&quiet).unwrap().metrics.is_none());
     }
 
     #[test]

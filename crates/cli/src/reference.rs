@@ -70,13 +70,32 @@ fn events() -> String {
 }
 
 fn metrics() -> String {
-    let rows = firesteel_operator::metrics::ALL.iter();
-    let rows = rows.map(|(name, kind, help)| vec![code(name), (*kind).to_owned(), cell(help)]);
+    use firesteel_operator::metrics::families::{ALL, Family, Scope};
+    let labels = |family: &Family| {
+        let more = family.labels.iter().map(|label| code(label));
+        let first = match family.scope {
+            Scope::Chosen => vec!["chosen".to_owned()],
+            Scope::Application => vec![code("namespace"), "chosen".to_owned()],
+            Scope::Namespace => vec![code("namespace")],
+            Scope::Process => Vec::new(),
+        };
+        first.into_iter().chain(more).collect::<Vec<_>>().join(", ")
+    };
+    let row =
+        |family: &&Family| vec![code(family.name), family.kind.word().to_owned(), labels(family), cell(family.help)];
+    let (existing, own): (Vec<&Family>, Vec<&Family>) = ALL.iter().partition(|family| family.has_prefix());
+    let head = ["name", "type", "labels", "meaning"];
     let body = format!(
-        "The operator serves them at `/metrics` of `--metrics-bind-address`, in Prometheus' text format, each labelled with \
-         `namespace`. `--metrics-prefix` is prepended to the names. Counters start at 0 with the process; gauges are computed \
-         from the operator's caches on each scrape.\n\n{}",
-        table(&["name", "type", "meaning"], rows)
+        "The operator serves them at `/metrics` of `--metrics-bind-address`, in Prometheus' text format, or in OpenMetrics if \
+         the client asks for it. *Chosen* labels are those of `--metrics-labels`; their values come from the labels of the \
+         application, and for executors first from those of the executor. [Monitoring](../monitoring.md) shows how to use \
+         them.\n\n\
+         ## Under the existing operator's names\n\n`--metrics-prefix` is prepended to the names; with \
+         `--enable-metrics=false` they are not exported.\n\n{}\n\
+         ## The operator's own\n\nThose that begin with `workqueue_`, `controller_runtime_`, `rest_client_`, \
+         `leader_election_` and `process_` have the names that the existing operator has from its libraries.\n\n{}",
+        table(&head, existing.iter().map(row)),
+        table(&head, own.iter().map(row))
     );
     page("Metrics", "For people who monitor the operator.", &body)
 }

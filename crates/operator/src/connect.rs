@@ -9,10 +9,11 @@ mod reconcile;
 mod services;
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use firesteel_api::SparkConnect;
+use firesteel_core::connect::step::State;
 use futures::StreamExt;
 use kube::core::DeserializeGuard;
 use kube::runtime::reflector::{ObjectRef, Store};
@@ -25,6 +26,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::{Class, class};
 use crate::events::EventRecorder;
 use crate::fair_queue::{FairQueue, Kind};
+use crate::metrics::{Census, Metrics, Tally};
 use crate::options::Options;
 use crate::relist::{Change, Relist};
 use crate::scope::Scope;
@@ -44,6 +46,7 @@ pub(crate) struct Context {
     pub(crate) scope: Arc<Scope>,
     pub(crate) pods: Arc<ServerPods>,
     pub(crate) events: Arc<EventRecorder>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) turns: Arc<FairQueue<Kind>>,
     /// Cancelled when the operator stops: nothing new is started.
     pub(crate) ending: CancellationToken,
@@ -70,15 +73,16 @@ pub(crate) struct Shared {
     pub(crate) options: Options,
     pub(crate) scope: Arc<Scope>,
     pub(crate) events: Arc<EventRecorder>,
+    pub(crate) metrics: Arc<Metrics>,
     pub(crate) turns: Arc<FairQueue<Kind>>,
     pub(crate) ending: CancellationToken,
 }
 
 impl Context {
     fn new(shared: Shared, pods: Arc<ServerPods>, connects: Store<DeserializeGuard<SparkConnect>>) -> Self {
-        let Shared { client, options, scope, events, turns, ending } = shared;
+        let Shared { client, options, scope, events, metrics, turns, ending } = shared;
         let (services, memory) = (Services::default(), Mutex::default());
-        Context { client, options, scope, pods, events, turns, ending, connects, services, memory }
+        Context { client, options, scope, pods, events, metrics, turns, ending, connects, services, memory }
     }
 
     fn memory(&self) -> MutexGuard<'_, HashMap<ConnectKey, Memory>> {
@@ -116,6 +120,22 @@ impl Context {
     }
 }
 
+impl Census for Context {
+    fn count(&self, tally: &mut Tally<'_>) {
+        for connect in self.connects.state() {
+            let namespace = connect.namespace().unwrap_or_default();
+            if self.scope.covers(&namespace) {
+                let status = connect.0.as_ref().ok().and_then(|connect| connect.status.as_ref());
+                let state = match status.map_or(State::New, State::read) {
+                    State::New => "New",
+                    state => state.word(),
+                };
+                tally.connect(&namespace, state);
+            }
+        }
+    }
+}
+
 /// Runs the controller for one namespace, or for all. `touches` are the objects whose pods changed.
 pub(crate) async fn look_after(
     shared: Shared,
@@ -125,6 +145,8 @@ pub(crate) async fn look_after(
 ) {
     let (reader, writer) = reflector::store();
     let ctx = Arc::new(Context::new(shared, pods, reader));
+    let cache: Weak<Context> = Arc::downgrade(&ctx);
+    ctx.metrics.follow(cache);
     let connects: Api<DeserializeGuard<SparkConnect>> = match &namespace {
         Some(namespace) => Api::namespaced(ctx.client.clone(), namespace),
         None => Api::all(ctx.client.clone()),

@@ -1,6 +1,7 @@
 //! State shared by all passes over applications.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -35,7 +36,8 @@ pub(crate) struct Context {
     pub options: Options,
     /// Where to act.
     pub scope: Arc<Scope>,
-    /// The cache of applications.
+    /// The cache of applications, and whether it is complete.
+    pub is_listed: AtomicBool,
     pub apps: Store<DeserializeGuard<SparkApplication>>,
     pub pods: Arc<PodIndex>,
     pub events: Arc<EventRecorder>,
@@ -87,6 +89,7 @@ impl Context {
             events,
             options,
             scope,
+            is_listed: AtomicBool::new(false),
             apps,
             pods: Arc::default(),
             metrics,
@@ -218,23 +221,22 @@ impl Context {
 }
 
 impl Census for Context {
-    fn count(&self, tally: &mut Tally) {
+    fn count(&self, tally: &mut Tally<'_>) {
+        if !self.is_listed.load(Ordering::Relaxed) {
+            return;
+        }
         for app in self.apps.state() {
             let (namespace, name) = (app.namespace().unwrap_or_default(), app.name_any());
             if !self.scope.covers(&namespace) {
                 continue;
             }
-            let running = match &app.0 {
-                Ok(app) => app.status.as_ref().is_some_and(|s| s.application_state.state == "RUNNING"),
+            let state = match &app.0 {
+                Ok(app) => app.status.as_ref().map_or("", |status| status.application_state.state.as_str()),
                 // Its driver may still run.
-                Err(_) => self.pods.of(&namespace, &name).drivers.values().any(|pod| is_running(pod)),
+                Err(_) if self.pods.of(&namespace, &name).drivers.values().any(|pod| is_running(pod)) => "RUNNING",
+                Err(_) => "UNKNOWN",
             };
-            tally.running_applications(&namespace, i64::from(running));
-        }
-        for (namespace, count) in self.pods.running_executors() {
-            if self.scope.covers(&namespace) {
-                tally.running_executors(&namespace, count);
-            }
+            tally.application(&namespace, app.labels(), state);
         }
     }
 }

@@ -52,7 +52,7 @@ pub(crate) enum Reporter {
 }
 
 impl Reporter {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Reporter::Applications => "spark-application-controller",
             Reporter::Connects => "spark-connect-controller",

@@ -40,7 +40,7 @@ use crate::creation_limit::CreationLimit;
 use crate::debounce::{Debounce, Fires};
 use crate::events::EventRecorder;
 use crate::fair_queue::{FairQueue, Lane};
-use crate::metrics::Metrics;
+use crate::metrics::{Census, Metrics, Tally};
 use crate::options::ExecutorOptions;
 use crate::pods::allocated::{AppIdKey, Index};
 use crate::relist::{Change, Relist};
@@ -84,6 +84,12 @@ impl Shared {
             freed: Notify::new(),
             options,
         }
+    }
+}
+
+impl Census for Shared {
+    fn count(&self, tally: &mut Tally<'_>) {
+        tally.waiting_creations(self.creating.waiting());
     }
 }
 

@@ -90,6 +90,11 @@ impl<L: Lane> FairQueue<L> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// How many wait for a permit.
+    pub(crate) fn waiting(&self) -> usize {
+        self.state().lanes.values().map(|lane| lane.line.len()).sum()
+    }
+
     /// Waits for a permit.
     pub(crate) async fn take(self: &Arc<Self>, lane: L) -> Permit<L> {
         loop {

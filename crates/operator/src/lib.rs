@@ -8,8 +8,9 @@
 //! - [`schedules`] starts the runs of ScheduledSparkApplications;
 //! - [`definitions`] knows which status fields the cluster keeps;
 //! - [`exposures`] manages each driver's Services, Ingresses and PodDisruptionBudget; [`scope`] selects the namespaces;
-//!   [`webhook`] judges objects before they are stored; [`pods`] caches what is needed of pods; [`leader`] elects the one operator that acts; [`serve`] serves probes and
-//!   [`metrics`]; [`fair_queue`] shares the workers; [`events`] records Kubernetes events.
+//!   [`webhook`] judges objects before they are stored; [`pods`] caches what is needed of pods; [`leader`] elects the one
+//!   operator that acts; [`serve`] serves probes and [`metrics`], over TLS with [`serve_tls`]; [`fair_queue`] shares the workers;
+//!   [`events`] records Kubernetes events.
 //!
 //! No decision is made here, and nothing but `writes`, `executors::writes` and `schedules::writes` changes the cluster (the
 //! leader's lease and events aside).
@@ -37,10 +38,13 @@ mod relist;
 mod schedules;
 mod scope;
 mod serve;
+mod serve_tls;
 mod webhook;
 pub mod writes;
 
+pub use metrics::{LabelNames, MetricsOptions};
 pub use operator::run;
 pub use options::{Certificates, ExecutorOptions, FailurePolicy, LeaderOptions, Options, WebhookOptions};
-pub use serve::Listen;
+pub use serve::{Listen, ServeMetrics};
+pub use serve_tls::{Certificate, MetricsTls, TlsVersion};
 pub use webhook::Tls;

@@ -1,123 +1,199 @@
 //! Prometheus metrics, under the names that existing dashboards use.
 //!
-//! Counters count transitions made by this operator, so a restart or a new leader counts nothing twice. Gauges are
-//! computed from the caches on every scrape: deleted objects drop out, and applications that ran before this operator
-//! started are included.
+//! - [`families`] lists every metric; [`exposition`] writes them; [`labels`] bounds their label values;
+//! - [`pods`] derives metrics from pods, [`process`] from this process.
 //!
-//! The text format is written by hand: prometheus-client appends `_total` to counter names and has no summaries, which
-//! would break existing dashboards.
+//! Counters count what this operator did and saw happen, so a restart or a new leader counts nothing twice: they start at
+//! 0, as Prometheus expects of a new process. Gauges are computed from the caches on every scrape, once those are filled:
+//! deleted objects drop out, and applications that ran before this operator started are included.
+//!
+//! The formats are written here: prometheus-client appends `_total` to counter names and has no summaries, which would
+//! break existing dashboards.
 
-use std::collections::BTreeMap;
-use std::fmt::Write;
-use std::sync::{Mutex, PoisonError, Weak};
+mod exposition;
+pub mod families;
+mod labels;
+pub(crate) mod pods;
+mod process;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
 use firesteel_api::executors::Cause;
 use firesteel_api::{SparkApplication, SparkApplicationStatus};
-use k8s_openapi::jiff::Timestamp;
+use firesteel_cluster::requests::RequestCounts;
+use firesteel_core::lifecycle::Submission;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::ResourceExt;
+use kube::runtime::controller::Action;
 
-const SUBMIT_BUCKETS: &[f64] = &[0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0];
-const START_BUCKETS: &[f64] = &[1.0, 5.0, 10.0, 30.0, 60.0, 90.0, 120.0, 150.0, 180.0, 210.0, 240.0, 270.0, 300.0];
-const LAG_BUCKETS: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0];
-const CREATION_BUCKETS: &[f64] = &[0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0];
+use self::exposition::Series;
+use self::families::*;
+use self::labels::{LabelSet, pair};
+use self::process::Process;
+use crate::error::Error;
 
-// One table for the code and the reference.
-macro_rules! metrics {
-    ($($kind:ident $const:ident = $name:literal: $help:literal;)+) => {
-        $(const $const: &str = $name;)+
+pub use exposition::Format;
+pub use labels::LabelNames;
 
-        /// Name, type and help text of every metric.
-        pub const ALL: &[(&str, &str, &str)] = &[$(($name, stringify!($kind), $help)),+];
-    };
+/// The state of an application without one, in metrics.
+const NEW: &str = "NEW";
+/// How long series of label values stay after the last object with them is gone.
+const RETENTION: SignedDuration = SignedDuration::from_hours(1);
+
+/// What can be set.
+#[derive(Debug, Clone)]
+pub struct MetricsOptions {
+    /// Prepended to the existing operator's names.
+    pub prefix: String,
+    /// The labels of metrics about applications.
+    pub labels: LabelNames,
+    pub submit_buckets: Vec<f64>,
+    pub start_buckets: Vec<f64>,
+    /// Whether the metrics of applications and executors that the existing operator has are exported.
+    pub applications: bool,
+    /// How many combinations of label values there may be.
+    pub max_label_sets: usize,
 }
 
-metrics! {
-    counter APPLICATIONS = "spark_application_count": "Applications seen for the first time.";
-    counter SUBMITTED = "spark_application_submit_count": "Successful submissions, including retries.";
-    counter SUBMISSIONS_FAILED = "spark_application_failed_submission_count": "Failed submissions.";
-    counter SUCCEEDED = "spark_application_success_count": "Applications that completed.";
-    counter FAILED = "spark_application_failure_count": "Applications that failed for good.";
-    gauge RUNNING = "spark_application_running_count": "Applications in state RUNNING.";
-    summary SUBMIT_LATENCY = "spark_application_submit_latency_seconds": "Time from creation of the application to its first submission.";
-    histogram SUBMIT_LATENCY_HISTOGRAM = "spark_application_submit_latency_seconds_histogram": "The same, in buckets.";
-    summary START_LATENCY = "spark_application_start_latency_seconds": "Time from creation of the application to its first running driver.";
-    histogram START_LATENCY_HISTOGRAM = "spark_application_start_latency_seconds_histogram": "The same, in buckets.";
-    summary SUCCESS_TIME = "spark_application_success_execution_time_seconds": "Time from the last submission to completion.";
-    summary FAILURE_TIME = "spark_application_failure_execution_time_seconds": "Time from the last submission to failure.";
-    gauge EXECUTORS_RUNNING = "spark_executor_running_count": "Executors whose pods are running.";
-    counter EXECUTORS_SUCCEEDED = "spark_executor_success_count": "Executors that exited with code 0.";
-    counter EXECUTORS_FAILED = "spark_executor_failure_count": "Executors that failed.";
-    counter EXECUTORS_CREATED = "firesteel_executor_created_count": "Executor pods created by the operator.";
-    histogram CREATION_TIME = "firesteel_executor_creation_seconds_histogram": "Time from the decision to create an executor to the API server's response.";
-    counter EXECUTORS_REFUSED = "firesteel_executor_refused_count": "Executors rejected by the cluster.";
-    counter EXECUTORS_LOST_BY_APPLICATION = "firesteel_executor_lost_by_application_count": "Executors lost because of the application.";
-    counter EXECUTORS_LOST_BY_PLATFORM = "firesteel_executor_lost_by_platform_count": "Executors lost through no fault of the application: evicted, preempted, deleted, or lost with their node.";
-    counter EXECUTORS_WITHDRAWN = "firesteel_executor_withdrawn_count": "Pending executors that were no longer wanted.";
-    counter RUNS_STARTED = "firesteel_schedule_run_count": "Runs of schedules that were started because they were due.";
-    counter RUNS_MISSED = "firesteel_schedule_missed_count": "Runs of schedules that did not start within `startingDeadlineSeconds`.";
-    counter ADMITTED = "firesteel_admission_allowed_count": "Writes that the webhook allowed.";
-    counter NOT_ADMITTED = "firesteel_admission_refused_count": "Writes that the webhook refused.";
-    gauge CERTIFICATE_EXPIRES = "firesteel_webhook_certificate_expiry_seconds": "When the certificate that the webhook serves expires, as Unix time; the namespace is that of its Secret.";
-    gauge CERTIFICATE_UNUSABLE = "firesteel_webhook_certificate_unusable": "1 while the webhook has a certificate that it cannot use, else 0.";
-    histogram SCHEDULE_LAG = "firesteel_schedule_lag_seconds_histogram": "Time from the instant a run was due to its creation, including waits for other runs.";
+impl Default for MetricsOptions {
+    fn default() -> Self {
+        MetricsOptions {
+            prefix: String::new(),
+            labels: LabelNames::default(),
+            submit_buckets: SUBMIT_BUCKETS.to_vec(),
+            start_buckets: START_BUCKETS.to_vec(),
+            applications: true,
+            max_label_sets: 2000,
+        }
+    }
 }
 
+/// All metrics of one operator.
 #[derive(Default)]
 pub struct Metrics {
-    prefix: String,
-    /// Name, namespace → value.
-    series: Mutex<BTreeMap<(&'static str, String), Series>>,
+    options: MetricsOptions,
+    requests: RequestCounts,
+    series: Mutex<BTreeMap<LabelSet, Entry>>,
+    queues: Mutex<BTreeMap<&'static str, Queue>>,
     /// Sources of the gauges.
     caches: Mutex<Vec<Weak<dyn Census>>>,
+    /// The lease, and whether this operator holds it.
+    lease: Mutex<Option<(String, bool)>>,
+    ready: AtomicBool,
+}
+
+/// The series of one set of label values.
+#[derive(Debug)]
+struct Entry {
+    /// When they last changed, or an object had these values.
+    seen: Timestamp,
+    /// By metric and own labels.
+    series: BTreeMap<(&'static str, String), Series>,
+}
+
+/// The state of one controller's queue.
+#[derive(Debug, Default)]
+struct Queue {
+    waiting: u32,
+    active: u32,
+    workers: u32,
 }
 
 /// A cache that supplies gauges.
-pub trait Census: Send + Sync {
-    fn count(&self, tally: &mut Tally);
+pub(crate) trait Census: Send + Sync {
+    fn count(&self, tally: &mut Tally<'_>);
 }
 
-/// Counts by namespace.
-#[derive(Debug, Default)]
-pub struct Tally(BTreeMap<(&'static str, String), i64>);
+/// What the caches contain at one moment.
+pub(crate) struct Tally<'a> {
+    names: &'a LabelNames,
+    pub(crate) now: Timestamp,
+    gauges: BTreeMap<(LabelSet, &'static str, String), f64>,
+    /// Increments of counters.
+    counted: Vec<(LabelSet, &'static str, String, f64)>,
+    seen: BTreeSet<LabelSet>,
+}
 
-impl Tally {
-    /// Applications in state RUNNING. A namespace without any reports 0.
-    pub fn running_applications(&mut self, namespace: &str, count: i64) {
-        self.add(RUNNING, namespace, count);
+impl Tally<'_> {
+    /// An application and its state.
+    pub(crate) fn application(&mut self, namespace: &str, labels: &BTreeMap<String, String>, state: &str) {
+        let values = self.names.values(namespace, &self.names.own(labels), &[]);
+        let state_label = pair("state", if state.is_empty() { NEW } else { state });
+        self.saw(namespace, &values);
+        self.gauge(&APPLICATIONS_BY_STATE, namespace, &values, state_label, 1.0);
+        self.gauge(&RUNNING, namespace, &values, String::new(), f64::from(u8::from(state == "RUNNING")));
     }
 
     /// Executors whose pods are running.
-    pub fn running_executors(&mut self, namespace: &str, count: i64) {
-        self.add(EXECUTORS_RUNNING, namespace, count);
+    fn running_executors(&mut self, namespace: &str, values: &[String], count: u32) {
+        self.gauge(&EXECUTORS_RUNNING, namespace, values, String::new(), f64::from(count));
     }
 
     /// The webhook's certificate: when it expires, and whether another one cannot be used.
-    pub fn certificate(&mut self, namespace: &str, expires: i64, unusable: bool) {
-        self.add(CERTIFICATE_EXPIRES, namespace, expires);
-        self.add(CERTIFICATE_UNUSABLE, namespace, i64::from(unusable));
+    pub(crate) fn certificate(&mut self, expires: Timestamp, unusable: bool) {
+        let expires = f64::from(u32::try_from(expires.as_second()).unwrap_or(u32::MAX));
+        self.gauge(&CERTIFICATE_EXPIRES, "", &[], String::new(), expires);
+        self.gauge(&CERTIFICATE_UNUSABLE, "", &[], String::new(), f64::from(u8::from(unusable)));
     }
 
-    fn add(&mut self, name: &'static str, namespace: &str, count: i64) {
-        *self.0.entry((name, namespace.to_owned())).or_default() += count;
+    /// A SparkConnect object and its state.
+    pub(crate) fn connect(&mut self, namespace: &str, state: &str) {
+        self.seen.insert(LabelSet::Namespace(namespace.to_owned()));
+        self.gauge(&CONNECT_SERVERS, namespace, &[], pair("state", state), 1.0);
     }
-}
 
-#[derive(Debug, Clone)]
-enum Series {
-    Counter(u64),
-    Gauge(i64),
-    Summary { sum: f64, count: u64 },
-    Histogram { buckets: &'static [f64], counts: Vec<u64>, sum: f64, count: u64 },
+    /// Executors waiting to be created.
+    pub(crate) fn waiting_creations(&mut self, count: usize) {
+        let count = f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+        self.gauge(&CREATIONS_WAITING, "", &[], String::new(), count);
+    }
+
+    fn gauge(&mut self, family: &Family, namespace: &str, values: &[String], own: String, value: f64) {
+        let set = LabelSet::new(family.scope, namespace, values);
+        *self.gauges.entry((set, family.name, own)).or_default() += value;
+    }
+
+    fn count(&mut self, family: &Family, namespace: &str, values: &[String], own: String, value: f64) {
+        let set = LabelSet::new(family.scope, namespace, values);
+        self.counted.push((set, family.name, own, value));
+    }
+
+    /// Objects with these values exist.
+    fn saw(&mut self, namespace: &str, values: &[String]) {
+        for scope in [Scope::Chosen, Scope::Application, Scope::Namespace] {
+            self.seen.insert(LabelSet::new(scope, namespace, values));
+        }
+    }
 }
 
 impl Metrics {
-    pub fn new(prefix: &str) -> Self {
-        let prefix = if prefix.is_empty() { String::new() } else { format!("{}_", prefix.replace('-', "_")) };
-        Metrics { prefix, ..Metrics::default() }
+    pub fn new(options: &MetricsOptions, requests: RequestCounts) -> Self {
+        Metrics { options: options.clone(), requests, ..Metrics::default() }
     }
 
     /// Adds a source of gauges, used for as long as it exists.
-    pub fn follow(&self, cache: Weak<dyn Census>) {
-        self.caches.lock().unwrap_or_else(PoisonError::into_inner).push(cache);
+    pub(crate) fn follow(&self, cache: Weak<dyn Census>) {
+        lock(&self.caches).push(cache);
+    }
+
+    /// This operator takes part in an election, and leads or not.
+    pub(crate) fn leads(&self, lease: &str, leads: bool) {
+        *lock(&self.lease) = Some((lease.to_owned(), leads));
+    }
+
+    /// This operator acts.
+    pub(crate) fn is_ready(&self) {
+        self.ready.store(true, Ordering::Relaxed);
+    }
+
+    fn values(&self, app: &SparkApplication) -> (String, Vec<String>) {
+        let namespace = app.namespace().unwrap_or_default();
+        let names = &self.options.labels;
+        let values = names.values(&namespace, &names.own(app.labels()), &[]);
+        (namespace, values)
     }
 
     /// Counts one transition of an application.
@@ -128,155 +204,171 @@ impl Metrics {
         new: &SparkApplicationStatus,
         now: Timestamp,
     ) {
-        let namespace = app.metadata.namespace.clone().unwrap_or_default();
+        let (namespace, values) = self.values(app);
+        let count = |family: &'static Family| self.add(family, &namespace, &values, String::new(), 1.0);
+        let observe = |family: &'static Family, seconds: f64| {
+            self.observe(family, &namespace, &values, String::new(), seconds);
+        };
         let (from, to) = (old.application_state.state.as_str(), new.application_state.state.as_str());
-        let since_creation = app.metadata.creation_timestamp.as_ref().map(|t| seconds(t.0, now));
+        let created = app.metadata.creation_timestamp.as_ref().map(|t| t.0);
+        let since_creation = created.map(|created| seconds(created, now));
         let ran = new
             .last_submission_attempt_time
             .as_ref()
             .zip(new.termination_time.as_ref())
             .map(|(s, e)| seconds(s.0, e.0));
-        let first = new.execution_attempts <= 1;
         if from.is_empty() {
-            self.count(APPLICATIONS, &namespace);
+            count(&APPLICATIONS);
         }
         match to {
             "SUBMITTED" if from != "RUNNING" => {
-                self.count(SUBMITTED, &namespace);
-                if let Some(latency) = since_creation.filter(|_| first) {
-                    self.summary(SUBMIT_LATENCY, &namespace, latency);
-                    self.histogram(SUBMIT_LATENCY_HISTOGRAM, &namespace, latency, SUBMIT_BUCKETS);
+                count(&SUBMITTED);
+                if let Some(latency) = since_creation.filter(|_| new.submission_attempts == 1) {
+                    observe(&SUBMIT_LATENCY, latency);
+                    observe(&SUBMIT_LATENCY_HISTOGRAM, latency);
                 }
             }
             "RUNNING" => {
-                if let Some(latency) = since_creation.filter(|_| first) {
-                    self.summary(START_LATENCY, &namespace, latency);
-                    self.histogram(START_LATENCY_HISTOGRAM, &namespace, latency, START_BUCKETS);
+                if let Some(latency) = since_creation.filter(|_| new.execution_attempts <= 1 && from != "UNKNOWN") {
+                    observe(&START_LATENCY, latency);
+                    observe(&START_LATENCY_HISTOGRAM, latency);
                 }
             }
-            "SUBMISSION_FAILED" => self.count(SUBMISSIONS_FAILED, &namespace),
+            "SUBMISSION_FAILED" => count(&SUBMISSIONS_FAILED),
             "COMPLETED" => {
-                self.count(SUCCEEDED, &namespace);
+                count(&SUCCEEDED);
                 if let Some(ran) = ran {
-                    self.summary(SUCCESS_TIME, &namespace, ran);
+                    observe(&SUCCESS_TIME, ran);
                 }
             }
             "FAILED" => {
-                self.count(FAILED, &namespace);
+                count(&FAILED);
                 if let Some(ran) = ran {
-                    self.summary(FAILURE_TIME, &namespace, ran);
+                    observe(&FAILURE_TIME, ran);
                 }
             }
             _ => {}
+        }
+        let entered = entered(old, new);
+        let mut left = old.state_times.get(from).map(|t| t.0).or(created.filter(|_| from.is_empty()));
+        let mut state = from;
+        for (next, at) in &entered {
+            self.add(&TRANSITIONS, &namespace, &values, pair("state", next), 1.0);
+            if let Some(left) = left {
+                let label = pair("state", if state.is_empty() { NEW } else { state });
+                self.observe(&STATE_TIME, &namespace, &[], label, seconds(left, *at));
+            }
+            (state, left) = (next, Some(*at));
         }
     }
 
     /// Counts what became of executors.
     pub fn executors(&self, app: &SparkApplication, old: &SparkApplicationStatus, new: &SparkApplicationStatus) {
-        if old.executor_counts == new.executor_counts {
+        if old.executor_counts == new.executor_counts || old.submission_id != new.submission_id {
             return;
         }
-        let namespace = app.metadata.namespace.clone().unwrap_or_default();
-        let same_run = old.submission_id == new.submission_id;
+        let namespace = app.namespace().unwrap_or_default();
+        let names = &self.options.labels;
+        let pod_labels = app.spec.executor.pod.labels.clone();
+        let values = names.values(&namespace, &names.own(&pod_labels), &names.own(app.labels()));
         let before = old.executor_counts.clone().unwrap_or_default();
         let after = new.executor_counts.clone().unwrap_or_default();
-        if same_run {
-            for _ in before.completed..after.completed {
-                self.count(EXECUTORS_SUCCEEDED, &namespace);
-            }
-            for _ in before.failed..after.failed {
-                self.count(EXECUTORS_FAILED, &namespace);
+        for (family, more) in [
+            (&EXECUTORS_SUCCEEDED, after.completed.saturating_sub(before.completed)),
+            (&EXECUTORS_FAILED, after.failed.saturating_sub(before.failed)),
+        ] {
+            if more > 0 {
+                self.add(family, &namespace, &values, String::new(), f64::from(more));
             }
         }
+    }
+
+    /// Counts a submission, and how long it took.
+    pub(crate) fn submitted(&self, namespace: &str, outcome: &Submission, seconds: f64) {
+        let word = match outcome {
+            Submission::Created(_) => "created",
+            Submission::InTheWay => "in_the_way",
+            Submission::Refused(_) => "refused",
+            Submission::Hindered { .. } => "hindered",
+            Submission::Impossible(_) => "impossible",
+        };
+        self.add(&SUBMISSIONS, namespace, &[], pair("outcome", word), 1.0);
+        self.observe(&SUBMISSION_TIME, namespace, &[], String::new(), seconds);
     }
 
     /// Counts an executor created by the operator, and how long that took since the decision.
-    pub fn executor_created(&self, namespace: &str, seconds: f64) {
-        self.count(EXECUTORS_CREATED, namespace);
-        self.histogram(CREATION_TIME, namespace, seconds, CREATION_BUCKETS);
+    pub(crate) fn executor_created(&self, namespace: &str, seconds: f64) {
+        self.add(&EXECUTORS_CREATED, namespace, &[], String::new(), 1.0);
+        self.observe(&CREATION_TIME, namespace, &[], String::new(), seconds);
     }
 
     /// Counts an executor that the cluster rejected.
-    pub fn executor_refused(&self, namespace: &str) {
-        self.count(EXECUTORS_REFUSED, namespace);
+    pub(crate) fn executor_refused(&self, namespace: &str) {
+        self.add(&EXECUTORS_REFUSED, namespace, &[], String::new(), 1.0);
     }
 
     /// Counts an executor that was lost.
-    pub fn executor_lost(&self, namespace: &str, cause: Cause) {
-        match cause {
-            Cause::Application => self.count(EXECUTORS_LOST_BY_APPLICATION, namespace),
-            Cause::Platform => self.count(EXECUTORS_LOST_BY_PLATFORM, namespace),
-            Cause::Withdrawn => self.count(EXECUTORS_WITHDRAWN, namespace),
-        }
+    pub(crate) fn executor_lost(&self, namespace: &str, cause: Cause) {
+        self.add(&EXECUTORS_LOST, namespace, &[], pair("cause", cause_word(cause)), 1.0);
     }
 
-    /// Counts a write that the webhook allowed.
-    pub fn admitted(&self, namespace: &str) {
-        self.count(ADMITTED, namespace);
-    }
-
-    /// Counts a write that the webhook refused.
-    pub fn not_admitted(&self, namespace: &str) {
-        self.count(NOT_ADMITTED, namespace);
+    /// Counts a write that the webhook judged.
+    pub(crate) fn admitted(&self, namespace: &str, allowed: bool) {
+        let outcome = if allowed { "allowed" } else { "refused" };
+        self.add(&ADMISSIONS, namespace, &[], pair("outcome", outcome), 1.0);
     }
 
     /// Counts a run of a schedule, and how late it is.
-    pub fn run_started(&self, namespace: &str, lag: f64) {
-        self.count(RUNS_STARTED, namespace);
-        self.histogram(SCHEDULE_LAG, namespace, lag, LAG_BUCKETS);
+    pub(crate) fn run_started(&self, namespace: &str, lag: f64) {
+        self.add(&RUNS_STARTED, namespace, &[], String::new(), 1.0);
+        self.observe(&SCHEDULE_LAG, namespace, &[], String::new(), lag);
     }
 
     /// Counts runs of a schedule that were given up.
-    pub fn runs_missed(&self, namespace: &str, count: usize) {
-        for _ in 0..count {
-            self.count(RUNS_MISSED, namespace);
+    pub(crate) fn runs_missed(&self, namespace: &str, count: usize) {
+        if count > 0 {
+            let count = f64::from(u32::try_from(count).unwrap_or(u32::MAX));
+            self.add(&RUNS_MISSED, namespace, &[], String::new(), count);
         }
     }
 
-    fn with(
-        &self,
-        name: &'static str,
-        namespace: &str,
-        new: impl FnOnce() -> Series,
-        change: impl FnOnce(&mut Series),
-    ) {
-        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
-        change(series.entry((name, namespace.to_owned())).or_insert_with(new));
+    /// Names the workers of a controller.
+    pub(crate) fn workers(&self, controller: &'static str, count: u16) {
+        lock(&self.queues).entry(controller).or_default().workers = u32::from(count);
     }
 
-    fn count(&self, name: &'static str, namespace: &str) {
-        self.with(
-            name,
-            namespace,
-            || Series::Counter(0),
-            |s| {
-                if let Series::Counter(n) = s {
-                    *n += 1;
-                }
-            },
-        );
+    /// An object waits for a worker of a controller.
+    pub(crate) fn queue(self: &Arc<Self>, controller: &'static str) -> Waiting {
+        lock(&self.queues).entry(controller).or_default().waiting += 1;
+        self.add(&ADDS, "", &[], queue_labels(controller), 1.0);
+        Waiting { metrics: self.clone(), controller, since: Instant::now() }
     }
 
-    fn summary(&self, name: &'static str, namespace: &str, value: f64) {
-        self.with(
-            name,
-            namespace,
-            || Series::Summary { sum: 0.0, count: 0 },
-            |s| {
-                if let Series::Summary { sum, count } = s {
-                    *sum += value;
-                    *count += 1;
-                }
-            },
-        );
+    fn add(&self, family: &'static Family, namespace: &str, values: &[String], own: String, more: f64) {
+        self.change(family, namespace, values, own, Series::Number(0.0), |series| {
+            if let Series::Number(value) = series {
+                *value += more;
+            }
+        });
     }
 
-    fn histogram(&self, name: &'static str, namespace: &str, value: f64, buckets: &'static [f64]) {
-        let new = || Series::Histogram { buckets, counts: vec![0; buckets.len()], sum: 0.0, count: 0 };
-        self.with(name, namespace, new, |s| {
-            if let Series::Histogram { buckets, counts, sum, count } = s {
-                for (bound, n) in buckets.iter().zip(counts) {
-                    *n += u64::from(value <= *bound);
+    fn observe(&self, family: &'static Family, namespace: &str, values: &[String], own: String, value: f64) {
+        let new = match family.kind {
+            Kind::Histogram => {
+                let buckets = self.buckets(family).to_vec();
+                Series::Histogram { counts: vec![0; buckets.len()], buckets, sum: 0.0, count: 0 }
+            }
+            Kind::Summary | Kind::Counter | Kind::Gauge => Series::Summary { sum: 0.0, count: 0 },
+        };
+        self.change(family, namespace, values, own, new, |series| match series {
+            Series::Number(_) => {}
+            Series::Summary { sum, count } => {
+                *sum += value;
+                *count += 1;
+            }
+            Series::Histogram { buckets, counts, sum, count } => {
+                for (bound, below) in buckets.iter().zip(counts) {
+                    *below += u64::from(value <= *bound);
                 }
                 *sum += value;
                 *count += 1;
@@ -284,145 +376,282 @@ impl Metrics {
         });
     }
 
-    /// All metrics in the text format.
-    pub fn text(&self) -> String {
-        let mut tally = Tally::default();
-        let mut caches = self.caches.lock().unwrap_or_else(PoisonError::into_inner);
-        caches.retain(|cache| cache.upgrade().map(|cache| cache.count(&mut tally)).is_some());
-        drop(caches);
-        let mut series = self.series.lock().unwrap_or_else(PoisonError::into_inner);
-        // A gauge seen once stays, so that it ends in a zero rather than a gap.
-        for value in series.values_mut() {
-            if let Series::Gauge(count) = value {
-                *count = 0;
-            }
+    fn buckets(&self, family: &Family) -> &[f64] {
+        match family.name {
+            name if name == SUBMIT_LATENCY_HISTOGRAM.name => &self.options.submit_buckets,
+            name if name == START_LATENCY_HISTOGRAM.name => &self.options.start_buckets,
+            _ => buckets(family),
         }
-        series.extend(tally.0.into_iter().map(|(key, count)| (key, Series::Gauge(count))));
+    }
+
+    fn change(
+        &self,
+        family: &'static Family,
+        namespace: &str,
+        values: &[String],
+        own: String,
+        new: Series,
+        change: impl FnOnce(&mut Series),
+    ) {
+        let set = LabelSet::new(family.scope, namespace, values);
+        let mut all = lock(&self.series);
+        let entry = self.entry(&mut all, set, Timestamp::now());
+        change(entry.series.entry((family.name, own)).or_insert(new));
+    }
+
+    /// The series of a set of label values, or of `other` if there are too many.
+    fn entry<'a>(&self, all: &'a mut BTreeMap<LabelSet, Entry>, set: LabelSet, now: Timestamp) -> &'a mut Entry {
+        let set = self.admit(all, set);
+        let entry = all.entry(set).or_insert_with(|| Entry { seen: now, series: BTreeMap::new() });
+        entry.seen = now;
+        entry
+    }
+
+    fn admit(&self, all: &BTreeMap<LabelSet, Entry>, set: LabelSet) -> LabelSet {
+        let most = self.options.max_label_sets;
+        if set.is_fixed() || all.contains_key(&set) || all.len() < most {
+            return set;
+        }
+        // The namespace is kept for as long as that is possible.
+        let other = set.other(&self.options.labels);
+        if all.contains_key(&other) || all.len() < most.saturating_mul(2) { other } else { other.without_namespace() }
+    }
+
+    /// All metrics.
+    pub fn text(&self, format: Format, now: Timestamp) -> String {
+        let mut tally = Tally {
+            names: &self.options.labels,
+            now,
+            gauges: BTreeMap::new(),
+            counted: Vec::new(),
+            seen: BTreeSet::new(),
+        };
+        lock(&self.caches).retain(|cache| cache.upgrade().map(|cache| cache.count(&mut tally)).is_some());
+        let mut all = lock(&self.series);
+        self.fold(&mut all, tally, now);
+        let sets = all.len();
+        let process = self.process(sets);
         let mut out = String::new();
-        let mut last = "";
-        for ((name, namespace), value) in series.iter() {
-            let full = format!("{}{name}", self.prefix);
-            let label = format!("namespace=\"{namespace}\"");
-            let kind = match value {
-                Series::Counter(_) => "counter",
-                Series::Gauge(_) => "gauge",
-                Series::Summary { .. } => "summary",
-                Series::Histogram { .. } => "histogram",
-            };
-            if last != *name {
-                let _ = writeln!(out, "# TYPE {full} {kind}");
-                last = name;
-            }
-            let _ = match value {
-                Series::Counter(n) => writeln!(out, "{full}{{{label}}} {n}"),
-                Series::Gauge(n) => writeln!(out, "{full}{{{label}}} {n}"),
-                Series::Summary { sum, count } => {
-                    writeln!(out, "{full}_sum{{{label}}} {sum}\n{full}_count{{{label}}} {count}")
-                }
-                Series::Histogram { buckets, counts, sum, count } => {
-                    for (bound, n) in buckets.iter().zip(counts) {
-                        let _ = writeln!(out, "{full}_bucket{{{label},le=\"{bound}\"}} {n}");
+        let prefix = self.options.prefix.replace('-', "_");
+        for family in ALL.iter().filter(|family| self.options.applications || !family.has_prefix()) {
+            let prefix = if family.has_prefix() { prefix.as_str() } else { "" };
+            let mut is_first = true;
+            let mut write = |set: &LabelSet, series: &BTreeMap<(&'static str, String), Series>| {
+                let from = (family.name, String::new());
+                let own = series.range(from..).take_while(|((name, _), _)| *name == family.name);
+                for ((_, own), value) in own {
+                    if std::mem::take(&mut is_first) {
+                        exposition::head(&mut out, format, prefix, family);
                     }
-                    let _ = writeln!(out, "{full}_bucket{{{label},le=\"+Inf\"}} {count}");
-                    writeln!(out, "{full}_sum{{{label}}} {sum}\n{full}_count{{{label}}} {count}")
+                    let set = set.text(&self.options.labels, family.labels);
+                    let labels = [set.as_str(), own.as_str()].into_iter().filter(|text| !text.is_empty());
+                    let labels = labels.collect::<Vec<_>>().join(",");
+                    exposition::series(&mut out, prefix, family, &labels, value);
                 }
             };
+            all.iter().for_each(|(set, entry)| write(set, &entry.series));
+            write(&LabelSet::Process, &process);
+        }
+        if format == Format::OpenMetrics {
+            out.push_str("# EOF\n");
         }
         out
     }
+
+    /// Brings the series up to date with the caches, and drops those of values that are long gone.
+    fn fold(&self, all: &mut BTreeMap<LabelSet, Entry>, tally: Tally<'_>, now: Timestamp) {
+        let gauges: BTreeSet<&str> = ALL.iter().filter(|f| f.kind == Kind::Gauge).map(|f| f.name).collect();
+        // A gauge ends in zeroes rather than in a gap, until its values are dropped.
+        for entry in all.values_mut() {
+            for ((name, _), series) in &mut entry.series {
+                if gauges.contains(name) {
+                    *series = Series::Number(0.0);
+                }
+            }
+        }
+        for set in tally.seen {
+            let first = first_counters(&set);
+            let entry = self.entry(all, set, now);
+            for (family, own) in first {
+                entry.series.entry((family.name, own)).or_insert(Series::Number(0.0));
+            }
+        }
+        let gauges = tally.gauges.into_iter().map(|((set, name, own), value)| (set, name, own, value));
+        for (set, name, own, more) in gauges.chain(tally.counted) {
+            let entry = self.entry(all, set, now);
+            if let Series::Number(value) = entry.series.entry((name, own)).or_insert(Series::Number(0.0)) {
+                *value += more;
+            }
+        }
+        all.retain(|set, entry| set.is_fixed() || now.duration_since(entry.seen) < RETENTION);
+    }
+
+    /// What describes the operator itself, as of now.
+    fn process(&self, label_sets: usize) -> BTreeMap<(&'static str, String), Series> {
+        let mut all = BTreeMap::new();
+        let mut put = |family: &'static Family, own: String, value: f64| {
+            all.insert((family.name, own), Series::Number(value));
+        };
+        for (controller, queue) in lock(&self.queues).iter() {
+            put(&DEPTH, queue_labels(controller), f64::from(queue.waiting));
+            put(&ACTIVE, pair("controller", controller), f64::from(queue.active));
+            put(&WORKERS, pair("controller", controller), f64::from(queue.workers));
+        }
+        put(&READY, String::new(), f64::from(u8::from(self.ready.load(Ordering::Relaxed))));
+        put(&BUILD, pair("version", env!("CARGO_PKG_VERSION")), 1.0);
+        put(&LABEL_SETS, String::new(), f64::from(u32::try_from(label_sets).unwrap_or(u32::MAX)));
+        if let Some((name, leads)) = lock(&self.lease).as_ref() {
+            put(&LEADER, pair("name", name), f64::from(u8::from(*leads)));
+        }
+        if let Some(process) = Process::read() {
+            put(&START_TIME, String::new(), process.start_time);
+            put(&CPU, String::new(), process.cpu_seconds);
+            put(&RESIDENT, String::new(), process.resident_bytes);
+            put(&VIRTUAL, String::new(), process.virtual_bytes);
+            put(&OPEN_FILES, String::new(), process.open_files);
+            put(&MAX_FILES, String::new(), process.max_files);
+        }
+        let requests = self.requests.read();
+        let mut by_method: BTreeMap<String, f64> = BTreeMap::new();
+        for (key, count) in &requests.requests {
+            #[expect(clippy::cast_precision_loss, reason = "metrics are floating point")]
+            let count = *count as f64;
+            let own = [pair("verb", key.verb), pair("resource", &key.resource), pair("code", &key.code)].join(",");
+            put(&API_REQUESTS, own, count);
+            let (code, host, method) =
+                (pair("code", &key.code), pair("host", &requests.host), pair("method", &key.method));
+            *by_method.entry([code, host, method].join(",")).or_default() += count;
+        }
+        by_method.into_iter().for_each(|(own, count)| put(&REST_REQUESTS, own, count));
+        for (verb, durations) in requests.durations {
+            let (counts, sum, count) = (durations.counts, durations.sum, durations.count);
+            let buckets = buckets(&API_TIME).to_vec();
+            all.insert((API_TIME.name, pair("verb", verb)), Series::Histogram { buckets, counts, sum, count });
+        }
+        all
+    }
+}
+
+/// An object that waits for a worker.
+pub(crate) struct Waiting {
+    metrics: Arc<Metrics>,
+    controller: &'static str,
+    since: Instant,
+}
+
+impl Waiting {
+    /// A worker takes it.
+    pub(crate) fn begin(self) -> Working {
+        let (metrics, controller) = (self.metrics.clone(), self.controller);
+        let own = queue_labels(controller);
+        metrics.observe(&QUEUE_TIME, "", &[], own, self.since.elapsed().as_secs_f64());
+        lock(&metrics.queues).entry(controller).or_default().active += 1;
+        Working { metrics, controller, since: Instant::now() }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        let mut queues = lock(&self.metrics.queues);
+        let queue = queues.entry(self.controller).or_default();
+        queue.waiting = queue.waiting.saturating_sub(1);
+    }
+}
+
+/// An object that a worker reconciles.
+pub(crate) struct Working {
+    metrics: Arc<Metrics>,
+    controller: &'static str,
+    since: Instant,
+}
+
+impl Working {
+    /// The pass is over.
+    pub(crate) fn end(self, outcome: &Result<Action, Error>) {
+        let (metrics, controller) = (&self.metrics, pair("controller", self.controller));
+        let took = self.since.elapsed().as_secs_f64();
+        let result = match outcome {
+            Ok(action) if *action == Action::await_change() => "success",
+            Ok(_) => "requeue_after",
+            Err(Error::Changed) => "requeue",
+            Err(Error::Cluster { .. } | Error::Slow(_) | Error::Serialize(_)) => "error",
+        };
+        metrics.observe(&WORK_TIME, "", &[], queue_labels(self.controller), took);
+        metrics.observe(&RECONCILE_TIME, "", &[], controller.clone(), took);
+        metrics.add(&RECONCILES, "", &[], format!("{controller},{}", pair("result", result)), 1.0);
+        let failed = f64::from(u8::from(result == "error"));
+        metrics.add(&RECONCILE_ERRORS, "", &[], controller, failed);
+        metrics.add(&RETRIES, "", &[], queue_labels(self.controller), failed);
+    }
+}
+
+impl Drop for Working {
+    fn drop(&mut self) {
+        let mut queues = lock(&self.metrics.queues);
+        let queue = queues.entry(self.controller).or_default();
+        queue.active = queue.active.saturating_sub(1);
+    }
+}
+
+/// Counters that begin at 0 once there are objects with these values, so that the first increment is one.
+fn first_counters(set: &LabelSet) -> Vec<(&'static Family, String)> {
+    let with = |family: &'static Family, label: &str, values: &[&str]| -> Vec<(&'static Family, String)> {
+        values.iter().map(|value| (family, pair(label, value))).collect()
+    };
+    let plain = |families: &[&'static Family]| -> Vec<(&'static Family, String)> {
+        families.iter().map(|family| (*family, String::new())).collect()
+    };
+    match set {
+        LabelSet::Process => Vec::new(),
+        LabelSet::Chosen(_) => plain(&[
+            &APPLICATIONS,
+            &SUBMITTED,
+            &SUBMISSIONS_FAILED,
+            &SUCCEEDED,
+            &FAILED,
+            &EXECUTORS_SUCCEEDED,
+            &EXECUTORS_FAILED,
+        ]),
+        LabelSet::Application(..) => {
+            with(&TRANSITIONS, "state", &["SUBMITTED", "COMPLETED", "FAILED", "SUBMISSION_FAILED"])
+        }
+        LabelSet::Namespace(_) => [
+            with(&EXECUTORS_LOST, "cause", &["application", "platform", "withdrawn"]),
+            with(&SUBMISSIONS, "outcome", &["created", "refused", "impossible", "hindered"]),
+            plain(&[&EXECUTORS_CREATED, &EXECUTORS_REFUSED, &RUNS_STARTED, &RUNS_MISSED]),
+        ]
+        .concat(),
+    }
+}
+
+fn queue_labels(controller: &str) -> String {
+    format!("{},{}", pair("controller", controller), pair("name", controller))
+}
+
+fn cause_word(cause: Cause) -> &'static str {
+    match cause {
+        Cause::Application => "application",
+        Cause::Platform => "platform",
+        Cause::Withdrawn => "withdrawn",
+    }
+}
+
+/// The states entered between two statuses, in order, each with its time. One write may pass through several.
+fn entered<'a>(old: &SparkApplicationStatus, new: &'a SparkApplicationStatus) -> Vec<(&'a str, Timestamp)> {
+    let now = new.application_state.state.as_str();
+    let fresh = new.state_times.iter().filter(|(state, at)| old.state_times.get(*state) != Some(at));
+    let mut entered: Vec<_> = fresh.map(|(state, at)| (state.as_str(), at.0)).collect();
+    entered.sort_by_key(|(state, at)| (*at, *state == now));
+    entered
 }
 
 fn seconds(from: Timestamp, to: Timestamp) -> f64 {
     to.duration_since(from).as_secs_f64().max(0.0)
 }
 
-#[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-
-    use super::*;
-
-    fn status(state: &str) -> SparkApplicationStatus {
-        let mut status = SparkApplicationStatus::default();
-        state.clone_into(&mut status.application_state.state);
-        status
-    }
-
-    #[test]
-    fn d22_transitions_are_counted_once_each() {
-        let metrics = Metrics::new("my-team");
-        let mut app = SparkApplication::default();
-        app.metadata.namespace = Some("n".into());
-        let states = ["", "SUBMITTED", "RUNNING", "SUCCEEDING", "COMPLETED"];
-        for pair in states.windows(2) {
-            metrics.moved(&app, &status(pair[0]), &status(pair[1]), Timestamp::UNIX_EPOCH);
-        }
-        let text = metrics.text();
-        for line in [
-            "my_team_spark_application_count{namespace=\"n\"} 1",
-            "my_team_spark_application_submit_count{namespace=\"n\"} 1",
-            "my_team_spark_application_success_count{namespace=\"n\"} 1",
-            "# TYPE my_team_spark_application_success_count counter",
-        ] {
-            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
-        }
-    }
-
-    struct Cache(Mutex<i64>);
-
-    impl Census for Cache {
-        fn count(&self, tally: &mut Tally) {
-            let count = *self.0.lock().unwrap();
-            if count >= 0 {
-                tally.running_applications("n", count);
-                tally.running_executors("n", 2 * count);
-            }
-        }
-    }
-
-    #[test]
-    fn gauges_are_what_the_caches_hold() {
-        let metrics = Metrics::new("");
-        let caches = [Arc::new(Cache(Mutex::new(2))), Arc::new(Cache(Mutex::new(1)))];
-        for cache in &caches {
-            let weak: Weak<Cache> = Arc::downgrade(cache);
-            metrics.follow(weak);
-        }
-        let shows = |count: i64| {
-            let text = metrics.text();
-            for (name, count) in [("spark_application", count), ("spark_executor", 2 * count)] {
-                let line = format!("{name}_running_count{{namespace=\"n\"}} {count}");
-                assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
-            }
-        };
-        shows(3);
-        shows(3);
-        *caches[0].0.lock().unwrap() = 0;
-        shows(1);
-        drop(caches);
-        shows(0);
-    }
-
-    #[test]
-    fn executors_are_counted_by_what_became_of_them() {
-        let metrics = Metrics::new("");
-        metrics.executor_created("n", 0.04);
-        metrics.executor_created("n", 0.4);
-        metrics.executor_refused("n");
-        [Cause::Platform, Cause::Platform, Cause::Application, Cause::Withdrawn]
-            .into_iter()
-            .for_each(|cause| metrics.executor_lost("n", cause));
-        let text = metrics.text();
-        for line in [
-            "firesteel_executor_created_count{namespace=\"n\"} 2",
-            "firesteel_executor_creation_seconds_histogram_bucket{namespace=\"n\",le=\"0.05\"} 1",
-            "firesteel_executor_creation_seconds_histogram_count{namespace=\"n\"} 2",
-            "firesteel_executor_refused_count{namespace=\"n\"} 1",
-            "firesteel_executor_lost_by_application_count{namespace=\"n\"} 1",
-            "firesteel_executor_lost_by_platform_count{namespace=\"n\"} 2",
-            "firesteel_executor_withdrawn_count{namespace=\"n\"} 1",
-        ] {
-            assert!(text.lines().any(|l| l == line), "{line} is not in\n{text}");
-        }
-    }
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
+
+#[cfg(test)]
+mod tests;

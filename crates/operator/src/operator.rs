@@ -1,11 +1,13 @@
 //! Runs the operator: takes the Lease, fills the caches, starts the controllers and shuts them down in order.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use anyhow::Context as _;
 use firesteel_api::SparkApplication;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::Timestamp;
 use kube::core::DeserializeGuard;
 use kube::runtime::reflector::ObjectRef;
 use kube::runtime::reflector::store::Writer;
@@ -18,9 +20,10 @@ use tokio_util::sync::CancellationToken;
 
 use crate::context::Context;
 use crate::definitions::Definitions;
-use crate::events::EventRecorder;
+use crate::events::{EventRecorder, Reporter};
 use crate::fair_queue::FairQueue;
 use crate::metrics::Metrics;
+use crate::metrics::pods::PodMetrics;
 use crate::options::Options;
 use crate::pods::{self, allocated};
 use crate::reconcile::{again, reconcile};
@@ -37,7 +40,7 @@ type Application = DeserializeGuard<SparkApplication>;
 pub async fn run(client: Client, options: Options, until: CancellationToken) -> anyhow::Result<()> {
     let scope = Arc::new(Scope::new(&options));
     let ready = Ready::default();
-    let metrics = Arc::new(Metrics::new(&options.metrics_prefix));
+    let metrics = Arc::new(Metrics::new(&options.metrics_options, options.requests.clone()));
     let servers = CancellationToken::new();
     let _stop_servers = servers.clone().drop_guard();
     if let Some(at) = &options.health {
@@ -46,11 +49,12 @@ pub async fn run(client: Client, options: Options, until: CancellationToken) -> 
         let address = serve::probes(at, ready.clone(), servers.clone()).await.with_context(problem)?;
         tracing::info!(%address, "answering probes");
     }
-    if let Some(at) = &options.metrics {
+    if let Some(how) = &options.metrics {
+        let at = &how.at;
         let problem =
             || format!("cannot listen on {at} for metrics; choose an address with --metrics-bind-address, or 0");
-        let address = serve::metrics(at, metrics.clone(), servers.clone()).await.with_context(problem)?;
-        tracing::info!(%address, "serving metrics");
+        let address = serve::metrics(how, metrics.clone(), servers.clone()).await.with_context(problem)?;
+        tracing::info!(%address, tls = how.tls.is_some(), "serving metrics");
     }
     scope.check(&client).await?;
     // Every replica answers, whoever is the leader.
@@ -76,8 +80,12 @@ async fn lead(
         Some(leader) => {
             // A standby is as ready as it can be.
             ready.set();
+            metrics.leads(&leader.name, false);
             match leader::acquire(&client, leader, &until).await {
-                Some(leadership) => Some(leadership),
+                Some(leadership) => {
+                    metrics.leads(&leader.name, true);
+                    Some(leadership)
+                }
                 None => return Ok(()),
             }
         }
@@ -110,11 +118,18 @@ async fn work(
     let events = Arc::new(EventRecorder::start(&client, &turns));
     let shared =
         Arc::new(executors::Shared::new(options.executors.clone(), scope.clone(), metrics.clone(), events.clone()));
+    let creations: Weak<executors::Shared> = Arc::downgrade(&shared);
+    metrics.follow(creations);
+    for controller in [Reporter::Applications, Reporter::Connects, Reporter::Schedules] {
+        metrics.workers(controller.name(), options.workers);
+    }
+    metrics.workers(Reporter::Executors.name(), options.executors.workers);
     let connects = connect::Shared {
         client: client.clone(),
         options: options.clone(),
         scope: scope.clone(),
         events: events.clone(),
+        metrics: metrics.clone(),
         turns: turns.clone(),
         ending: until.clone(),
     };
@@ -159,7 +174,7 @@ async fn work(
         parts.spawn(schedules::look_after(scheduling.clone(), namespace.clone(), runs.clone(), changes));
         parts.spawn(look_after(ctx, writer, namespace, allocated, touched, (servers, send), (runs, scheduled)));
     }
-    let ending = until.clone();
+    let (ending, acting) = (until.clone(), metrics.clone());
     parts.spawn(async move {
         let all = async {
             scope.synced().await;
@@ -170,6 +185,7 @@ async fn work(
         tokio::select! {
             () = all => {
                 ready.set();
+                acting.is_ready();
                 tracing::info!("ready");
             }
             // A shutdown does not wait for the initial list.
@@ -230,7 +246,19 @@ async fn look_after(
             }
         }
     };
+    let counted = Arc::new(PodMetrics::new(
+        ctx.options.metrics_options.labels.clone(),
+        ctx.scope.clone(),
+        ctx.apps.clone(),
+        Timestamp::now(),
+    ));
+    let cache: Weak<PodMetrics> = Arc::downgrade(&counted);
+    ctx.metrics.follow(cache);
+    let is_served = ctx.options.metrics.is_some();
     let follow_pods = pods::follow(pods, move |event| {
+        if is_served {
+            counted.apply(event, Timestamp::now());
+        }
         for (namespace, name) in index.apply(event) {
             let _ = send.send(ObjectRef::<Application>::new(&name).within(&namespace));
         }
@@ -251,7 +279,10 @@ async fn look_after(
                 let _ = scheduled.send(runs.apply(&change));
                 match change {
                     Change::Gone(app) => forgetting.forget(&app.namespace().unwrap_or_default(), &app.name_any()),
-                    Change::Listed(there) => forgetting.keep_only(&there.into_keys().collect()),
+                    Change::Listed(there) => {
+                        forgetting.keep_only(&there.into_keys().collect());
+                        forgetting.is_listed.store(true, Ordering::Relaxed);
+                    }
                     Change::Lists | Change::InList(_) | Change::Seen(_) => {}
                 }
             }

@@ -3,15 +3,16 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use firesteel_cluster::requests::RequestCounts;
 use firesteel_core::allocation::size::Amount;
 use firesteel_core::certificates::Policy;
 use firesteel_core::lifecycle::Limits;
 use firesteel_core::run::RunSettings;
 use firesteel_core::schedule::Precision;
-
 use k8s_openapi::jiff::SignedDuration;
 
-use crate::serve::Listen;
+use crate::metrics::MetricsOptions;
+use crate::serve::{Listen, ServeMetrics};
 use crate::webhook::Tls;
 
 /// Everything that can be set at startup.
@@ -27,9 +28,12 @@ pub struct Options {
     pub workers: u16,
     /// Address of `/healthz` and `/readyz`.
     pub health: Option<Listen>,
-    /// Address of `/metrics`.
-    pub metrics: Option<Listen>,
-    pub metrics_prefix: String,
+    /// Where metrics are served, and how.
+    pub metrics: Option<ServeMetrics>,
+    /// Which metrics there are.
+    pub metrics_options: MetricsOptions,
+    /// The requests of the client that the operator gets.
+    pub requests: RequestCounts,
     pub leader: Option<LeaderOptions>,
     /// How executors outside the driver are allocated.
     pub executors: ExecutorOptions,
@@ -51,7 +55,8 @@ impl Default for Options {
             workers: 10,
             health: None,
             metrics: None,
-            metrics_prefix: String::new(),
+            metrics_options: MetricsOptions::default(),
+            requests: RequestCounts::default(),
             leader: None,
             executors: ExecutorOptions::default(),
             driver_log: true,

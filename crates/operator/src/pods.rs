@@ -11,7 +11,7 @@ use std::sync::{Arc, RwLock};
 
 use firesteel_api::names;
 use firesteel_core::executors::ExecutorSeen;
-use firesteel_core::pod::{self, PodPhase};
+use firesteel_core::pod;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -141,17 +141,6 @@ impl PodIndex {
         }
     }
 
-    /// The number of running executors by namespace.
-    pub(crate) fn running_executors(&self) -> BTreeMap<String, i64> {
-        let apps = self.apps.read().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut counts = BTreeMap::new();
-        for ((namespace, _), pods) in apps.iter() {
-            let running = pods.executors.values().filter(|e| e.seen.phase == PodPhase::Running).count();
-            *counts.entry(namespace.clone()).or_default() += i64::try_from(running).unwrap_or(i64::MAX);
-        }
-        counts
-    }
-
     /// Forgets the tombstones of all applications except these.
     pub(crate) fn keep_only(&self, names: &HashSet<AppKey>) {
         write(&self.apps).retain(|key, pods| {
@@ -257,6 +246,7 @@ pub(crate) async fn follow(api: Api<Pod>, take_in: impl Fn(&Event<Pod>)) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use firesteel_core::pod::PodPhase;
     use serde_json::json;
 
     fn pod(name: &str, role: &str, phase: &str) -> Pod {
@@ -300,8 +290,6 @@ mod tests {
         assert_eq!(pods.departed.len(), 2);
         index.settle("n", "pi", &pods.departed.into_values().map(|e| e.seen).collect::<Vec<_>>());
         assert!(index.of("n", "pi").departed.is_empty());
-        index.apply(&Event::Apply(pod("other-exec-1", "executor", "Running")));
-        assert_eq!(index.running_executors()["n"], 1);
     }
 
     #[test]

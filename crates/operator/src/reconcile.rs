@@ -1,7 +1,7 @@
 //! One pass over one application: observe, decide, act, write the status, record events.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use firesteel_api::{SparkApplication, SparkApplicationStatus, defaults, validate};
 use firesteel_core::conf::Subject;
@@ -57,6 +57,7 @@ pub(crate) async fn reconcile(
     } else {
         None
     };
+    let waiting = ctx.metrics.queue(Reporter::Applications.name());
     let _turn = tokio::select! {
         turn = ctx.turns.take(kind) => turn,
         () = ctx.ending.cancelled() => return Ok(Action::await_change()),
@@ -66,8 +67,11 @@ pub(crate) async fn reconcile(
         return Ok(leave(&object, &ctx));
     }
     let Some(app) = ctx.apps.get(&object) else { return Ok(Action::await_change()) };
+    let working = waiting.begin();
     // Many may wait; boxed, so that only running passes take the memory of one.
-    Box::pin(look(app, ctx)).await
+    let outcome = Box::pin(look(app, ctx)).await;
+    working.end(&outcome);
+    outcome
 }
 
 /// Whether this operator may act on an application.
@@ -301,7 +305,9 @@ async fn act(
             }
             Effect::DeleteApplication => writes::delete_application(&ctx.client, app).await?,
             Effect::Submit { attempt } => {
+                let began = Instant::now();
                 let outcome = submit(app, ctx, wanted, attempt).await?;
+                ctx.metrics.submitted(namespace, &outcome, began.elapsed().as_secs_f64());
                 let now = Timestamp::now();
                 let followed = lifecycle::submitted(wanted, attempt, &outcome, now);
                 decision = Decision { effects: Vec::new(), ..followed };

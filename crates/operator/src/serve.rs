@@ -1,4 +1,4 @@
-//! Probes and metrics over HTTP.
+//! Probes over HTTP, and metrics over HTTP or HTTPS.
 
 use std::fmt;
 use std::io;
@@ -8,13 +8,16 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
-use axum::http::StatusCode;
+use axum::http::header::{ACCEPT, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
 use axum::routing::get;
+use k8s_openapi::jiff::Timestamp;
 use socket2::{Domain, Socket, Type};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::Metrics;
+use crate::metrics::{Format, Metrics};
+use crate::serve_tls::{MetricsTls, TlsListener};
 
 /// Length of the accept queue.
 const BACKLOG: i32 = 128;
@@ -126,22 +129,61 @@ pub(crate) async fn probes(at: &Listen, ready: Ready, until: CancellationToken) 
     serve(at, Router::new().route("/healthz", get(async || "ok\n")).route("/readyz", get(answer)), until).await
 }
 
-/// Serves `/metrics` until the token is cancelled.
-pub(crate) async fn metrics(at: &Listen, metrics: Arc<Metrics>, until: CancellationToken) -> io::Result<SocketAddr> {
-    let answer = move || async move { ([("content-type", "text/plain; version=0.0.4")], metrics.text()) };
-    serve(at, Router::new().route("/metrics", get(answer)), until).await
+/// Where metrics are served, and how.
+#[derive(Debug, Clone)]
+pub struct ServeMetrics {
+    pub at: Listen,
+    /// A path at which they are served besides `/metrics`.
+    pub path: String,
+    /// With TLS, if set.
+    pub tls: Option<MetricsTls>,
+}
+
+impl ServeMetrics {
+    /// Serves `/metrics` without TLS.
+    pub fn plain(at: Listen) -> Self {
+        ServeMetrics { at, path: METRICS.to_owned(), tls: None }
+    }
+}
+
+/// Where metrics are always served.
+const METRICS: &str = "/metrics";
+
+/// Serves metrics until the token is cancelled, in the format that the client asks for.
+pub(crate) async fn metrics(
+    how: &ServeMetrics,
+    metrics: Arc<Metrics>,
+    until: CancellationToken,
+) -> io::Result<SocketAddr> {
+    let answer = move |headers: HeaderMap| async move {
+        let accept = headers.get(ACCEPT).and_then(|accept| accept.to_str().ok()).unwrap_or_default();
+        let format = Format::accepted(accept);
+        ([(CONTENT_TYPE, format.content_type())], metrics.text(format, Timestamp::now()))
+    };
+    let mut router = Router::new().route(METRICS, get(answer.clone()));
+    if how.path != METRICS {
+        router = router.route(&how.path, get(answer));
+    }
+    let Some(tls) = &how.tls else { return serve(&how.at, router, until).await };
+    let listener = TlsListener::new(how.at.listen().await?, tls)?;
+    let address = listener.address();
+    spawn(axum::serve(listener, router).with_graceful_shutdown(until.cancelled_owned()).into_future(), address);
+    Ok(address)
 }
 
 async fn serve(at: &Listen, router: Router, until: CancellationToken) -> io::Result<SocketAddr> {
     let listener = at.listen().await?;
     let address = listener.local_addr()?;
+    spawn(axum::serve(listener, router).with_graceful_shutdown(until.cancelled_owned()).into_future(), address);
+    Ok(address)
+}
+
+fn spawn(serving: impl Future<Output = io::Result<()>> + Send + 'static, address: SocketAddr) {
     tokio::spawn(async move {
-        let served = axum::serve(listener, router).with_graceful_shutdown(until.cancelled_owned()).await;
-        if let Err(error) = served {
+        if let Err(error) = serving.await {
             tracing::error!(%error, %address, "the HTTP server stopped");
         }
     });
-    Ok(address)
 }
 
 #[cfg(test)]

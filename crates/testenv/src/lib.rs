@@ -76,17 +76,12 @@ impl TestEnv {
 
     /// The directory with the existing operator's custom resource definitions, or `None` if they cannot be fetched.
     pub fn kubeflow_crds() -> Option<PathBuf> {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testenv/kubeflow-crds");
-        let output = Command::new(&script).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
-        let output = output.unwrap_or_else(|error| panic!("{}: {error}", script.display()));
-        match output.status.code() {
-            Some(0) => Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())),
-            Some(UNAVAILABLE) => {
-                eprintln!("SKIPPED, no definitions of the existing operator: see above");
-                None
-            }
-            _ => panic!("{} failed; see its output above", script.display()),
-        }
+        fetched("kubeflow-crds", "definitions of the existing operator")
+    }
+
+    /// Prometheus' checker of metrics and rules, or `None` if it cannot be fetched.
+    pub fn promtool() -> Option<PathBuf> {
+        fetched("promtool", "promtool")
     }
 
     fn find() -> Result<TestEnv, String> {
@@ -157,6 +152,21 @@ impl TestEnv {
     fn read(&self) -> Kubeconfig {
         let path = self.kubeconfig.display();
         Kubeconfig::read_from(&self.kubeconfig).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+}
+
+/// The path that a script of `testenv/` prints, or `None` (with a line on stderr) if what it fetches is unavailable here.
+fn fetched(script: &str, what: &str) -> Option<PathBuf> {
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../testenv").join(script);
+    let output = Command::new(&script).stdin(Stdio::null()).stderr(Stdio::inherit()).output();
+    let output = output.unwrap_or_else(|error| panic!("{}: {error}", script.display()));
+    match output.status.code() {
+        Some(0) => Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim())),
+        Some(UNAVAILABLE) => {
+            eprintln!("SKIPPED, no {what}: see above");
+            None
+        }
+        _ => panic!("{} failed; see its output above", script.display()),
     }
 }
 

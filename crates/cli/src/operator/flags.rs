@@ -112,11 +112,6 @@ retired! {
     batch = "enable-batch-scheduler": "spec.batchScheduler is always honoured";
     schedulers = "kube-scheduler-names": "spec.batchScheduler is always honoured";
     default_batch = "default-batch-scheduler": "set spec.batchScheduler";
-    metrics = "enable-metrics": "use --metrics-bind-address";
-    endpoint = "metrics-endpoint": "metrics are at /metrics";
-    labels = "metrics-labels": "metrics are labelled with the namespace";
-    submit_buckets = "metrics-job-submit-latency-buckets": "buckets are fixed";
-    start_buckets = "metrics-job-start-latency-buckets": "buckets are fixed";
     pprof = "pprof-bind-address": "there is no Go profiler";
     submitter_url = "submitter-service-url": "submission happens in this process";
     submitter_startup = "submitter-startup-timeout": "submission happens in this process";
@@ -127,8 +122,6 @@ retired! {
     submitter_cert = "submitter-tls-cert-file": "submission happens in this process";
     submitter_key = "submitter-tls-key-file": "submission happens in this process";
     submitter_ca = "submitter-tls-ca-file": "submission happens in this process";
-    metric_tls = "metric-tls-min-version": "metrics are served without TLS; put a proxy in front of them";
-    metric_ciphers = "metric-tls-cipher-suites": "metrics are served without TLS; put a proxy in front of them";
     mutating = "mutating-webhook-name": "there is no mutating webhook; pods are complete when they are created";
     filter = "label-selector-filter": "the webhook asks about whole namespaces; use --namespaces or --namespace-selector";
     gates = "feature-gates": "each gated feature is always on or not available";

@@ -11,6 +11,7 @@ mod dry_run;
 mod help;
 mod in_cluster;
 mod interrupted;
+mod monitoring;
 mod operator;
 mod outside;
 mod place;

@@ -13,7 +13,7 @@ use crate::program::{Run as _, finish, firesteel};
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A process that does not outlive the test.
-struct Ended(Option<Child>);
+pub(crate) struct Ended(pub(crate) Option<Child>);
 
 impl Drop for Ended {
     fn drop(&mut self) {
@@ -25,22 +25,24 @@ impl Drop for Ended {
 }
 
 /// An address that nothing listens on.
-fn free() -> SocketAddr {
+pub(crate) fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a free port")
 }
 
 /// Status line and body of a response, if there is one.
-fn get(address: SocketAddr, path: &str) -> Option<(String, String)> {
+pub(crate) fn get(address: SocketAddr, path: &str, headers: &[(&str, &str)]) -> Option<(String, String)> {
     let mut stream = TcpStream::connect(address).ok()?;
     stream.set_read_timeout(Some(PATIENCE)).ok()?;
-    stream.write_all(format!("GET {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n\r\n").as_bytes()).ok()?;
+    let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    let request = format!("GET {path} HTTP/1.1\r\nhost: here\r\nconnection: close\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).ok()?;
     let mut text = String::new();
     stream.read_to_string(&mut text).ok()?;
     let (head, body) = text.split_once("\r\n\r\n")?;
     Some((head.lines().next()?.to_owned(), body.to_owned()))
 }
 
-fn kubectl(place: &Place, words: &[&str], input: &str) {
+pub(crate) fn kubectl(place: &Place, words: &[&str], input: &str) {
     let mut command = Command::new(place.env.kubectl());
     command.arg("--kubeconfig").arg(place.env.kubeconfig()).args(["-n", place.name()]).args(words);
     let mut child = command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("kubectl");
@@ -60,12 +62,13 @@ async fn operator_answers_probes_counts_and_names_the_application_in_each_line()
     let mut command = firesteel(["operator", "--log-json", "--leader-election", "--namespaces", place.name()]);
     command.arg("--kubeconfig").arg(place.env.kubeconfig()).args(["--leader-election-lock-namespace", place.name()]);
     command.args(["--health-probe-bind-address", &probes.to_string(), "--metrics-bind-address", &metrics.to_string()]);
+    command.args(["--enable-metrics=true", "--metrics-labels=namespace"]);
     // One of the flags without effect.
     command.args(["--workqueue-ratelimiter-bucket-qps", "50"]);
     let mut operator = Ended(Some(command.start()));
     let began = Instant::now();
     for path in ["/healthz", "/readyz"] {
-        while !get(probes, path).is_some_and(|(status, _)| status.ends_with("200 OK")) {
+        while !get(probes, path, &[]).is_some_and(|(status, _)| status.ends_with("200 OK")) {
             assert!(began.elapsed() < PATIENCE, "{path} was never healthy");
             std::thread::sleep(Duration::from_millis(100));
         }
@@ -79,11 +82,11 @@ async fn operator_answers_probes_counts_and_names_the_application_in_each_line()
     kubectl(&place, &["wait", "sparkapp/pi", "--for=condition=Succeeded", "--timeout=90s"], "");
     let counted = format!("spark_application_success_count{{namespace=\"{}\"}} 1", place.name());
     let told = |text: &Option<(String, String)>| text.as_ref().is_some_and(|(_, body)| body.contains(&counted));
-    let mut text = get(metrics, "/metrics");
+    let mut text = get(metrics, "/metrics", &[]);
     while !told(&text) {
         assert!(began.elapsed() < 2 * PATIENCE, "{counted} is not in {text:?}");
         std::thread::sleep(Duration::from_millis(100));
-        text = get(metrics, "/metrics");
+        text = get(metrics, "/metrics", &[]);
     }
 
     let child = operator.0.take().expect("the operator");

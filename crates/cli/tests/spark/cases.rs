@@ -1,5 +1,7 @@
 //! Spark applications on the local cluster. A case fails by panicking.
 
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -221,9 +223,23 @@ fn a_stream_stops_when_told_to(bed: &Bed, version: &str) {
     let files = bed.files();
     let mut conf: Vec<(&str, &str)> = files.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     conf.push(("spark.executor.instances", "1"));
+    // As docs/monitoring.md recommends.
+    conf.extend([
+        ("spark.ui.enabled", "true"),
+        ("spark.ui.prometheus.enabled", "true"),
+        ("spark.metrics.namespace", "spark"),
+        ("spark.metrics.conf.*.sink.prometheusServlet.class", "org.apache.spark.metrics.sink.PrometheusServlet"),
+        ("spark.metrics.conf.*.sink.prometheusServlet.path", "/metrics/prometheus"),
+        ("spark.metrics.conf.*.source.jvm.class", "org.apache.spark.metrics.source.JvmSource"),
+    ]);
     let mut command = bed.submit(version, "stream", &conf, &["local:///cases/stream.py"]);
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     bed.until("the stream to make progress", || bed.log("stream").contains("batch 2 has").then_some(()));
+    let address = bed.get::<Pod>("stream").and_then(|pod| pod.status?.pod_ip).expect("the driver has an address");
+    let driver = page(&address, "/metrics/prometheus");
+    assert!(driver.contains("\nmetrics_spark_driver_jvm_heap_used_"), "the driver's own metrics: {driver}");
+    let executors = page(&address, "/metrics/executors/prometheus");
+    assert!(executors.contains("\nmetrics_executor_memoryUsed_bytes{"), "the executors' metrics: {executors}");
     let log = bed.follow("stream");
     let told = Instant::now();
     bed.delete_pod("stream");
@@ -235,6 +251,15 @@ fn a_stream_stops_when_told_to(bed: &Bed, version: &str) {
     assert!(log.contains("Successfully stopped SparkContext"), "{log}");
     bed.until("its executors to go", || bed.pods("executor").is_empty().then_some(()));
     bed.until("the client to end", || child.try_wait().unwrap());
+}
+
+/// A page of a driver's web UI.
+fn page(address: &str, path: &str) -> String {
+    let mut stream = TcpStream::connect((address, 4040)).unwrap();
+    stream.write_all(format!("GET {path} HTTP/1.0\r\n\r\n").as_bytes()).unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
 }
 
 fn phase(pod: &Pod) -> &str {

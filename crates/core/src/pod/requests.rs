@@ -138,11 +138,15 @@ mod tests {
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         let now = at("2026-01-01T01:00:00Z");
         let pod = |phase: &str, ends: &[&str]| -> Pod {
-            let ended = |end: &&str| json!({"name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
-                "state": {"terminated": {"exitCode": 0, "finishedAt": end}}});
+            let ended = |end: &&str| {
+                json!({"name": "c", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+                "state": {"terminated": {"exitCode": 0, "finishedAt": end}}})
+            };
             let containers: Vec<_> = ends.iter().map(ended).collect();
-            serde_json::from_value(json!({"metadata": {}, "status": {"phase": phase, "startTime": "2026-01-01T00:00:00Z",
-                "containerStatuses": containers}}))
+            serde_json::from_value(
+                json!({"metadata": {}, "status": {"phase": phase, "startTime": "2026-01-01T00:00:00Z",
+                "containerStatuses": containers}}),
+            )
             .unwrap()
         };
         let start = Some(at("2026-01-01T00:00:00Z"));

@@ -47,6 +47,7 @@ pub(super) async fn reconcile(
     let has_server = connect.0.as_ref().is_ok_and(|c| c.status.as_ref().is_some_and(|s| s.attempt.is_some()));
     drop(connect);
     ctx.services.synced().await;
+    let waiting = ctx.metrics.queue(Reporter::Connects.name());
     let _turn = tokio::select! {
         turn = ctx.turns.take(if has_server { Kind::Follow } else { Kind::Start }) => turn,
         () = ctx.ending.cancelled() => return Ok(Action::await_change()),
@@ -56,7 +57,10 @@ pub(super) async fn reconcile(
     let Some(connect) = ctx.connects.get(&object).filter(|_| ctx.scope.covers(&namespace)) else {
         return Ok(Action::await_change());
     };
-    Box::pin(look(connect, ctx)).await
+    let working = waiting.begin();
+    let outcome = Box::pin(look(connect, ctx)).await;
+    working.end(&outcome);
+    outcome
 }
 
 /// When to retry after a failed pass.

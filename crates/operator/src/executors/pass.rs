@@ -51,7 +51,8 @@ pub(super) async fn reconcile(
 ) -> Result<Action, Error> {
     let (namespace, name) = (grant.namespace().unwrap_or_default(), grant.name_any());
     let span = tracing::info_span!("executors", namespace, driver = name);
-    async {
+    let working = allocator.shared.metrics.queue(Reporter::Executors.name()).begin();
+    let outcome = async {
         let grant = match &grant.0 {
             Ok(grant) => Arc::new(grant.clone()),
             Err(invalid) => {
@@ -73,7 +74,9 @@ pub(super) async fn reconcile(
         outcome
     }
     .instrument(span)
-    .await
+    .await;
+    working.end(&outcome);
+    outcome
 }
 
 /// When to retry after a failed pass.

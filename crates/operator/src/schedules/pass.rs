@@ -45,6 +45,7 @@ pub(super) async fn reconcile(schedule: Arc<Scheduled>, ctx: Arc<Schedules>) -> 
     if !shared.scope.covers(&key.0) {
         return Ok(Action::await_change());
     }
+    let waiting = shared.metrics.queue(Reporter::Schedules.name());
     let _turn = tokio::select! {
         turn = shared.turns.take(kind) => turn,
         () = shared.ending.cancelled() => return Ok(Action::await_change()),
@@ -55,7 +56,8 @@ pub(super) async fn reconcile(schedule: Arc<Scheduled>, ctx: Arc<Schedules>) -> 
     }
     let Some(schedule) = ctx.cache.get(&object) else { return Ok(Action::await_change()) };
     let span = tracing::info_span!("pass", namespace = key.0, schedule = key.1);
-    async {
+    let working = waiting.begin();
+    let outcome = async {
         let limit = tokio::time::timeout(LONGEST_PASS, Box::pin(look(&schedule, &ctx))).await;
         let outcome = limit.unwrap_or(Err(Error::Slow(LONGEST_PASS.as_secs())));
         match &outcome {
@@ -66,7 +68,9 @@ pub(super) async fn reconcile(schedule: Arc<Scheduled>, ctx: Arc<Schedules>) -> 
         outcome
     }
     .instrument(span)
-    .await
+    .await;
+    working.end(&outcome);
+    outcome
 }
 
 /// When to retry after a failed pass.

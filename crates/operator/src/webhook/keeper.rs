@@ -63,9 +63,9 @@ struct Gauges {
 }
 
 impl Census for Gauges {
-    fn count(&self, tally: &mut Tally) {
+    fn count(&self, tally: &mut Tally<'_>) {
         let (expires, unusable) = *self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        tally.certificate(&self.namespace, expires.map_or(0, Timestamp::as_second), unusable);
+        tally.certificate(expires.unwrap_or(Timestamp::UNIX_EPOCH), unusable);
     }
 }
 

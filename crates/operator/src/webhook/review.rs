@@ -72,10 +72,8 @@ impl Reviewer {
         if !warnings.is_empty() {
             response["warnings"] = json!(warnings);
         }
-        if problems.is_empty() {
-            self.metrics.admitted(&request.namespace);
-        } else {
-            self.metrics.not_admitted(&request.namespace);
+        self.metrics.admitted(&request.namespace, problems.is_empty());
+        if !problems.is_empty() {
             let message = admission::sentence(&problems);
             tracing::info!(namespace = request.namespace, name = request.name, ?kind, message, "refused");
             let causes = problems.iter().map(

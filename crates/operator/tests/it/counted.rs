@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use firesteel_operator::Listen;
+use firesteel_operator::{LabelNames, Listen, Options, ServeMetrics};
 use firesteel_testenv::TestEnv;
 use http::{Method, Request, StatusCode};
 use k8s_openapi::api::events::v1::Event;
@@ -203,8 +203,13 @@ async fn wait_for_gauges(port: u16, namespace: &str, applications: u32, executor
 fn gauges_go_down_when_applications_are_deleted_and_are_right_after_a_restart() {
     block_on(async {
         let first = free();
-        let listen = |port: u16| Some(Listen::At("127.0.0.1".to_owned(), port));
-        let Some(mut f) = Fixture::tuned("gauges", |options| options.metrics = listen(first)).await else { return };
+        let listen = |port: u16| Some(ServeMetrics::plain(Listen::At("127.0.0.1".to_owned(), port)));
+        let labels = LabelNames::new(["namespace"]).unwrap();
+        let tune = |options: &mut Options, port: u16| {
+            options.metrics = listen(port);
+            options.metrics_options.labels = labels.clone();
+        };
+        let Some(mut f) = Fixture::tuned("gauges", |options| tune(options, first)).await else { return };
         let namespace = f.namespace.name().to_owned();
         for name in ["one", "two"] {
             f.create(name, &json!({})).await;
@@ -221,11 +226,14 @@ fn gauges_go_down_when_applications_are_deleted_and_are_right_after_a_restart() 
         f.stop_operator();
         let second = free();
         let mut again = options(&namespace);
-        again.metrics = listen(second);
+        tune(&mut again, second);
         let running = start_with(f.client.clone(), again);
         wait_for_gauges(second, &namespace, 1, 1).await;
         let text = scrape(second).await.unwrap();
-        assert!(!text.contains("spark_application_submit_count"), "a restart counted a transition again: {text}");
+        for name in ["count", "submit_count", "success_count"] {
+            let line = format!("spark_application_{name}{{namespace=\"{namespace}\"}} 0");
+            assert!(text.lines().any(|l| l == line), "a restart counts no transition again, {line}: {text}");
+        }
         f.apps.delete("two", &DeleteParams::default()).await.unwrap();
         f.pods.delete("two-exec-1", &DeleteParams::default().grace_period(0)).await.unwrap();
         wait_for_gauges(second, &namespace, 0, 0).await;
