@@ -162,7 +162,7 @@ impl ResolvesServerCert for Files {
                 Ok(fresh) => *loaded = (changed, fresh),
                 // The files may be half written; the next handshake tries again.
                 Err(error) => {
-                    tracing::warn!(%error, "the metrics' certificate changed and cannot be read; using the old one")
+                    tracing::warn!(%error, "the metrics' certificate changed and cannot be read; using the old one");
                 }
             }
         }

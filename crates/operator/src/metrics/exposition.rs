@@ -78,18 +78,12 @@ pub(super) fn series(out: &mut String, prefix: &str, family: &Family, labels: &s
         }
         Series::Histogram { buckets, counts, sum, count } => {
             for (bound, count) in buckets.iter().zip(counts) {
-                // OpenMetrics wants floating-point bounds; both formats read them.
-                let _ = writeln!(out, "{name}_bucket{} {count}", braces(&format!("le=\"{}\"", bound_text(*bound))));
+                let _ = writeln!(out, "{name}_bucket{} {count}", braces(&format!("le=\"{bound}\"")));
             }
             let _ = writeln!(out, "{name}_bucket{} {count}", braces("le=\"+Inf\""));
             writeln!(out, "{name}_sum{} {sum}\n{name}_count{} {count}", braces(""), braces(""))
         }
     };
-}
-
-/// A bucket's bound as Go's client writes it: `0.5`, `1`, `256`.
-fn bound_text(bound: f64) -> String {
-    bound.to_string()
 }
 
 #[cfg(test)]

@@ -170,11 +170,11 @@ fn warnings_do_not_wait_and_keep_their_reasons() {
 }
 
 /// A free port.
-fn free() -> u16 {
+pub(crate) fn free() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-async fn scrape(port: u16) -> Option<String> {
+pub(crate) async fn scrape(port: u16) -> Option<String> {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).await.ok()?;
     stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await.ok()?;
     let mut text = String::new();
@@ -183,7 +183,7 @@ async fn scrape(port: u16) -> Option<String> {
 }
 
 /// Waits until both gauges of a namespace have these values.
-async fn wait_for_gauges(port: u16, namespace: &str, applications: u32, executors: u32) {
+pub(crate) async fn wait_for_gauges(port: u16, namespace: &str, applications: u32, executors: u32) {
     let wanted = [
         format!("spark_application_running_count{{namespace=\"{namespace}\"}} {applications}"),
         format!("spark_executor_running_count{{namespace=\"{namespace}\"}} {executors}"),
