@@ -236,9 +236,9 @@ fn a_stream_stops_when_told_to(bed: &Bed, version: &str) {
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     bed.until("the stream to make progress", || bed.log("stream").contains("batch 2 has").then_some(()));
     let address = bed.get::<Pod>("stream").and_then(|pod| pod.status?.pod_ip).expect("the driver has an address");
-    let driver = page(&address, "/metrics/prometheus");
+    let driver = page(&address, "/metrics/prometheus/");
     assert!(driver.contains("\nmetrics_spark_driver_jvm_heap_used_"), "the driver's own metrics: {driver}");
-    let executors = page(&address, "/metrics/executors/prometheus");
+    let executors = page(&address, "/metrics/executors/prometheus/");
     assert!(executors.contains("\nmetrics_executor_memoryUsed_bytes{"), "the executors' metrics: {executors}");
     let log = bed.follow("stream");
     let told = Instant::now();
