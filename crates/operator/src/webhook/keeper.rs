@@ -58,7 +58,6 @@ enum Seen<T> {
 /// For the metrics: when the certificate that is served expires, and whether there is one that cannot be used.
 #[derive(Debug, Default)]
 struct Gauges {
-    namespace: String,
     state: Mutex<(Option<Timestamp>, bool)>,
 }
 
@@ -105,7 +104,7 @@ impl Keeper {
         let (namespaces, selector) = (all.namespaces.clone(), all.namespace_selector.clone());
         // Refuses a selector at startup rather than later.
         configuration::wanted(options, &namespaces, selector.as_deref(), None)?;
-        let gauges = Arc::new(Gauges { namespace: options.secret.0.clone(), ..Gauges::default() });
+        let gauges = Arc::new(Gauges::default());
         let weak: Weak<Gauges> = Arc::downgrade(&gauges);
         metrics.follow(weak);
         Ok(Keeper {
