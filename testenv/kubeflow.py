@@ -47,12 +47,23 @@ def definitions():
     return source() / "config" / "crd" / "bases"
 
 
+def place(version):
+    """Where its binary is, if this release of Go has built it."""
+    words = " ".join([VERSION, SUM, version, *toolchain.FLAGS, platform.system(), platform.machine()])
+    return toolchain.cache() / "kubeflow" / f"{VERSION}-{hashlib.sha256(words.encode()).hexdigest()[:12]}" / "spark-operator"
+
+
+def built():
+    """Its binary, if it has been built."""
+    binary = place(toolchain.find_go()[1])
+    return binary if binary.exists() else None
+
+
 def operator():
     """Its binary."""
     go, version = toolchain.find_go()
-    words = " ".join([VERSION, SUM, version, *toolchain.FLAGS, platform.system(), platform.machine()])
-    home = toolchain.cache() / "kubeflow"
-    binary = home / f"{VERSION}-{hashlib.sha256(words.encode()).hexdigest()[:12]}" / "spark-operator"
+    binary = place(version)
+    home = binary.parent.parent
     if binary.exists():
         return binary
     with toolchain.locked(home / ".lock", "building the existing operator"):

@@ -14,6 +14,7 @@ pub mod connect;
 pub mod crds;
 pub mod defaults;
 pub mod executors;
+pub mod http_route;
 pub mod names;
 pub mod pod_spec;
 pub mod policy;

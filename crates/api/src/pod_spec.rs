@@ -87,7 +87,7 @@ pub struct SparkPodSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::object")]
     pub security_context: Option<SecurityContext>,
-    /// Scheduler of the pod; `spec.batchScheduler` takes precedence.
+    /// Scheduler of the pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduler_name: Option<String>,
     /// Containers in addition to Spark's.

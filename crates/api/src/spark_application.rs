@@ -119,7 +119,7 @@ pub struct SparkApplicationSpec {
     /// Metrics of driver and executors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub monitoring: Option<MonitoringSpec>,
-    /// Gang scheduler for the pods.
+    /// Batch scheduler for the pods. Pod groups and queues are not created yet, so an application with one ends in FAILED; use `schedulerName` of driver and executor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batch_scheduler: Option<String>,
     /// Delete the application this many seconds after it ends.

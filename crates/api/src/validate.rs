@@ -335,20 +335,66 @@ impl Found {
     }
 
     fn ingresses(&mut self, spec: &SparkApplicationSpec) {
+        if let Some(ui) = &spec.spark_ui_options {
+            let at = "spec.sparkUIOptions";
+            if let Some(port) = ui.service_port.filter(|port| !is_port(*port)) {
+                self.add(format!("{at}.servicePort"), format!("{port} is not a port"));
+            }
+            self.service(at, ui.service_port_name.as_deref(), ui.service_type.as_deref());
+            self.labels(&format!("{at}.serviceLabels"), &ui.service_labels);
+            self.annotations(&format!("{at}.serviceAnnotations"), &ui.service_annotations);
+            self.annotations(&format!("{at}.ingressAnnotations"), &ui.ingress_annotations);
+        }
         let mut ports = BTreeSet::new();
         let mut urls = BTreeSet::new();
         for (i, ingress) in spec.driver_ingress_options.iter().enumerate() {
             let at = format!("spec.driverIngressOptions[{i}]");
-            if !(1..=65535).contains(&ingress.service_port) {
+            if !is_port(ingress.service_port) {
                 self.add(format!("{at}.servicePort"), format!("{} is not a port", ingress.service_port));
             } else if !ports.insert(ingress.service_port) {
                 self.add(format!("{at}.servicePort"), format!("{} is used twice", ingress.service_port));
             }
+            self.service(&at, Some(&ingress.service_port_name), ingress.service_type.as_deref());
+            self.labels(&format!("{at}.serviceLabels"), &ingress.service_labels);
+            self.annotations(&format!("{at}.serviceAnnotations"), &ingress.service_annotations);
+            self.annotations(&format!("{at}.ingressAnnotations"), &ingress.ingress_annotations);
             if ingress.ingress_url_format.is_empty() {
                 self.add(format!("{at}.ingressURLFormat"), "is missing");
             } else if !urls.insert(&ingress.ingress_url_format) {
                 self.add(format!("{at}.ingressURLFormat"), format!("{:?} is used twice", ingress.ingress_url_format));
+            } else if let Err(problem) = url_format(&ingress.ingress_url_format) {
+                self.add(format!("{at}.ingressURLFormat"), problem);
             }
+        }
+    }
+
+    /// What a Service would be refused for.
+    fn service(&mut self, at: &str, port_name: Option<&str>, kind: Option<&str>) {
+        if let Some(name) = port_name.filter(|name| !name.is_empty() && !is_dns_label(name)) {
+            let message = format!("{name:?} is not a port name: use at most 63 lower case letters, digits and dashes");
+            self.add(format!("{at}.servicePortName"), message);
+        }
+        if let Some(kind) = kind {
+            self.one_of(&format!("{at}.serviceType"), kind, &["ClusterIP", "NodePort", "LoadBalancer"]);
+        }
+    }
+
+    fn labels(&mut self, at: &str, labels: &BTreeMap<String, String>) {
+        for (name, value) in labels {
+            if !is_qualified_name(name) {
+                self.add(at, format!("{name:?} is not the name of a label"));
+            } else if !value.is_empty() && !is_name_part(value) {
+                self.add(
+                    format!("{at}[{name}]"),
+                    format!("{value:?} is not the value of a label: use at most 63 letters, digits, dashes, dots and underscores, with a letter or digit at both ends"),
+                );
+            }
+        }
+    }
+
+    fn annotations(&mut self, at: &str, annotations: &BTreeMap<String, String>) {
+        for name in annotations.keys().filter(|name| !is_qualified_name(&name.to_ascii_lowercase())) {
+            self.add(at, format!("{name:?} is not the name of an annotation"));
         }
     }
 
@@ -369,6 +415,64 @@ impl Found {
             self.add(path, format!("{text:?} is not a number; write one such as 0.1"));
         }
     }
+}
+
+fn is_port(port: i32) -> bool {
+    (1..=65535).contains(&port)
+}
+
+fn is_dns_label(text: &str) -> bool {
+    let inner = |c: u8| c.is_ascii_lowercase() || c.is_ascii_digit();
+    text.len() <= 63
+        && text.bytes().all(|c| inner(c) || c == b'-')
+        && text.bytes().next().is_some_and(inner)
+        && text.bytes().last().is_some_and(inner)
+}
+
+/// The value of a label, or the last part of its name.
+fn is_name_part(text: &str) -> bool {
+    text.len() <= 63
+        && text.bytes().all(|c| c.is_ascii_alphanumeric() || b"-_.".contains(&c))
+        && text.bytes().next().is_some_and(|c| c.is_ascii_alphanumeric())
+        && text.bytes().last().is_some_and(|c| c.is_ascii_alphanumeric())
+}
+
+/// The name of a label or annotation, with or without a domain.
+fn is_qualified_name(text: &str) -> bool {
+    match text.split_once('/') {
+        Some((domain, name)) => domain.len() <= 253 && domain.split('.').all(is_dns_label) && is_name_part(name),
+        None => is_name_part(text),
+    }
+}
+
+/// Variables in a URL format.
+const URL_VARIABLES: [&str; 3] = ["$appName", "$appNamespace", "$appId"];
+
+/// Whether a URL format gives an address that an Ingress or an HTTPRoute can serve: a host name or none, then a path.
+pub fn url_format(format: &str) -> Result<(), String> {
+    let mut sample = String::new();
+    let mut rest = format;
+    while let Some((before, after)) = rest.split_once("{{") {
+        let (variable, tail) = after.split_once("}}").ok_or_else(|| format!("{format:?} has no }}}} after {{{{"))?;
+        if !URL_VARIABLES.contains(&variable.trim()) {
+            let known = URL_VARIABLES.map(|name| format!("{{{{{name}}}}}")).join(", ");
+            return Err(format!("{{{{{variable}}}}} in {format:?} is not one of {known}"));
+        }
+        sample = sample + before + "a";
+        rest = tail;
+    }
+    sample += rest;
+    let address = sample.split_once("://").map_or(sample.as_str(), |(_, address)| address);
+    let (host, path) = address.split_once('/').unwrap_or((address, ""));
+    let name = host.rsplit_once(':').filter(|(_, port)| port.parse::<u16>().is_ok()).map_or(host, |(name, _)| name);
+    let labels = name.strip_prefix("*.").unwrap_or(name);
+    if !name.is_empty() && !labels.split('.').all(is_dns_label) {
+        return Err(format!("the host in {format:?} is not a DNS name"));
+    }
+    if path.bytes().any(|c| c.is_ascii_whitespace() || c.is_ascii_control()) {
+        return Err(format!("the path in {format:?} has a space in it"));
+    }
+    Ok(())
 }
 
 /// A container memory limit as a Kubernetes quantity: Java's sizes (`2g`, `512m`) are powers of two, anything else must
@@ -414,6 +518,28 @@ mod tests {
         assert_eq!(sentences(&json!({})), Vec::<String>::new());
     }
 
+    /// An application with one more port, which is valid except for the patch.
+    fn options(patch: &Value) -> Value {
+        let mut option = json!({
+            "servicePort": 8080, "servicePortName": "web-1", "serviceType": "NodePort", "ingressURLFormat": "h.example/{{$appName}}",
+            "serviceLabels": {"example.org/team": "A_1"}, "ingressAnnotations": {"nginx.ingress.kubernetes.io/X-y": "any thing"},
+        });
+        for (name, value) in patch.as_object().unwrap() {
+            option[name] = value.clone();
+        }
+        json!({"driverIngressOptions": [option]})
+    }
+
+    #[test]
+    fn ports_of_a_driver_may_be_exposed_as_kubernetes_allows() {
+        assert_eq!(sentences(&options(&json!({}))), Vec::<String>::new());
+        for format in
+            ["{{$appName}}.x.org", "https://x.org:8443/{{ $appNamespace }}/{{$appId}}", "*.x.org", "/{{$appName}}"]
+        {
+            assert_eq!(url_format(format), Ok(()), "{format}");
+        }
+    }
+
     #[test]
     fn each_problem_names_its_field() {
         let cases = [
@@ -446,6 +572,28 @@ mod tests {
             (json!({"nodeSelector": {"a": "b"}, "driver": {"nodeSelector": {"a": "c"}}}), "spec.driver.nodeSelector: "),
             (json!({"restartPolicy": {"type": "Sometimes"}}), "spec.restartPolicy.type: "),
             (json!({"restartPolicy": {"onFailureRetries": -1}}), "spec.restartPolicy.onFailureRetries: "),
+            (options(&json!({"servicePort": 0})), "spec.driverIngressOptions[0].servicePort: "),
+            (options(&json!({"servicePortName": "No Name"})), "spec.driverIngressOptions[0].servicePortName: "),
+            (options(&json!({"serviceType": "ExternalName"})), "spec.driverIngressOptions[0].serviceType: "),
+            (options(&json!({"serviceLabels": {"a b": "c"}})), "spec.driverIngressOptions[0].serviceLabels: "),
+            (options(&json!({"serviceLabels": {"a": "b c"}})), "spec.driverIngressOptions[0].serviceLabels[a]: "),
+            (options(&json!({"serviceAnnotations": {"/x": ""}})), "spec.driverIngressOptions[0].serviceAnnotations: "),
+            (
+                options(&json!({"ingressAnnotations": {"a/b/c": ""}})),
+                "spec.driverIngressOptions[0].ingressAnnotations: ",
+            ),
+            (options(&json!({"ingressURLFormat": ""})), "spec.driverIngressOptions[0].ingressURLFormat: is missing"),
+            (
+                options(&json!({"ingressURLFormat": "{{$app}}.x"})),
+                "spec.driverIngressOptions[0].ingressURLFormat: {{$app}} in",
+            ),
+            (
+                options(&json!({"ingressURLFormat": "under_score/x"})),
+                "spec.driverIngressOptions[0].ingressURLFormat: the host in",
+            ),
+            (json!({"sparkUIOptions": {"servicePort": 70000}}), "spec.sparkUIOptions.servicePort: "),
+            (json!({"sparkUIOptions": {"serviceType": "Open"}}), "spec.sparkUIOptions.serviceType: "),
+            (json!({"sparkUIOptions": {"serviceLabels": {"a": "-"}}}), "spec.sparkUIOptions.serviceLabels[a]: "),
             (
                 json!({"dynamicAllocation": {"enabled": true, "minExecutors": 3, "maxExecutors": 2}}),
                 "spec.dynamicAllocation.minExecutors: ",

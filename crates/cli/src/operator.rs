@@ -1,23 +1,29 @@
 //! `firesteel operator`: runs the controllers.
 //!
-//! Flags of the existing operator keep their names. Flags that have no effect here are accepted, and one line names the
-//! replacement.
+//! Flags of the existing operator keep their names and meaning, or are refused; see [`existing`].
 
+pub(crate) mod existing;
 pub(crate) mod flags;
+mod gates;
 mod webhook;
+mod zap;
 
 use std::path::PathBuf;
 
 use anyhow::Context as _;
+use firesteel_api::http_route::ParentRef;
+use firesteel_api::validate;
 use firesteel_cluster::requests::RequestCounts;
+use firesteel_cluster::token_bucket::Rate;
 use firesteel_core::allocation::size::Amount;
+use firesteel_core::batch_scheduler::{self, BatchSchedulers};
 use firesteel_core::lifecycle::Limits;
 use firesteel_core::run::RunSettings;
 use firesteel_core::schedule::Precision;
 use firesteel_core::ui::UiSettings;
 use firesteel_operator::{
-    Certificate, ExecutorOptions, LabelNames, LeaderOptions, MetricsOptions, MetricsTls, Options, ServeMetrics,
-    TlsVersion,
+    Certificate, ExecutorOptions, LabelNames, LeaderOptions, MetricsOptions, MetricsTls, Options, ReconcileOptions,
+    ServeMetrics, TlsVersion,
 };
 use firesteel_spark::value::Quantity;
 use k8s_openapi::jiff::SignedDuration;
@@ -25,8 +31,15 @@ use tokio_util::sync::CancellationToken;
 
 use crate::ExitStatus;
 use crate::exit::BadInput;
+use crate::logging::Log;
+use crate::operator::existing::Refused;
 use crate::operator::flags::{Bind, Duration, Retired, Toggle};
+use crate::operator::gates::Gates;
 use crate::operator::webhook::WebhookArgs;
+use crate::operator::zap::Zap;
+
+/// What `--cache-sync-timeout=0` means.
+const DEFAULT_CACHE_SYNC: std::time::Duration = std::time::Duration::from_secs(120);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct OperatorArgs {
@@ -100,7 +113,7 @@ pub(crate) struct OperatorArgs {
     /// Create the PodDisruptionBudgets that applications ask for
     #[arg(long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     enable_driver_pdb: Toggle,
-    /// URL of each driver's web UI, for an Ingress; {{$appName}}, {{$appNamespace}} and {{$appId}} are filled in
+    /// URL of each driver's web UI, for an Ingress or HTTPRoute; {{$appName}}, {{$appNamespace}} and {{$appId}} are filled in
     #[arg(long, value_name = "FORMAT", default_value = "", hide_default_value = true)]
     ingress_url_format: String,
     /// Class of ingresses
@@ -112,6 +125,10 @@ pub(crate) struct OperatorArgs {
     /// Annotations of ingresses, as JSON
     #[arg(long, value_name = "JSON")]
     ingress_annotations: Option<String>,
+    /// Create HTTPRoutes in place of Ingresses, with these parentRefs, as JSON: [{"name": "web", "namespace": "infra",
+    /// "sectionName": "https"}]
+    #[arg(long, value_name = "JSON")]
+    http_route_parent_refs: Option<String>,
 
     /// Act only while holding the lease
     #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
@@ -131,6 +148,39 @@ pub(crate) struct OperatorArgs {
     /// Time between attempts to acquire or renew the lease
     #[arg(long, value_name = "DURATION", default_value = "2s")]
     leader_election_retry_period: Duration,
+
+    /// End with an error if the caches are not filled within this time; 0 for two minutes [default: keep trying]
+    #[arg(long, value_name = "DURATION")]
+    cache_sync_timeout: Option<Duration>,
+    /// Reconciliations started per second [default: unlimited]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    workqueue_ratelimiter_bucket_qps: Option<u32>,
+    /// Reconciliations that may start at once, with --workqueue-ratelimiter-bucket-qps [default: unlimited]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    workqueue_ratelimiter_bucket_size: Option<u32>,
+    /// Longest delay of a reconciliation, for its turn or after failures [default: 30s after failures]
+    #[arg(long, value_name = "DURATION")]
+    workqueue_ratelimiter_max_delay: Option<Duration>,
+    /// Requests to the API server per second; a negative number for no limit [default: as many as the API server takes]
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    kube_api_qps: Option<f64>,
+    /// Requests that may be sent at once, with --kube-api-qps [default: 30]
+    #[arg(long, value_name = "N")]
+    kube_api_burst: Option<u32>,
+    /// Accept --default-batch-scheduler and --kube-scheduler-names. Pod groups and queues are not created yet, so
+    /// applications that need a batch scheduler end in FAILED
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    enable_batch_scheduler: Toggle,
+    /// Batch scheduler of applications that name none
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    default_batch_scheduler: String,
+    /// Comma-separated names of schedulers with the coscheduling plugin
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    kube_scheduler_names: Vec<String>,
+    /// Comma-separated gates: PartialRestart=true lets edits of where executors run take effect without a restart, for
+    /// executors outside the driver
+    #[arg(long, value_name = "GATES", default_value = "", hide_default_value = true)]
+    feature_gates: Gates,
 
     /// Unit of the timestamp in the names of a schedule's runs: nanos, micros, millis, seconds or minutes
     #[arg(long, value_name = "UNIT", default_value = "nanos")]
@@ -188,18 +238,22 @@ pub(crate) struct OperatorArgs {
     #[command(flatten)]
     webhook: WebhookArgs,
     #[command(flatten)]
+    zap: Zap,
+    #[command(flatten)]
+    refused: Refused,
+    #[command(flatten)]
     retired: Retired,
 }
 
 pub(crate) fn main(args: OperatorArgs) -> anyhow::Result<ExitStatus> {
-    crate::logging::serve("info,kube_client=warn,kube_runtime=error", args.log_json);
+    let Settings { options, log, rate } = settings(&args)?;
+    crate::logging::serve_as(&log);
     for line in args.retired.lines().into_iter().chain(args.webhook.lines()) {
         eprintln!("firesteel: {line}");
     }
-    let options = options(&args)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().thread_stack_size(8 << 20).enable_all().build()?;
     runtime.block_on(async {
-        let client = client(args.kubeconfig, &options.requests).await?;
+        let client = client(args.kubeconfig, &options.requests, rate).await?;
         let until = CancellationToken::new();
         tokio::spawn(cancel_on_signal(until.clone()));
         firesteel_operator::run(client, options, until).await
@@ -207,7 +261,11 @@ pub(crate) fn main(args: OperatorArgs) -> anyhow::Result<ExitStatus> {
     Ok(ExitStatus::Success)
 }
 
-async fn client(kubeconfig: Option<PathBuf>, requests: &RequestCounts) -> anyhow::Result<kube::Client> {
+async fn client(
+    kubeconfig: Option<PathBuf>,
+    requests: &RequestCounts,
+    rate: Option<Rate>,
+) -> anyhow::Result<kube::Client> {
     let mut config = match kubeconfig {
         Some(path) => {
             let read = kube::config::Kubeconfig::read_from(&path)
@@ -217,7 +275,7 @@ async fn client(kubeconfig: Option<PathBuf>, requests: &RequestCounts) -> anyhow
         None => kube::Config::infer().await.context("no cluster found: use --kubeconfig FILE")?,
     };
     config.connect_timeout = Some(std::time::Duration::from_secs(10));
-    Ok(firesteel_cluster::rate_limit::counted_client(config, requests)?)
+    Ok(firesteel_cluster::rate_limit::client_with(config, requests, rate)?)
 }
 
 async fn cancel_on_signal(until: CancellationToken) {
@@ -233,12 +291,99 @@ async fn cancel_on_signal(until: CancellationToken) {
     until.cancel();
 }
 
+/// Everything that the flags decide.
+#[derive(Debug)]
+struct Settings {
+    options: Options,
+    log: Log,
+    /// The fixed rate of requests.
+    rate: Option<Rate>,
+}
+
+fn settings(args: &OperatorArgs) -> anyhow::Result<Settings> {
+    args.refused.check()?;
+    Ok(Settings { options: options(args)?, log: args.zap.log(args.log_json)?, rate: request_rate(args)? })
+}
+
+/// As client-go reads both: 0 means its own default, a negative rate means none.
+fn request_rate(args: &OperatorArgs) -> Result<Option<Rate>, BadInput> {
+    if args.kube_api_qps.is_none() && args.kube_api_burst.is_none() {
+        return Ok(None);
+    }
+    let per_second = args.kube_api_qps.unwrap_or(20.0);
+    if !per_second.is_finite() {
+        return Err(BadInput(format!("--kube-api-qps={per_second}: write a number such as 20")));
+    }
+    let per_second = if per_second == 0.0 { 5.0 } else { per_second };
+    let burst = match args.kube_api_burst {
+        None => 30,
+        Some(0) => 10,
+        Some(burst) => burst,
+    };
+    Ok((per_second > 0.0).then_some(Rate { per_second, burst }))
+}
+
+fn reconciles(args: &OperatorArgs) -> ReconcileOptions {
+    let rate = match (args.workqueue_ratelimiter_bucket_qps, args.workqueue_ratelimiter_bucket_size) {
+        (None, None) => None,
+        // What is not given is as in the existing operator.
+        (qps, size) => Some(Rate { per_second: f64::from(qps.unwrap_or(10)), burst: size.unwrap_or(100) }),
+    };
+    ReconcileOptions { rate, longest_delay: args.workqueue_ratelimiter_max_delay.map(|delay| delay.0) }
+}
+
+fn batch_schedulers(args: &OperatorArgs) -> Result<BatchSchedulers, BadInput> {
+    let names = args.kube_scheduler_names.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
+    let kube_schedulers: Vec<String> = names.map(str::to_owned).collect();
+    let default = Some(args.default_batch_scheduler.trim().to_owned()).filter(|name| !name.is_empty());
+    let given = match (&default, kube_schedulers.as_slice()) {
+        (Some(name), _) => Some(format!("--default-batch-scheduler={name}")),
+        (None, []) => None,
+        (None, names) => Some(format!("--kube-scheduler-names={}", names.join(","))),
+    };
+    if let Some(given) = given.filter(|_| !args.enable_batch_scheduler.0) {
+        let problem = format!("{given}: batch schedulers are off; add --enable-batch-scheduler, or remove it");
+        return Err(BadInput(problem));
+    }
+    let schedulers = BatchSchedulers { kube_schedulers, default };
+    match &schedulers.default {
+        Some(name) if !schedulers.knows(name) => Err(BadInput(format!(
+            "--default-batch-scheduler={name}: not a known batch scheduler; use {}, or add it to --kube-scheduler-names",
+            batch_scheduler::KNOWN.join(" or ")
+        ))),
+        _ => Ok(schedulers),
+    }
+}
+
+/// A gate that is off contradicts the flag that it guards.
+fn check_gates(args: &OperatorArgs) -> Result<(), BadInput> {
+    if args.feature_gates.default_time_to_live == Some(false) && args.default_time_to_live_seconds > 0 {
+        let seconds = args.default_time_to_live_seconds;
+        return Err(BadInput(format!(
+            "--default-time-to-live-seconds={seconds}: the gate DefaultTimeToLive is off; remove one of them"
+        )));
+    }
+    Ok(())
+}
+
 fn options(args: &OperatorArgs) -> anyhow::Result<Options> {
+    check_gates(args)?;
     fn json<T: serde::de::DeserializeOwned + Default>(flag: &str, text: Option<&str>) -> anyhow::Result<T> {
         let Some(text) = text.filter(|t| !t.trim().is_empty()) else { return Ok(T::default()) };
         serde_json::from_str(text).map_err(|e| BadInput(format!("{flag}: {e}")).into())
     }
     let (namespaces, namespace_selector) = scope(args)?;
+    if !args.ingress_url_format.is_empty() {
+        validate::url_format(&args.ingress_url_format)
+            .map_err(|problem| BadInput(format!("--ingress-url-format: {problem}")))?;
+    }
+    let gateways: Vec<ParentRef> = json("--http-route-parent-refs", args.http_route_parent_refs.as_deref())?;
+    let given = |text: &Option<String>| text.as_ref().is_some_and(|text| !text.trim().is_empty());
+    if !gateways.is_empty() && (given(&args.ingress_class_name) || given(&args.ingress_tls)) {
+        let flag = if given(&args.ingress_tls) { "--ingress-tls" } else { "--ingress-class-name" };
+        let problem = format!("{flag}: an HTTPRoute has neither; set class and TLS on the Gateway, and remove it");
+        return Err(BadInput(problem).into());
+    }
     let leader = args.leader_election.0.then(|| LeaderOptions {
         namespace: args.leader_election_lock_namespace.clone(),
         name: args.leader_election_lock_name.clone(),
@@ -265,8 +410,11 @@ fn options(args: &OperatorArgs) -> anyhow::Result<Options> {
                 class_name: args.ingress_class_name.clone().filter(|c| !c.is_empty()),
                 tls: json("--ingress-tls", args.ingress_tls.as_deref())?,
                 annotations: json("--ingress-annotations", args.ingress_annotations.as_deref())?,
+                gateways,
                 no_budgets: !args.enable_driver_pdb.0,
             },
+            batch_schedulers: batch_schedulers(args)?,
+            partial_restart: args.feature_gates.partial_restart,
         },
         workers: args.controller_threads.max(1),
         health: args.health_probe_bind_address.0.clone(),
@@ -294,6 +442,12 @@ fn options(args: &OperatorArgs) -> anyhow::Result<Options> {
         driver_log: args.enable_driver_log.0,
         run_names: args.scheduled_spark_application_timestamp_precision,
         webhook: args.webhook.options()?,
+        discovery_interval: None,
+        cache_sync_timeout: args.cache_sync_timeout.map(|timeout| match timeout.0 {
+            std::time::Duration::ZERO => DEFAULT_CACHE_SYNC,
+            timeout => timeout,
+        }),
+        reconciles: reconciles(args),
     })
 }
 
@@ -443,7 +597,7 @@ mod tests {
         assert!(!options.runs.ui.service);
         assert_eq!(options.leader.unwrap().name, "x");
         assert_eq!(options.health, Some(Listen::Everywhere(8081)));
-        assert!(args.retired.lines().iter().any(|l| l.starts_with("--workqueue-ratelimiter-bucket-qps")));
+        assert_eq!(options.reconciles.rate, Some(Rate { per_second: 50.0, burst: 100 }));
     }
 
     #[test]
@@ -497,35 +651,60 @@ mod tests {
         }
     }
 
-    /// As charts and manifests of the existing operator write them.
+    /// The arguments of the existing operator's chart with its default values, and with most of what it can switch on.
     #[test]
-    fn every_flag_of_the_existing_controller_is_taken() {
-        let flags = "controller-threads=10 namespaces=default namespace-selector=a=b cache-sync-timeout=30s \
-                     max-tracked-executor-per-app=1000 default-time-to-live-seconds=0 enable-driver-pdb=false \
-                     workqueue-ratelimiter-bucket-qps=10 workqueue-ratelimiter-bucket-size=100 \
-                     workqueue-ratelimiter-max-delay=6h enable-batch-scheduler=false kube-scheduler-names=a \
-                     default-batch-scheduler=volcano enable-ui-service=true ingress-class-name=nginx \
-                     ingress-url-format={{$appName}}.example ingress-tls=[] ingress-annotations={} leader-election=true \
-                     leader-election-lock-name=l leader-election-lock-namespace=n leader-election-lease-duration=15s \
-                     leader-election-renew-deadline=10s leader-election-retry-period=2s \
-                     driver-pod-creation-grace-period=10s kube-api-qps=20 kube-api-burst=30 enable-metrics=false \
-                     metrics-bind-address=:8080 metrics-endpoint=/metrics metrics-prefix=p metrics-labels=a \
-                     metrics-job-submit-latency-buckets=1,2 metrics-job-start-latency-buckets=1,2 \
-                     health-probe-bind-address=:8081 secure-metrics=false enable-http2=false metric-tls-min-version=1.2 \
-                     metric-tls-cipher-suites= pprof-bind-address=0 \
-                     scheduled-spark-application-timestamp-precision=nanos submitter-service-url=u \
-                     submitter-startup-timeout=5m submitter-request-timeout=2m submitter-max-retries=3 \
-                     submitter-initial-backoff=2s submitter-tls-enabled=false submitter-tls-cert-file=f \
-                     submitter-tls-key-file=f submitter-tls-ca-file=f zap-devel=false zap-encoder=console \
-                     zap-log-level=info zap-stacktrace-level=error zap-time-encoding=iso8601 kubeconfig=/k \
-                     feature-gates=PartialRestart=true";
-        let words: Vec<String> = flags.split_whitespace().map(|flag| format!("--{flag}")).collect();
-        let line = std::iter::once("operator").chain(words.iter().map(String::as_str));
-        let args = Only::try_parse_from(line).unwrap().args;
-        assert!(options(&args).is_ok());
-        let lines = args.retired.lines();
-        assert_eq!(lines.len(), 25, "{lines:#?}");
-        assert!(lines.iter().all(|line| line.starts_with("--") && line.contains(" has no effect: ")), "{lines:#?}");
+    fn argument_lists_of_charts_are_taken_unchanged() {
+        let chart = "operator --zap-log-level=info --zap-encoder=console --namespaces=default --controller-threads=10 \
+                     --enable-ui-service=true --enable-metrics=true --metrics-bind-address=:8080 \
+                     --metrics-endpoint=/metrics --metrics-prefix= --leader-election=true \
+                     --leader-election-lock-name=spark-operator-controller-lock --leader-election-lock-namespace=spark \
+                     --leader-election-lease-duration=15s --leader-election-renew-deadline=10s \
+                     --leader-election-retry-period=2s --workqueue-ratelimiter-bucket-qps=50 \
+                     --workqueue-ratelimiter-bucket-size=500 --workqueue-ratelimiter-max-delay=6h \
+                     --driver-pod-creation-grace-period=10s --max-tracked-executor-per-app=1000 --kube-api-qps=20 \
+                     --kube-api-burst=30 --scheduled-spark-application-timestamp-precision=nanos \
+                     --feature-gates=PartialRestart=false,LoadSparkDefaults=false";
+        let parse = |line: &str| settings(&Only::try_parse_from(line.split_whitespace()).unwrap().args).unwrap();
+        let usual = parse(chart);
+        assert_eq!(usual.rate, Some(Rate { per_second: 20.0, burst: 30 }));
+        assert_eq!(usual.options.reconciles.rate, Some(Rate { per_second: 50.0, burst: 500 }));
+        let more = parse(&format!(
+            "{chart} --enable-batch-scheduler=true --kube-scheduler-names=a,b --default-batch-scheduler=a"
+        ));
+        assert_eq!(more.options.runs.batch_schedulers.default.as_deref(), Some("a"));
+    }
+
+    #[test]
+    fn gateways_take_the_place_of_an_ingress_class() {
+        let parse = |line: &[&str]| options(&Only::try_parse_from(line).unwrap().args);
+        let refs =
+            r#"--http-route-parent-refs=[{"name": "web", "namespace": "infra", "sectionName": "https", "port": 443}]"#;
+        let gateways = parse(&["operator", refs]).unwrap().runs.ui.gateways;
+        assert_eq!((gateways[0].name.as_str(), gateways[0].port), ("web", Some(443)));
+        for (more, start) in [
+            ("--ingress-tls=[{}]", "--ingress-tls: an HTTPRoute has neither"),
+            ("--ingress-class-name=nginx", "--ingress-class-name: an HTTPRoute has neither"),
+            ("--ingress-url-format={{$app}}.example", "--ingress-url-format: {{$app}} in"),
+        ] {
+            let said = parse(&["operator", refs, more]).unwrap_err().to_string();
+            assert!(said.starts_with(start), "{said}");
+        }
+        for bad in [
+            r#"--http-route-parent-refs=[{"namespace": "infra"}]"#,
+            r#"--http-route-parent-refs=[{"name": "a", "gateway": "b"}]"#,
+        ] {
+            assert!(parse(&["operator", bad]).unwrap_err().to_string().starts_with("--http-route-parent-refs: "));
+        }
+    }
+
+    #[test]
+    fn rates_are_read_as_client_go_reads_them() {
+        let rate = |line: &str| settings(&Only::try_parse_from(line.split_whitespace()).unwrap().args).unwrap().rate;
+        assert_eq!(rate("operator"), None);
+        assert_eq!(rate("operator --kube-api-qps=0.5"), Some(Rate { per_second: 0.5, burst: 30 }));
+        assert_eq!(rate("operator --kube-api-qps=0 --kube-api-burst=0"), Some(Rate { per_second: 5.0, burst: 10 }));
+        assert_eq!(rate("operator --kube-api-burst=7"), Some(Rate { per_second: 20.0, burst: 7 }));
+        assert_eq!(rate("operator --kube-api-qps=-1 --kube-api-burst=7"), None);
     }
 
     #[test]
@@ -545,7 +724,8 @@ mod tests {
         let webhook = options(&args).unwrap().webhook.unwrap();
         assert!(webhook.quotas && webhook.configuration == "v");
         let lines = args.retired.lines();
-        for flag in ["label-selector-filter", "mutating-webhook-name", "cache-sync-timeout", "kube-api-qps"] {
+        assert_eq!(lines.len(), 2, "{lines:#?}");
+        for flag in ["label-selector-filter", "mutating-webhook-name"] {
             assert!(lines.iter().any(|line| line.starts_with(&format!("--{flag} has no effect: "))), "{lines:#?}");
         }
         assert!(args.webhook.lines().is_empty());

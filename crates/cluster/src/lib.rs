@@ -16,6 +16,7 @@ pub mod object;
 pub mod rate_limit;
 pub mod refusal;
 pub mod requests;
+pub mod token_bucket;
 pub mod writes;
 
 pub use connect::{Access, BadAccess, Cluster};

@@ -7,6 +7,8 @@
 //! webhook, not from the server. Leases bypass the limit: a busy leader is still the leader. Exposure objects (a driver's UI
 //! Services, Ingresses and PodDisruptionBudget) have a separate limit, so that a slow or busy webhook for Ingresses slows
 //! down nothing else.
+//!
+//! A fixed rate can be set in addition. It holds for every request except those about leases.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,6 +23,7 @@ use tokio::time::Instant;
 use tower::{BoxError, Layer, Service};
 
 use crate::requests::RequestCounts;
+use crate::token_bucket::{Rate, TokenBucket};
 
 /// The field manager of exposure objects. Requests with this name have a separate limit.
 pub const EXPOSURE_MANAGER: &str = "firesteel-exposure";
@@ -37,26 +40,39 @@ const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// A client that adapts to the API server's load.
 pub fn client(config: Config) -> Result<Client, kube::Error> {
-    counted_client(config, &RequestCounts::default())
+    client_with(config, &RequestCounts::default(), None)
 }
 
-/// The same, and what it sends is counted.
-pub fn counted_client(mut config: Config, counts: &RequestCounts) -> Result<Client, kube::Error> {
+/// The same; what it sends is counted, and limited to a fixed rate if there is one.
+pub fn client_with(mut config: Config, counts: &RequestCounts, rate: Option<Rate>) -> Result<Client, kube::Error> {
     // Retries happen in the rate limiter, so that they slow down all requests.
     config.default_retry = false;
     counts.set_host(config.cluster_url.authority().map(ToString::to_string).unwrap_or_default());
-    Ok(ClientBuilder::try_from(config)?.with_layer(counts).with_layer(&RateLimitLayer::default()).build())
+    Ok(ClientBuilder::try_from(config)?.with_layer(counts).with_layer(&RateLimitLayer::with(rate)).build())
 }
 
 /// Gives a client's services a common limit, and exposure objects a separate one.
 #[derive(Debug, Clone, Default)]
-pub struct RateLimitLayer(Arc<Limiter>, Arc<Limiter>);
+pub struct RateLimitLayer(Arc<Limiter>, Arc<Limiter>, Option<Arc<Mutex<TokenBucket>>>);
+
+impl RateLimitLayer {
+    /// A limit that adapts, and this rate.
+    pub fn with(rate: Option<Rate>) -> Self {
+        let bucket = rate.map(|rate| Arc::new(Mutex::new(TokenBucket::new(rate, std::time::Instant::now()))));
+        RateLimitLayer(Arc::default(), Arc::default(), bucket)
+    }
+}
 
 impl<S> Layer<S> for RateLimitLayer {
     type Service = RateLimited<S>;
 
     fn layer(&self, inner: S) -> RateLimited<S> {
-        RateLimited { inner: Arc::new(tokio::sync::Mutex::new(inner)), limiter: self.0.clone(), around: self.1.clone() }
+        RateLimited {
+            inner: Arc::new(tokio::sync::Mutex::new(inner)),
+            limiter: self.0.clone(),
+            around: self.1.clone(),
+            rate: self.2.clone(),
+        }
     }
 }
 
@@ -144,6 +160,7 @@ pub struct RateLimited<S> {
     inner: Arc<tokio::sync::Mutex<S>>,
     limiter: Arc<Limiter>,
     around: Arc<Limiter>,
+    rate: Option<Arc<Mutex<TokenBucket>>>,
 }
 
 impl<S, B> Service<Request<Body>> for RateLimited<S>
@@ -164,6 +181,7 @@ where
     fn call(&mut self, request: Request<Body>) -> Self::Future {
         let is_around = is_around(&request);
         let (inner, limiter) = (self.inner.clone(), if is_around { self.around.clone() } else { self.limiter.clone() });
+        let rate = self.rate.clone();
         // Nobody waits for exposure objects, and their writer retries by itself.
         let most_tries = if is_around { 1 } else { MOST_TRIES };
         Box::pin(async move {
@@ -172,6 +190,10 @@ where
             let (mut tries, mut failures) = (0, 0);
             loop {
                 let spare = copy(&request);
+                if let Some(rate) = rate.as_ref().filter(|_| !is_lease) {
+                    let wait = rate.lock().unwrap_or_else(PoisonError::into_inner).take(std::time::Instant::now());
+                    tokio::time::sleep(wait).await;
+                }
                 let permit = if is_lease { None } else { Some(limiter.enter().await) };
                 let answer = {
                     let mut inner = inner.lock().await;
@@ -229,7 +251,7 @@ fn is_busy<B>(response: &Response<B>) -> bool {
 fn is_around(request: &Request<Body>) -> bool {
     let mut parts = request.uri().path().split('/').skip_while(|part| *part != "namespaces").skip(2);
     match parts.next() {
-        Some("ingresses" | "poddisruptionbudgets") => true,
+        Some("ingresses" | "httproutes" | "poddisruptionbudgets") => true,
         Some("services") if request.method() == http::Method::POST => {
             request.uri().query().is_some_and(|query| query.contains(EXPOSURE_MANAGER))
         }
@@ -280,6 +302,20 @@ mod tests {
         let before = layer.0.state().limit;
         client.call(request("/pods")).await.unwrap();
         assert!(layer.0.state().limit > before, "the limit rose again");
+    }
+
+    #[tokio::test]
+    async fn a_fixed_rate_holds_for_everything_but_leases() {
+        let server = tower::service_fn(|_: Request<Body>| async {
+            Ok::<_, BoxError>(Response::builder().status(200).body(()).unwrap())
+        });
+        let mut client = RateLimitLayer::with(Some(Rate { per_second: 20.0, burst: 2 })).layer(server);
+        let began = Instant::now();
+        join_all((0..6).map(|_| client.call(request("/pods")))).await;
+        assert!(began.elapsed() >= Duration::from_millis(190), "two at once, then four at 20 per second");
+        let began = Instant::now();
+        join_all((0..50).map(|_| client.call(request("/apis/x/namespaces/n/leases/l")))).await;
+        assert!(began.elapsed() < Duration::from_secs(1), "50 at 20 per second would take longer");
     }
 
     #[tokio::test]

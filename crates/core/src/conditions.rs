@@ -111,7 +111,7 @@ pub(crate) fn refuse_edit(status: &mut SparkApplicationStatus, problem: &str, ge
 }
 
 /// Whether the status says that an edit was refused.
-pub(crate) fn refuses_edit(status: &SparkApplicationStatus) -> bool {
+pub fn refuses_edit(status: &SparkApplicationStatus) -> bool {
     status.conditions.iter().any(|c| c.type_ == CONDITION_SPEC_ACCEPTED)
 }
 

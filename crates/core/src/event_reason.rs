@@ -154,6 +154,8 @@ pub mod executors {
         DEMAND_DOUBTED = "DemandDoubted";
         /// Executors created together with the driver are not what it asks for, or could do harm; the note says why.
         EARLY_WITHDRAWN = "EarlyExecutorsWithdrawn";
+        /// New executors get what an edit of the application changed; those that exist are left alone.
+        TEMPLATE_UPDATED = "ExecutorTemplateUpdated";
         /// An executor was lost; the note says why.
         EXECUTOR_LOST = "ExecutorLost";
         /// Executors failed on a node; new ones avoid it for a while.

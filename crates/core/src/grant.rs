@@ -3,10 +3,12 @@
 //! `spark.kubernetes.allocation.pods.allocator` decides: with Spark's own allocators there is only the driver's plan.
 //!
 //! - [`admission`] decides whether a grant can be accepted next to the drivers that exist;
-//! - [`heard`] decides which demand in a driver's name can be trusted.
+//! - [`heard`] decides which demand in a driver's name can be trusted;
+//! - [`live`] decides which edits of an application reach its new executors.
 
 pub mod admission;
 pub mod heard;
+pub mod live;
 
 use std::collections::BTreeMap;
 

@@ -6,6 +6,8 @@ use firesteel_spark::Ids;
 use sha2::{Digest, Sha256, Sha512};
 use uuid::Uuid;
 
+use crate::grant::live;
+
 /// The UUID namespace of submission ids.
 const SUBMISSIONS: Uuid = Uuid::from_u128(0x6f0f_5a4b_8c11_5d3e_9a57_0f3c_f1e5_7ee1);
 
@@ -31,8 +33,13 @@ pub fn ids(uid: &str, attempt: i64, created_ms: u64) -> Ids {
     Ids::from_bytes(&bytes, created_ms)
 }
 
-/// A short hash of everything in a specification that affects a run.
-pub fn fingerprint(spec: &SparkApplicationSpec) -> String {
+/// A short hash of everything in a specification whose edit needs another run.
+pub fn fingerprint(spec: &SparkApplicationSpec, partial_restart: bool) -> String {
+    digest(&canonical(&live::without(spec, partial_restart)))
+}
+
+/// The same of everything that affects a run.
+pub fn whole_fingerprint(spec: &SparkApplicationSpec) -> String {
     digest(&canonical(spec))
 }
 

@@ -38,6 +38,9 @@ pub fn ineffective_fields(spec: &SparkApplicationSpec, line: Line, ui: &UiSettin
             "the operator was started with --enable-driver-pdb=false".to_owned(),
         ));
     }
+    if !ui.gateways.is_empty() {
+        lost.tls_of_routes(spec);
+    }
     lost.application(spec);
     lost.template("spec.driver", &spec.driver.pod, DRIVER_CONTAINERS);
     lost.template("spec.executor", &spec.executor.pod, EXECUTOR_CONTAINERS);
@@ -62,10 +65,19 @@ impl IneffectiveFields {
             self.add("spec.retryInterval", "use restartPolicy.onFailureRetryInterval");
         }
         if spec.batch_scheduler_options.is_some() {
-            self.add(
-                "spec.batchSchedulerOptions",
-                "queues and pod groups are not created yet; pods only get the scheduler's name",
-            );
+            self.add("spec.batchSchedulerOptions", "queues and pod groups are not created yet");
+        }
+    }
+
+    fn tls_of_routes(&mut self, spec: &SparkApplicationSpec) {
+        let why = "the operator creates HTTPRoutes, whose TLS is that of the Gateway's listener";
+        if spec.spark_ui_options.as_ref().is_some_and(|ui| !ui.ingress_tls.is_empty()) {
+            self.add("spec.sparkUIOptions.ingressTLS", why);
+        }
+        for (i, option) in spec.driver_ingress_options.iter().enumerate() {
+            if !option.ingress_tls.is_empty() {
+                self.add(format!("spec.driverIngressOptions[{i}].ingressTLS"), why);
+            }
         }
     }
 

@@ -18,6 +18,7 @@
 
 pub mod admission;
 pub mod allocation;
+pub mod batch_scheduler;
 pub mod certificates;
 mod conditions;
 pub mod conf;

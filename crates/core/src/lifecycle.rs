@@ -26,6 +26,7 @@ use crate::phase::Phase;
 use crate::pod::{DriverPod, Owner};
 use decision_builder::{DecisionBuilder, IDLE, SOON};
 
+pub use crate::conditions::refuses_edit;
 pub use decision_builder::QUIET;
 pub use exposing::{BUDGET as EXPOSURE_BUDGET, ExposureJob, ExposureOutcome, Work};
 
@@ -194,6 +195,7 @@ pub struct Exposed {
     pub web_service: Option<String>,
     pub web_ingress: Option<String>,
     pub services: bool,
+    /// Ingresses and HTTPRoutes.
     pub ingresses: bool,
     pub budget: bool,
 }

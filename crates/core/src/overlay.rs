@@ -99,8 +99,7 @@ fn placement(spec: &mut PodSpec, role: &RoleSpec<'_>) {
     if !pod.node_selector.is_empty() {
         spec.node_selector.get_or_insert_default().extend(pod.node_selector.clone());
     }
-    let scheduler = role.spec.batch_scheduler.as_ref().filter(|s| !s.is_empty()).or(pod.scheduler_name.as_ref());
-    if let Some(scheduler) = scheduler {
+    if let Some(scheduler) = &pod.scheduler_name {
         spec.scheduler_name = Some(scheduler.clone());
     }
     if let Some(class) = role.priority_class {

@@ -16,6 +16,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 
+use crate::batch_scheduler::BatchSchedulers;
 use crate::conf::{self, Extras, Settings, Subject, operator_labels};
 use crate::footprint::Footprint;
 use crate::overlay::{self, DRIVER_CONTAINERS, EXECUTOR_CONTAINERS, RoleSpec};
@@ -28,6 +29,9 @@ pub struct RunSettings {
     /// The API server as drivers reach it.
     pub master: String,
     pub ui: UiSettings,
+    pub batch_schedulers: BatchSchedulers,
+    /// Edits of where executors run reach new executors, where the operator creates them.
+    pub partial_restart: bool,
 }
 
 impl Default for RunSettings {
@@ -35,6 +39,8 @@ impl Default for RunSettings {
         RunSettings {
             master: "https://kubernetes.default.svc".to_owned(),
             ui: UiSettings { service: true, ..UiSettings::default() },
+            batch_schedulers: BatchSchedulers::default(),
+            partial_restart: false,
         }
     }
 }
@@ -96,11 +102,14 @@ fn planned(
 ) -> Result<(Run, Option<Result<ExecutorPlan, PlanError>>), Problem> {
     let bad_version = |e: VersionError| Problem { path: "spec.sparkVersion".to_owned(), message: e.to_string() };
     let version: SparkVersion = app.spec.spark_version.parse().map_err(bad_version)?;
+    if let Some(problem) = settings.batch_schedulers.problem(app.spec) {
+        return Err(problem);
+    }
     let submission_id = identity::submission_id(app.uid, attempt.number);
     let ids =
         identity::ids(app.uid, attempt.number, u64::try_from(attempt.created.as_millisecond()).unwrap_or_default());
     let app_id = ids.app_id.clone();
-    let spec_hash = identity::fingerprint(app.spec);
+    let spec_hash = identity::fingerprint(app.spec, settings.partial_restart);
     let monitoring = monitoring::monitoring(app.name, app.namespace, app.spec);
     let driver_template = template::start(app.spec.driver.pod.template.as_ref(), DRIVER_CONTAINERS);
     let mut executor_template = template::start(app.spec.executor.pod.template.as_ref(), EXECUTOR_CONTAINERS);
@@ -231,7 +240,8 @@ pub fn exposure(app: &Subject<'_>, app_id: &str, submission_id: &str, settings: 
     let mut exposure = ui::exposure(app, app_id, submission_id, &settings.ui);
     let services = exposure.services.iter_mut().map(|s| &mut s.metadata);
     let ingresses = exposure.ingresses.iter_mut().map(|i| &mut i.metadata);
-    for meta in services.chain(ingresses).chain(exposure.budget.iter_mut().map(|b| &mut b.metadata)) {
+    let routes = exposure.routes.iter_mut().map(|r| &mut r.metadata);
+    for meta in services.chain(ingresses).chain(routes).chain(exposure.budget.iter_mut().map(|b| &mut b.metadata)) {
         meta.owner_references = Some(vec![owner(app, true)]);
     }
     exposure

@@ -1,8 +1,9 @@
-//! The driver's exposure while it runs: Services and Ingresses for its web UI and other ports, and the
+//! The driver's exposure while it runs: Services for its web UI and other ports, an Ingress or an HTTPRoute for each, and the
 //! PodDisruptionBudget that protects it from voluntary disruptions.
 
 use std::collections::BTreeMap;
 
+use firesteel_api::http_route::{self, HTTPRoute, ParentRef};
 use firesteel_api::names;
 use firesteel_api::spark_application::{IngressTls, SparkUiConfiguration};
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
@@ -26,11 +27,13 @@ const REWRITE: &str = "nginx.ingress.kubernetes.io/rewrite-target";
 pub struct UiSettings {
     /// Whether each driver gets a Service for its web UI.
     pub service: bool,
-    /// A template for `{{$appName}}`, `{{$appNamespace}}` and `{{$appId}}`; empty for no Ingress.
+    /// A template for `{{$appName}}`, `{{$appNamespace}}` and `{{$appId}}`; empty for no address.
     pub url_format: String,
     pub class_name: Option<String>,
     pub tls: Vec<IngressTls>,
     pub annotations: BTreeMap<String, String>,
+    /// The Gateways that serve the addresses. If there are any, HTTPRoutes take the place of Ingresses.
+    pub gateways: Vec<ParentRef>,
     /// Create no PodDisruptionBudgets, whatever applications request.
     pub no_budgets: bool,
 }
@@ -40,8 +43,9 @@ pub struct UiSettings {
 pub struct Exposure {
     pub services: Vec<Service>,
     pub ingresses: Vec<Ingress>,
+    pub routes: Vec<HTTPRoute>,
     pub budget: Option<PodDisruptionBudget>,
-    /// Name, port and Ingress of the web UI, for the status.
+    /// Name, port and Ingress or HTTPRoute of the web UI, for the status.
     pub web_service: Option<String>,
     pub web_port: Option<i32>,
     pub web_ingress: Option<String>,
@@ -56,7 +60,7 @@ struct Address {
     path: String,
 }
 
-/// The path at which an Ingress serves the driver's web UI, unless at its root.
+/// The path at which an Ingress or HTTPRoute serves the driver's web UI, unless at its root.
 pub fn proxy_base(app: &Subject<'_>, app_id: &str, settings: &UiSettings) -> Option<String> {
     if settings.url_format.is_empty() {
         return None;
@@ -69,7 +73,7 @@ pub fn exposure(app: &Subject<'_>, app_id: &str, submission_id: &str, settings: 
     let mut out = Exposure::default();
     let none = SparkUiConfiguration::default();
     let ui = app.spec.spark_ui_options.as_ref().unwrap_or(&none);
-    let maker = Maker { app, submission_id };
+    let maker = Maker { app, submission_id, settings };
     if settings.service {
         let target =
             app.spec.spark_conf.get("spark.ui.port").and_then(|p| p.trim().parse().ok()).unwrap_or(DEFAULT_PORT);
@@ -85,13 +89,9 @@ pub fn exposure(app: &Subject<'_>, app_id: &str, submission_id: &str, settings: 
         ));
         if !settings.url_format.is_empty() {
             let address = address(&settings.url_format, app, app_id);
-            let ingress_name = bounded_name(&format!("{}-ui-ingress", app.name), MAX_NAME);
-            let annotations =
-                if ui.ingress_annotations.is_empty() { &settings.annotations } else { &ui.ingress_annotations };
-            let tls = if ui.ingress_tls.is_empty() { &settings.tls } else { &ui.ingress_tls };
-            let class = settings.class_name.as_deref();
-            out.ingresses.push(maker.ingress(&ingress_name, &address, (&name, port), class, annotations, tls));
-            out.web_ingress = Some(ingress_name);
+            let names = (format!("{}-ui-ingress", app.name), format!("{}-ui-route", app.name));
+            let options = (&ui.ingress_annotations, ui.ingress_tls.as_slice());
+            out.web_ingress = Some(maker.address(&mut out, names, &address, (&name, port), options));
             out.web_url = Some(address.url);
         }
         out.web_service = Some(name);
@@ -108,12 +108,9 @@ pub fn exposure(app: &Subject<'_>, app_id: &str, submission_id: &str, settings: 
             &option.service_annotations,
         ));
         let address = address(&option.ingress_url_format, app, app_id);
-        let ingress_name = bounded_name(&format!("{}-ing-{port}", app.name), MAX_NAME);
-        let annotations =
-            if option.ingress_annotations.is_empty() { &settings.annotations } else { &option.ingress_annotations };
-        let tls = if option.ingress_tls.is_empty() { &settings.tls } else { &option.ingress_tls };
-        let class = settings.class_name.as_deref();
-        out.ingresses.push(maker.ingress(&ingress_name, &address, (&name, port), class, annotations, tls));
+        let names = (format!("{}-ing-{port}", app.name), format!("{}-route-{port}", app.name));
+        let options = (&option.ingress_annotations, option.ingress_tls.as_slice());
+        maker.address(&mut out, names, &address, (&name, port), options);
     }
     if app.spec.driver_pod_disruption_budget == Some(true) && !settings.no_budgets {
         out.budget = Some(maker.budget());
@@ -124,9 +121,36 @@ pub fn exposure(app: &Subject<'_>, app_id: &str, submission_id: &str, settings: 
 struct Maker<'a> {
     app: &'a Subject<'a>,
     submission_id: &'a str,
+    settings: &'a UiSettings,
 }
 
 impl Maker<'_> {
+    /// Adds the Ingress or the HTTPRoute of an address; returns its name. What an application does not set is as the operator
+    /// was told.
+    fn address(
+        &self,
+        out: &mut Exposure,
+        (ingress, route): (String, String),
+        address: &Address,
+        service: (&str, i32),
+        (annotations, tls): (&BTreeMap<String, String>, &[IngressTls]),
+    ) -> String {
+        let annotations = if annotations.is_empty() { &self.settings.annotations } else { annotations };
+        if self.settings.gateways.is_empty() {
+            let name = bounded_name(&ingress, MAX_NAME);
+            let tls = if tls.is_empty() { &self.settings.tls } else { tls };
+            let class = self.settings.class_name.as_deref();
+            out.ingresses.push(self.ingress(&name, address, service, class, annotations, tls));
+            return name;
+        }
+        let name = bounded_name(&route, MAX_NAME);
+        let (host, path) = (&address.host, &address.path);
+        let spec = http_route::to_service(&self.settings.gateways, host, path, service.0, service.1);
+        let metadata = self.metadata(&name, &BTreeMap::new(), annotations.clone());
+        out.routes.push(HTTPRoute { metadata, spec });
+        name
+    }
+
     fn metadata(
         &self,
         name: &str,
@@ -248,6 +272,8 @@ fn address(format: &str, app: &Subject<'_>, app_id: &str) -> Address {
     let url = fill(format, &[("$appName", app.name), ("$appNamespace", app.namespace), ("$appId", app_id)]);
     let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
     let (host, path) = rest.split_once('/').map_or((rest, ""), |(host, path)| (host, path));
+    // The port is that of the Ingress controller or the Gateway; neither Ingress nor HTTPRoute has a place for it.
+    let host = host.split(':').next().unwrap_or_default();
     let path = path.trim_matches('/');
     let path = if path.is_empty() { String::new() } else { format!("/{path}") };
     Address { host: host.to_owned(), path, url }
@@ -323,6 +349,55 @@ mod tests {
     }
 
     #[test]
+    fn a_gateway_gets_routes_in_place_of_ingresses() {
+        let spec = serde_json::json!({
+            "sparkUIOptions": {"ingressAnnotations": {"a": "b"}},
+            "driverIngressOptions": [{"servicePort": 8080, "servicePortName": "x", "ingressURLFormat": "more.example"}]});
+        with_app(spec, "pi", |app| {
+            let gateways =
+                vec![ParentRef { name: "web".to_owned(), namespace: Some("infra".to_owned()), ..ParentRef::default() }];
+            let url_format = "https://spark.example:8443/{{$appNamespace}}/{{$appName}}".to_owned();
+            let settings = UiSettings { service: true, url_format, gateways, ..UiSettings::default() };
+            let exposure = exposure(app, "spark-1", "sub", &settings);
+            assert!(exposure.ingresses.is_empty());
+            assert_eq!(exposure.web_ingress.as_deref(), Some("pi-ui-route"));
+            assert_eq!(exposure.web_url.as_deref(), Some("https://spark.example:8443/team/pi"));
+            let [page, more] = exposure.routes.as_slice() else { panic!("{:?}", exposure.routes) };
+            assert_eq!(page.metadata.annotations.as_ref().unwrap()["a"], "b");
+            assert_eq!(page.metadata.labels.as_ref().unwrap()[names::LABEL_EXPOSES], "driver");
+            assert_eq!(page.spec.hostnames, ["spark.example"], "a route has no place for a port");
+            assert_eq!(page.spec.rules[0].matches[0].path.value, "/team/pi");
+            assert_eq!(page.spec.rules[0].backend_refs[0].name, "pi-ui-svc");
+            assert_eq!(page.spec.parent_refs[0].namespace.as_deref(), Some("infra"));
+            assert_eq!(more.metadata.name.as_deref(), Some("pi-route-8080"));
+            assert!(more.spec.rules[0].filters.is_empty(), "nothing to rewrite at the root");
+            assert_eq!(proxy_base(app, "spark-1", &settings).as_deref(), Some("/team/pi"));
+        });
+    }
+
+    #[test]
+    fn tls_of_a_route_is_the_gateways() {
+        let tls = serde_json::json!([{"secretName": "s"}]);
+        let spec = serde_json::json!({"sparkUIOptions": {"ingressTLS": tls}, "driverIngressOptions": [
+            {"servicePort": 8080, "servicePortName": "x", "ingressURLFormat": "h", "ingressTLS": tls}]});
+        with_app(spec, "pi", |app| {
+            for routes in [false, true] {
+                let gateways = if routes { vec![ParentRef::default()] } else { Vec::new() };
+                let settings = UiSettings { service: true, url_format: "h".into(), gateways, ..UiSettings::default() };
+                let line = firesteel_spark::version::Line::V4_1;
+                let lost = crate::ineffective_fields::ineffective_fields(app.spec, line, &settings);
+                let paths: Vec<&str> = lost.iter().map(|(path, _)| path.as_str()).collect();
+                let expected: &[&str] = if routes {
+                    &["spec.sparkUIOptions.ingressTLS", "spec.driverIngressOptions[0].ingressTLS"]
+                } else {
+                    &[]
+                };
+                assert_eq!(paths, expected);
+            }
+        });
+    }
+
+    #[test]
     fn d23_names_of_services_and_ingresses_fit() {
         let spec = serde_json::json!({"driverIngressOptions": [
             {"servicePort": 8080, "servicePortName": "x", "ingressURLFormat": "h/{{$appName}}"}]});
@@ -335,6 +410,10 @@ mod tests {
             for meta in names {
                 assert!(meta.name.as_ref().unwrap().len() <= 63);
             }
+            let settings = UiSettings { gateways: vec![ParentRef::default()], ..settings };
+            let exposure = super::exposure(app, "spark-1", "sub", &settings);
+            assert_eq!(exposure.routes.len(), 2);
+            assert!(exposure.routes.iter().all(|route| route.metadata.name.as_ref().unwrap().len() <= 63));
         });
     }
 }

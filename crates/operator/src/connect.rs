@@ -28,6 +28,7 @@ use crate::events::EventRecorder;
 use crate::fair_queue::{FairQueue, Kind};
 use crate::metrics::{Census, Metrics, Tally};
 use crate::options::Options;
+use crate::reconcile_limit::ReconcileLimit;
 use crate::relist::{Change, Relist};
 use crate::scope::Scope;
 use pods::{ConnectKey, ServerPods};
@@ -48,6 +49,7 @@ pub(crate) struct Context {
     pub(crate) events: Arc<EventRecorder>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) turns: Arc<FairQueue<Kind>>,
+    pub(crate) limit: Arc<ReconcileLimit>,
     /// Cancelled when the operator stops: nothing new is started.
     pub(crate) ending: CancellationToken,
     connects: Store<DeserializeGuard<SparkConnect>>,
@@ -75,14 +77,15 @@ pub(crate) struct Shared {
     pub(crate) events: Arc<EventRecorder>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) turns: Arc<FairQueue<Kind>>,
+    pub(crate) limit: Arc<ReconcileLimit>,
     pub(crate) ending: CancellationToken,
 }
 
 impl Context {
     fn new(shared: Shared, pods: Arc<ServerPods>, connects: Store<DeserializeGuard<SparkConnect>>) -> Self {
-        let Shared { client, options, scope, events, metrics, turns, ending } = shared;
+        let Shared { client, options, scope, events, metrics, turns, limit, ending } = shared;
         let (services, memory) = (Services::default(), Mutex::default());
-        Context { client, options, scope, pods, events, metrics, turns, ending, connects, services, memory }
+        Context { client, options, scope, pods, events, metrics, turns, limit, ending, connects, services, memory }
     }
 
     fn memory(&self) -> MutexGuard<'_, HashMap<ConnectKey, Memory>> {
@@ -106,7 +109,7 @@ impl Context {
     fn failed(&self, key: ConnectKey) -> (Duration, u32) {
         let mut memory = self.memory();
         let known = memory.entry(key).or_default();
-        let wait = FIRST_WAIT.saturating_mul(1 << known.failures.min(10)).min(LONGEST_WAIT);
+        let wait = FIRST_WAIT.saturating_mul(1 << known.failures.min(10)).min(self.limit.at_most(LONGEST_WAIT));
         known.failures = known.failures.saturating_add(1);
         (wait, known.failures)
     }

@@ -20,9 +20,11 @@ use crate::definitions::Definitions;
 use crate::events::EventRecorder;
 use crate::exposures::Exposures;
 use crate::fair_queue::{FairQueue, Kind};
+use crate::gateway_api::GatewayApi;
 use crate::metrics::{Census, Metrics, Tally};
 use crate::options::Options;
 use crate::pods::{AppKey, PodIndex};
+use crate::reconcile_limit::ReconcileLimit;
 use crate::scope::Scope;
 
 /// The wait after a first failed pass; it doubles from there.
@@ -43,6 +45,8 @@ pub(crate) struct Context {
     pub events: Arc<EventRecorder>,
     pub metrics: Arc<Metrics>,
     pub turns: Arc<FairQueue<Kind>>,
+    /// How fast applications are reconciled.
+    pub limit: Arc<ReconcileLimit>,
     /// Cancelled when the operator stops: nothing new is started.
     pub ending: CancellationToken,
     /// Resource versions that this operator has replaced: a cache that still shows one is stale.
@@ -54,7 +58,7 @@ pub(crate) struct Context {
     failures: Mutex<HashMap<AppKey, u32>>,
     /// Requests sent since the last submission, so that they are not repeated over and over.
     sent: Mutex<HashMap<AppKey, Vec<Sent>>>,
-    /// Exposure objects of drivers (Services, Ingresses, PodDisruptionBudgets) being created or deleted.
+    /// Exposure objects of drivers (Services, Ingresses, HTTPRoutes, PodDisruptionBudgets) being created or deleted.
     pub exposures: Arc<Exposures>,
     /// Held by applications whose last submission the cluster failed: they may take long and must not hold up the others.
     pub slow: Arc<Semaphore>,
@@ -78,9 +82,10 @@ impl Context {
         metrics: Arc<Metrics>,
         turns: Arc<FairQueue<Kind>>,
         events: Arc<EventRecorder>,
+        gateway_api: Arc<GatewayApi>,
         ending: CancellationToken,
     ) -> Self {
-        let exposures = Arc::new(Exposures::new(client.clone(), ending.clone()));
+        let exposures = Arc::new(Exposures::new(client.clone(), gateway_api, ending.clone()));
         let slow = Arc::new(Semaphore::new(usize::from(options.workers / SLOW_SHARE).max(1)));
         Context {
             client,
@@ -94,6 +99,7 @@ impl Context {
             pods: Arc::default(),
             metrics,
             turns,
+            limit: Arc::default(),
             ending,
             replaced: Mutex::default(),
             definitions: Arc::default(),
@@ -156,7 +162,7 @@ impl Context {
     pub(crate) fn failed(&self, key: AppKey) -> (Duration, u32) {
         let mut failures = lock(&self.failures);
         let count = failures.entry(key).or_default();
-        let wait = FIRST_WAIT.saturating_mul(1 << (*count).min(10)).min(LONGEST_WAIT);
+        let wait = FIRST_WAIT.saturating_mul(1 << (*count).min(10)).min(self.limit.at_most(LONGEST_WAIT));
         *count = count.saturating_add(1);
         (wait, *count)
     }

@@ -4,9 +4,10 @@
 //!   carry it out; only [`writes`] changes the cluster;
 //! - [`slots`] decides how many executors may be created now; [`namespaces`] enforces the limit per namespace;
 //! - [`ledger`] holds an application's ledger between passes; [`sets`] caches ReplicaSets and StatefulSets of executors;
-//! - [`admission`] decides which grants are accepted.
+//! - [`admission`] decides which grants are accepted, [`edits`] what an edit of their application changes for new executors.
 
 mod admission;
+pub(crate) mod edits;
 mod ledger;
 mod namespaces;
 mod pass;
@@ -18,13 +19,14 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use firesteel_api::ExecutorGrant;
+use firesteel_api::{ExecutorGrant, SparkApplication};
 use firesteel_core::allocation::size::Amount;
+use firesteel_core::run::RunSettings;
 use futures::StreamExt;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::apps::v1::{ReplicaSet, StatefulSet};
 use kube::core::DeserializeGuard;
-use kube::runtime::reflector::ObjectRef;
+use kube::runtime::reflector::{ObjectRef, Store};
 use kube::runtime::{Controller, WatchStreamExt, controller, reflector, watcher};
 use kube::{Api, Client, Resource, ResourceExt};
 use tokio::sync::{Notify, mpsc};
@@ -47,12 +49,15 @@ use crate::relist::{Change, Relist};
 use crate::scope::Scope;
 
 type Grant = DeserializeGuard<ExecutorGrant>;
+type Application = DeserializeGuard<SparkApplication>;
 /// The key of a pass.
 type GrantRef = ObjectRef<Grant>;
 
 /// AppState shared by the applications of all namespaces.
 pub(crate) struct Shared {
     options: ExecutorOptions,
+    /// How applications are planned.
+    runs: RunSettings,
     scope: Arc<Scope>,
     creation_limit: CreationLimit,
     namespaces: Namespaces,
@@ -68,6 +73,7 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(
         options: ExecutorOptions,
+        runs: RunSettings,
         scope: Arc<Scope>,
         metrics: Arc<Metrics>,
         events: Arc<EventRecorder>,
@@ -82,6 +88,7 @@ impl Shared {
             events,
             scopes: Mutex::default(),
             freed: Notify::new(),
+            runs,
             options,
         }
     }
@@ -104,6 +111,8 @@ struct Allocator {
     client: Client,
     shared: Arc<Shared>,
     index: Arc<Index>,
+    /// The cache of applications.
+    apps: Store<Application>,
     sets: Sets,
     states: Mutex<HashMap<String, Arc<tokio::sync::Mutex<AppState>>>>,
     /// Which grant a pod belongs to, by application.
@@ -184,6 +193,7 @@ pub(crate) async fn look_after(
     shared: Arc<Shared>,
     namespace: Option<String>,
     pods: Arc<Index>,
+    apps: Store<Application>,
     mut touched: mpsc::UnboundedReceiver<Vec<AppIdKey>>,
     until: CancellationToken,
 ) {
@@ -194,6 +204,7 @@ pub(crate) async fn look_after(
     let allocator = Arc::new(Allocator {
         client,
         index: pods,
+        apps,
         sets: Sets::default(),
         shared: shared.clone(),
         states: Mutex::default(),

@@ -1,4 +1,4 @@
-//! Creates and deletes each driver's exposure objects (UI Service, Ingresses, PodDisruptionBudget) outside of passes, so that
+//! Creates and deletes each driver's exposure objects (Services, Ingresses or HTTPRoutes, PodDisruptionBudget) outside of passes, so that
 //! an Ingress that fails or hangs delays no driver.
 //!
 //! Each application has one job at a time, and the next one starts when it has ended: nothing is deleted while it may still
@@ -14,10 +14,11 @@ use firesteel_core::ui::Exposure;
 use futures::future::BoxFuture;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::gateway_api::{self, GatewayApi};
 use crate::pods::AppKey;
 use crate::writes;
 
@@ -27,6 +28,7 @@ const MOMENT: Duration = Duration::from_millis(500);
 /// The exposure jobs of all applications.
 pub(crate) struct Exposures {
     client: Client,
+    gateway_api: Arc<GatewayApi>,
     ending: CancellationToken,
     known: Mutex<HashMap<AppKey, Tracked>>,
     /// Receives applications whose job has ended.
@@ -43,8 +45,8 @@ struct Tracked {
 }
 
 impl Exposures {
-    pub(crate) fn new(client: Client, ending: CancellationToken) -> Self {
-        Exposures { client, ending, known: Mutex::default(), ended: OnceLock::new() }
+    pub(crate) fn new(client: Client, gateway_api: Arc<GatewayApi>, ending: CancellationToken) -> Self {
+        Exposures { client, gateway_api, ending, known: Mutex::default(), ended: OnceLock::new() }
     }
 
     /// Sets the receiver of applications whose job has ended.
@@ -71,10 +73,25 @@ impl Exposures {
         exposure: Exposure,
     ) -> Option<ExposureJob> {
         let work = Work::Make { submission_id: submission_id.to_owned() };
-        let objects = exposure.services.len() + exposure.ingresses.len() + usize::from(exposure.budget.is_some());
+        let addresses = exposure.ingresses.len() + exposure.routes.len();
+        let objects = exposure.services.len() + addresses + usize::from(exposure.budget.is_some());
+        let gateway_api = self.gateway_api.clone();
         let (client, namespace) = (self.client.clone(), app.namespace.to_owned());
         let uid = app.uid.to_owned();
-        let run = async move { writes::create_exposure(&client, &namespace, &uid, &exposure).await };
+        let run = async move {
+            let mut exposure = exposure;
+            let routes = if exposure.routes.is_empty() { Ok(true) } else { gateway_api.has_routes().await };
+            let absent = if matches!(routes, Ok(true)) { Vec::new() } else { std::mem::take(&mut exposure.routes) };
+            let mut outcome = writes::create_exposure(&client, &namespace, &uid, &exposure).await;
+            for route in absent {
+                let what = format!("HTTPRoute {}", route.metadata.name.unwrap_or_default());
+                match &routes {
+                    Ok(_) => outcome.missing.push(format!("{what}: {}", gateway_api::MISSING)),
+                    Err(problem) => outcome.failed.push(format!("{what}: {problem}")),
+                }
+            }
+            outcome
+        };
         self.begin(app, work, objects, true, Box::pin(run));
         self.wait(app).await
     }
@@ -85,7 +102,13 @@ impl Exposures {
         let (name, uid) = (app.name.to_owned(), app.uid.to_owned());
         let key = (app.namespace.to_owned(), app.name.to_owned());
         let made = self.of(&key).and_then(|job| job.outcome).and_then(|outcome| outcome.web_service_uid);
-        let run = async move { writes::delete_exposure(&client, &namespace, &name, &uid, &exposed, made).await };
+        let gateway_api = self.gateway_api.clone();
+        let run = async move {
+            // Also without Gateways: an operator that had some may have created routes.
+            let addressed = exposed.web_ingress.is_some() || exposed.ingresses;
+            let routes = addressed && gateway_api.has_routes().await.unwrap_or(true);
+            writes::delete_exposure(&client, &namespace, &name, &uid, &exposed, made, routes).await
+        };
         self.begin(app, Work::Remove, 1, true, Box::pin(run));
         self.wait(app).await
     }
@@ -122,13 +145,22 @@ impl Exposures {
                 (known.job, known.task, known.number)
             }
             other => {
-                let job =
-                    ExposureJob { work, objects, under_way: true, failures: 0, first: now, last: now, outcome: None };
+                let job = ExposureJob {
+                    work,
+                    objects,
+                    under_way: true,
+                    failures: 0,
+                    first: now,
+                    last: now,
+                    outcome: None,
+                    kind_appeared: false,
+                };
                 let (task, number) = other.map_or((None, 0), |known| (known.task, known.number));
                 (job, task, number)
             }
         };
         let number = number + 1;
+        job.kind_appeared = false;
         job.under_way = objects > 0;
         if objects == 0 {
             job.outcome = Some(ExposureOutcome::default());
@@ -177,6 +209,24 @@ impl Exposures {
         known.task = None;
         // Either nobody waits, or the waiting pass has already taken it.
         known.done = None;
+    }
+
+    /// Changes each time HTTPRoutes appear in the cluster.
+    pub(crate) fn route_appearances(&self) -> watch::Receiver<u64> {
+        self.gateway_api.appearances()
+    }
+
+    /// HTTPRoutes can be created now; returns the applications that lack some.
+    pub(crate) fn kind_appeared(&self) -> Vec<AppKey> {
+        let mut all = self.known();
+        let lacks = |job: &ExposureJob| job.outcome.as_ref().is_some_and(|outcome| !outcome.missing.is_empty());
+        let lacking = all.iter_mut().filter(|(_, known)| lacks(&known.job));
+        lacking
+            .map(|(key, known)| {
+                known.job.kind_appeared = true;
+                key.clone()
+            })
+            .collect()
     }
 
     /// Forgets a deleted application.

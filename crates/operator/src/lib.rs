@@ -26,6 +26,7 @@ mod events;
 mod executors;
 mod exposures;
 mod fair_queue;
+mod gateway_api;
 mod leader;
 mod malformed;
 pub mod metrics;
@@ -34,6 +35,7 @@ mod operator;
 mod options;
 mod pods;
 mod reconcile;
+mod reconcile_limit;
 mod relist;
 mod schedules;
 mod scope;
@@ -44,7 +46,9 @@ pub mod writes;
 
 pub use metrics::{LabelNames, MetricsOptions};
 pub use operator::run;
-pub use options::{Certificates, ExecutorOptions, FailurePolicy, LeaderOptions, Options, WebhookOptions};
+pub use options::{
+    Certificates, ExecutorOptions, FailurePolicy, LeaderOptions, Options, ReconcileOptions, WebhookOptions,
+};
 pub use serve::{Listen, ServeMetrics};
 pub use serve_tls::{Certificate, MetricsTls, TlsVersion};
 pub use webhook::Tls;

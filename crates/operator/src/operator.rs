@@ -21,12 +21,15 @@ use tokio_util::sync::CancellationToken;
 use crate::context::Context;
 use crate::definitions::Definitions;
 use crate::events::{EventRecorder, Reporter};
+use crate::executors::edits::Edits;
 use crate::fair_queue::FairQueue;
+use crate::gateway_api::GatewayApi;
 use crate::metrics::Metrics;
 use crate::metrics::pods::PodMetrics;
 use crate::options::Options;
 use crate::pods::{self, allocated};
 use crate::reconcile::{again, reconcile};
+use crate::reconcile_limit::ReconcileLimit;
 use crate::relist::{Change, Relist};
 use crate::schedules::runs::{RunIndex, ScheduleKey};
 use crate::scope::Scope;
@@ -115,9 +118,15 @@ async fn work(
 ) -> anyhow::Result<()> {
     let _stop = until.clone().drop_guard();
     let turns = FairQueue::new(usize::from(options.workers));
+    let limit = Arc::new(ReconcileLimit::new(&options.reconciles));
     let events = Arc::new(EventRecorder::start(&client, &turns));
-    let shared =
-        Arc::new(executors::Shared::new(options.executors.clone(), scope.clone(), metrics.clone(), events.clone()));
+    let shared = Arc::new(executors::Shared::new(
+        options.executors.clone(),
+        options.runs.clone(),
+        scope.clone(),
+        metrics.clone(),
+        events.clone(),
+    ));
     let creations: Weak<executors::Shared> = Arc::downgrade(&shared);
     metrics.follow(creations);
     for controller in [Reporter::Applications, Reporter::Connects, Reporter::Schedules] {
@@ -131,6 +140,7 @@ async fn work(
         events: events.clone(),
         metrics: metrics.clone(),
         turns: turns.clone(),
+        limit: limit.clone(),
         ending: until.clone(),
     };
     let scheduling = schedules::Shared {
@@ -139,13 +149,19 @@ async fn work(
         metrics: metrics.clone(),
         events: events.clone(),
         turns: turns.clone(),
+        limit: limit.clone(),
         precision: options.run_names,
         ending: until.clone(),
     };
     let mut parts = JoinSet::new();
+    let gateway_api = Arc::new(GatewayApi::new(client.clone(), options.discovery_interval));
+    if !options.runs.ui.gateways.is_empty() {
+        let (following, ending) = (gateway_api.clone(), until.clone());
+        parts.spawn(async move { following.follow(ending).await });
+    }
     let definitions = Arc::new(Definitions::default());
     parts.spawn(definitions.clone().follow(client.clone(), until.clone()));
-    let mut synced = Vec::new();
+    let (mut synced, mut listed) = (Vec::new(), Vec::new());
     let (following, namespaces, ending) = (scope.clone(), client.clone(), until.clone());
     parts.spawn(async move {
         tokio::select! {
@@ -157,16 +173,29 @@ async fn work(
         let (reader, writer) = reflector::store();
         let (turns, telling, ending) = (turns.clone(), events.clone(), until.clone());
         let (covered, counting) = (scope.clone(), metrics.clone());
-        let mut ctx = Context::new(client.clone(), options.clone(), covered, reader, counting, turns, telling, ending);
+        let mut ctx = Context::new(
+            client.clone(),
+            options.clone(),
+            covered,
+            reader,
+            counting,
+            turns,
+            telling,
+            gateway_api.clone(),
+            ending,
+        );
         ctx.definitions = definitions.clone();
+        ctx.limit = limit.clone();
         let ctx = Arc::new(ctx);
         let cache: Weak<Context> = Arc::downgrade(&ctx);
         metrics.follow(cache);
         synced.push(ctx.pods.clone());
+        listed.push(ctx.apps.clone());
         let (touched, touches) = mpsc::unbounded_channel();
         let allocated = Arc::new(allocated::Index::default());
         let (asking, sharing, within) = (client.clone(), shared.clone(), namespace.clone());
-        parts.spawn(executors::look_after(asking, sharing, within, allocated.clone(), touches, until.clone()));
+        let apps = ctx.apps.clone();
+        parts.spawn(executors::look_after(asking, sharing, within, allocated.clone(), apps, touches, until.clone()));
         let (servers, (send, touches)) = (Arc::new(connect::pods::ServerPods::default()), mpsc::unbounded_channel());
         parts.spawn(connect::look_after(connects.clone(), namespace.clone(), servers.clone(), touches));
         let runs = Arc::new(RunIndex::default());
@@ -174,26 +203,49 @@ async fn work(
         parts.spawn(schedules::look_after(scheduling.clone(), namespace.clone(), runs.clone(), changes));
         parts.spawn(look_after(ctx, writer, namespace, allocated, touched, (servers, send), (runs, scheduled)));
     }
-    let (ending, acting) = (until.clone(), metrics.clone());
+    let (ending, acting, filled) = (until.clone(), metrics.clone(), CancellationToken::new());
+    let filling = filled.clone().drop_guard();
     parts.spawn(async move {
         let all = async {
             scope.synced().await;
             for pods in synced {
                 pods.synced().await;
             }
+            ready.set();
+            acting.is_ready();
+            tracing::info!("ready");
+            for apps in listed {
+                // Its writer lives as long as its controller.
+                let _ = apps.wait_until_ready().await;
+            }
         };
         tokio::select! {
-            () = all => {
-                ready.set();
-                acting.is_ready();
-                tracing::info!("ready");
-            }
+            () = all => {}
             // A shutdown does not wait for the initial list.
             () = ending.cancelled() => {}
         }
+        drop(filling);
     });
-    while let Some(ended) = parts.join_next().await {
-        ended.context("a controller ended unexpectedly")?;
+    let late = async {
+        let Some(patience) = options.cache_sync_timeout else { return std::future::pending().await };
+        if tokio::time::timeout(patience, filled.cancelled()).await.is_ok() {
+            return std::future::pending().await;
+        }
+        patience
+    };
+    let ended = async {
+        while let Some(ended) = parts.join_next().await {
+            ended.context("a controller ended unexpectedly")?;
+        }
+        anyhow::Ok(())
+    };
+    tokio::select! {
+        outcome = ended => outcome?,
+        patience = late => anyhow::bail!(
+            "the caches were not filled within {} s (--cache-sync-timeout); check that the API server answers, that the \
+             operator may list and watch applications and pods, and that `firesteel crds` are installed",
+            patience.as_secs_f32()
+        ),
     }
     events.publish_rest().await;
     Ok(())
@@ -255,6 +307,19 @@ async fn look_after(
     let cache: Weak<PodMetrics> = Arc::downgrade(&counted);
     ctx.metrics.follow(cache);
     let is_served = ctx.options.metrics.is_some();
+    let follow_gateway_api = {
+        let (exposures, send) = (ctx.exposures.clone(), send.clone());
+        let mut appearances = exposures.route_appearances();
+        async move {
+            while appearances.changed().await.is_ok() {
+                for (namespace, name) in exposures.kind_appeared() {
+                    let _ = send.send(ObjectRef::<Application>::new(&name).within(&namespace));
+                }
+            }
+            std::future::pending::<()>().await
+        }
+    };
+    let (edited, mut edits) = (touched.clone(), Edits::default());
     let follow_pods = pods::follow(pods, move |event| {
         if is_served {
             counted.apply(event, Timestamp::now());
@@ -289,6 +354,13 @@ async fn look_after(
             Err(error) => tracing::warn!(%error, "the application watch was interrupted"),
         })
         .reflect(writer)
+        .inspect(move |event| {
+            let changed = event.as_ref().map(|event| edits.fold(event)).unwrap_or_default();
+            if !changed.is_empty() {
+                // The executor controller may already have ended.
+                let _ = edited.send(changed);
+            }
+        })
         .touched_objects();
     let controller = async {
         ctx.pods.synced().await;
@@ -308,6 +380,7 @@ async fn look_after(
         () = follow_scope => {}
         () = follow_exposures => {}
         () = follow_definitions => {}
+        () = follow_gateway_api => {}
         // The controller shuts down by itself; this covers one that has not started yet.
         () = async { ctx.ending.cancelled().await; tokio::time::sleep(std::time::Duration::from_secs(30)).await } => {}
     }

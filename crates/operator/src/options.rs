@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use firesteel_cluster::requests::RequestCounts;
+use firesteel_cluster::token_bucket::Rate;
 use firesteel_core::allocation::size::Amount;
 use firesteel_core::certificates::Policy;
 use firesteel_core::lifecycle::Limits;
@@ -43,6 +44,20 @@ pub struct Options {
     pub run_names: Precision,
     /// The validating webhook; off without it.
     pub webhook: Option<WebhookOptions>,
+    /// How often to look whether the cluster has HTTPRoutes, if drivers need them.
+    pub discovery_interval: Option<Duration>,
+    /// How long filling the caches may take at start; forever if unset.
+    pub cache_sync_timeout: Option<Duration>,
+    /// How fast applications, schedules and Connect servers are reconciled, and the longest delay of one.
+    pub reconciles: ReconcileOptions,
+}
+
+/// Limits on reconciliation. Unset means none.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct ReconcileOptions {
+    pub rate: Option<Rate>,
+    /// No reconciliation waits longer, neither for its turn in the rate nor after failures.
+    pub longest_delay: Option<Duration>,
 }
 
 impl Default for Options {
@@ -62,6 +77,9 @@ impl Default for Options {
             driver_log: true,
             run_names: Precision::default(),
             webhook: None,
+            discovery_interval: None,
+            cache_sync_timeout: None,
+            reconciles: ReconcileOptions::default(),
         }
     }
 }

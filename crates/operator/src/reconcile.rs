@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use firesteel_api::{SparkApplication, SparkApplicationStatus, defaults, validate};
 use firesteel_core::conf::Subject;
 use firesteel_core::event_reason::application as reason;
+use firesteel_core::grant::live;
 use firesteel_core::identity;
 use firesteel_core::lifecycle::{self, App, Decision, Effect, ExposureJob, Submission};
 use firesteel_core::phase::Phase;
@@ -59,7 +60,7 @@ pub(crate) async fn reconcile(
     };
     let waiting = ctx.metrics.queue(Reporter::Applications.name());
     let _turn = tokio::select! {
-        turn = ctx.turns.take(kind) => turn,
+        turn = async { ctx.limit.wait().await; ctx.turns.take(kind).await } => turn,
         () = ctx.ending.cancelled() => return Ok(Action::await_change()),
     };
     // It may have waited for long, so check again with current data.
@@ -164,12 +165,13 @@ async fn pass(app: &SparkApplication, ctx: &Context, unreadable: Option<Unreadab
     let spec = defaults::defaulted(&app.spec);
     let uid = app.uid().unwrap_or_default();
     let subject = Subject { name: &name, namespace: &namespace, uid: &uid, labels: app.labels(), spec: &spec };
-    let (spec_hash, mut problem) = match unreadable {
+    let partial_restart = ctx.options.runs.partial_restart;
+    let (mut spec_hash, mut problem) = match unreadable {
         Some(Unreadable { problem, spec_hash }) => (spec_hash, Some(problem)),
         None => {
             let problems = validate::problems(&name, &namespace, &app.spec);
             let sentences: Vec<String> = problems.iter().map(ToString::to_string).collect();
-            (identity::fingerprint(&app.spec), (!sentences.is_empty()).then(|| sentences.join("; ")))
+            (identity::fingerprint(&app.spec, partial_restart), (!sentences.is_empty()).then(|| sentences.join("; ")))
         }
     };
     let key = (namespace.clone(), name.clone());
@@ -178,10 +180,16 @@ async fn pass(app: &SparkApplication, ctx: &Context, unreadable: Option<Unreadab
     let mut seen = observe::observe(ctx, app, &subject, now).await;
     let old = ctx.whole(&key, &uid, stored).unwrap_or_else(|| recall::recall(stored, &uid, &seen.driver));
     let is_other = old.spec_hash.as_ref().is_some_and(|hash| *hash != spec_hash);
-    if problem.is_none() && is_other && Phase::read(&old, now).has_run() {
-        // A specification that cannot be planned must not end a run.
+    // New executors get what an edit changes without another run.
+    let is_live =
+        live::allocates(&spec) && (old.observed_generation != app.metadata.generation || lifecycle::refuses_edit(&old));
+    if problem.is_none() && (is_other || is_live) && Phase::read(&old, now).has_run() {
+        // A specification that cannot be planned must not end a run, nor reach executors.
         problem =
             plan(app, ctx, &subject, old.attempt.unwrap_or_default() + 1).err().map(|problem| problem.to_string());
+        if problem.is_some() && !is_other {
+            spec_hash = identity::whole_fingerprint(&app.spec);
+        }
     }
     let wanted = App {
         subject,

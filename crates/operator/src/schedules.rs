@@ -29,6 +29,7 @@ use crate::error::{Class, class, words};
 use crate::events::EventRecorder;
 use crate::fair_queue::{FairQueue, Kind};
 use crate::metrics::Metrics;
+use crate::reconcile_limit::ReconcileLimit;
 use crate::relist::{Change, Relist};
 use crate::scope::Scope;
 use runs::{RunIndex, ScheduleKey};
@@ -47,6 +48,7 @@ pub(crate) struct Shared {
     pub metrics: Arc<Metrics>,
     pub events: Arc<EventRecorder>,
     pub turns: Arc<FairQueue<Kind>>,
+    pub limit: Arc<ReconcileLimit>,
     pub precision: Precision,
     /// Cancelled when the operator stops: nothing new is started.
     pub ending: CancellationToken,
@@ -88,7 +90,7 @@ impl Schedules {
     fn failed(&self, key: ScheduleKey) -> (Duration, u32) {
         let mut failures = lock(&self.failures);
         let count = failures.entry(key).or_default();
-        let wait = FIRST_WAIT.saturating_mul(1 << (*count).min(10)).min(LONGEST_WAIT);
+        let wait = FIRST_WAIT.saturating_mul(1 << (*count).min(10)).min(self.shared.limit.at_most(LONGEST_WAIT));
         *count = count.saturating_add(1);
         (wait, *count)
     }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 pub(crate) use firesteel_cluster::writes::delete;
 
+use firesteel_api::http_route::HTTPRoute;
 use firesteel_api::{ExecutorGrant, SparkApplication, names};
 use firesteel_cluster::object::PlannedObject;
 use firesteel_cluster::rate_limit::EXPOSURE_MANAGER;
@@ -302,10 +303,11 @@ pub(crate) async fn create_exposure(
 ) -> ExposureOutcome {
     let services = join_all(exposure.services.iter().map(|o| make_one(client, namespace, app_uid, o)));
     let ingresses = join_all(exposure.ingresses.iter().map(|o| make_one(client, namespace, app_uid, o)));
+    let routes = join_all(exposure.routes.iter().map(|o| make_one(client, namespace, app_uid, o)));
     let budgets = join_all(exposure.budget.iter().map(|o| make_one(client, namespace, app_uid, o)));
-    let (services, ingresses, budgets) = futures::join!(services, ingresses, budgets);
+    let (services, ingresses, routes, budgets) = futures::join!(services, ingresses, routes, budgets);
     let mut outcome = ExposureOutcome::default();
-    for made in services.into_iter().chain(ingresses).chain(budgets) {
+    for made in services.into_iter().chain(ingresses).chain(routes).chain(budgets) {
         let object = match made {
             (_, Made::Done(object)) => object,
             (_, Made::Refused(why)) => {
@@ -433,7 +435,7 @@ async fn delete_kinds(client: &Client, namespace: &str, selector: &str) -> Resul
 }
 
 /// Deletes the exposure objects of an application's driver; `service_uid` is that of the web UI's Service, if this operator
-/// made it. Objects that do not belong to the application are left alone.
+/// made it, and `routes` says whether the cluster has HTTPRoutes. Objects that do not belong to the application are left alone.
 pub(crate) async fn delete_exposure(
     client: &Client,
     namespace: &str,
@@ -441,20 +443,25 @@ pub(crate) async fn delete_exposure(
     app_uid: &str,
     kinds: &Exposed,
     service_uid: Option<String>,
+    routes: bool,
 ) -> ExposureOutcome {
     let selector = format!("{}={app},{}=driver", names::LABEL_APP_NAME, names::LABEL_EXPOSES);
     let services: Api<Service> = Api::namespaced(client.clone(), namespace);
     let ingresses: Api<Ingress> = Api::namespaced(client.clone(), namespace);
+    let http_routes: Api<HTTPRoute> = Api::namespaced(client.clone(), namespace);
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), namespace);
     let selector = selector.as_str();
-    let (a, b, c, d, e) = futures::join!(
+    let web_address = kinds.web_ingress.as_deref();
+    let (a, b, c, d, e, f, g) = futures::join!(
         delete_own(&services, app_uid, kinds.web_service.as_deref().map(|name| Which::Named(name, service_uid))),
         delete_own(&services, app_uid, kinds.services.then_some(Which::Labelled(selector))),
-        delete_own(&ingresses, app_uid, kinds.web_ingress.as_deref().map(|name| Which::Named(name, None))),
+        delete_own(&ingresses, app_uid, web_address.map(|name| Which::Named(name, None))),
         delete_own(&ingresses, app_uid, kinds.ingresses.then_some(Which::Labelled(selector))),
+        delete_own(&http_routes, app_uid, web_address.filter(|_| routes).map(|name| Which::Named(name, None))),
+        delete_own(&http_routes, app_uid, (kinds.ingresses && routes).then_some(Which::Labelled(selector))),
         delete_own(&budgets, app_uid, kinds.budget.then_some(Which::Labelled(selector))),
     );
-    let failed = [a, b, c, d, e].into_iter().flatten().collect();
+    let failed = [a, b, c, d, e, f, g].into_iter().flatten().collect();
     ExposureOutcome { failed, ..ExposureOutcome::default() }
 }
 

@@ -84,6 +84,11 @@ impl TestEnv {
         fetched("promtool", "promtool")
     }
 
+    /// The directory with the Gateway API's custom resource definitions, or `None` if they cannot be fetched.
+    pub fn gateway_crds() -> Option<PathBuf> {
+        fetched("gateway-crds", "definitions of the Gateway API")
+    }
+
     fn find() -> Result<TestEnv, String> {
         if let Some(kubeconfig) = given(KUBECONFIG) {
             return Ok(TestEnv::outside(kubeconfig));

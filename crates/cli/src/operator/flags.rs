@@ -24,6 +24,8 @@ impl FromStr for Duration {
             rest = &rest[digits..];
             let letters = rest.find(|c: char| c.is_ascii_digit()).unwrap_or(rest.len());
             let unit = match &rest[..letters] {
+                "ns" => 1e-9,
+                "us" | "µs" => 1e-6,
                 "ms" => 0.001,
                 "s" => 1.0,
                 "m" => 60.0,
@@ -103,33 +105,8 @@ macro_rules! retired {
 }
 
 retired! {
-    cache_sync_timeout = "cache-sync-timeout": "there is no timeout; /readyz reports when caches are filled";
-    qps = "workqueue-ratelimiter-bucket-qps": "there is no queue limit; --controller-threads bounds the work";
-    size = "workqueue-ratelimiter-bucket-size": "there is no queue limit; --controller-threads bounds the work";
-    delay = "workqueue-ratelimiter-max-delay": "failed reconciles are retried after at most 30 s";
-    api_qps = "kube-api-qps": "the request rate follows the API server (429 and Retry-After)";
-    api_burst = "kube-api-burst": "the request rate follows the API server (429 and Retry-After)";
-    batch = "enable-batch-scheduler": "spec.batchScheduler is always honoured";
-    schedulers = "kube-scheduler-names": "spec.batchScheduler is always honoured";
-    default_batch = "default-batch-scheduler": "set spec.batchScheduler";
-    pprof = "pprof-bind-address": "there is no Go profiler";
-    submitter_url = "submitter-service-url": "submission happens in this process";
-    submitter_startup = "submitter-startup-timeout": "submission happens in this process";
-    submitter_request = "submitter-request-timeout": "submission happens in this process";
-    submitter_retries = "submitter-max-retries": "submission happens in this process";
-    submitter_backoff = "submitter-initial-backoff": "submission happens in this process";
-    submitter_tls = "submitter-tls-enabled": "submission happens in this process";
-    submitter_cert = "submitter-tls-cert-file": "submission happens in this process";
-    submitter_key = "submitter-tls-key-file": "submission happens in this process";
-    submitter_ca = "submitter-tls-ca-file": "submission happens in this process";
     mutating = "mutating-webhook-name": "there is no mutating webhook; pods are complete when they are created";
     filter = "label-selector-filter": "the webhook asks about whole namespaces; use --namespaces or --namespace-selector";
-    gates = "feature-gates": "each gated feature is always on or not available";
-    zap_level = "zap-log-level": "set RUST_LOG";
-    zap_encoder = "zap-encoder": "use --log-json";
-    zap_devel = "zap-devel": "set RUST_LOG";
-    zap_stacktrace = "zap-stacktrace-level": "set RUST_LOG";
-    zap_time = "zap-time-encoding": "times are written as RFC 3339";
 }
 
 #[cfg(test)]

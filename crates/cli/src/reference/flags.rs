@@ -11,6 +11,16 @@ pub(super) fn page() -> String {
         let verb = if verb.get_name() == "submit" { crate::submit::usage::command() } else { verb.clone() };
         section(&verb, "firesteel", &mut body);
     }
+    body.push_str("## Flags of the existing operator\n\n");
+    body.push_str(
+        "What `firesteel operator` does with each flag of the existing operator's controller. Flags for metrics are above. \
+         A flag that is refused ends the process with exit code 2 and a sentence that says what to use instead; its default \
+         value is always accepted.\n\n",
+    );
+    let existing = crate::operator::existing::FLAGS.iter();
+    let rows = existing.map(|row| vec![code(&format!("--{}", row.flag)), cell(row.here)]);
+    body.push_str(&table(&["flag", "what happens"], rows));
+    body.push('\n');
     body.push_str("## Flags of the existing operator that have no effect\n\n");
     body.push_str("`firesteel operator` accepts them and prints one line that names the replacement.\n\n");
     let retired = crate::operator::flags::RETIRED.iter();

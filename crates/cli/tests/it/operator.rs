@@ -63,8 +63,9 @@ async fn operator_answers_probes_counts_and_names_the_application_in_each_line()
     command.arg("--kubeconfig").arg(place.env.kubeconfig()).args(["--leader-election-lock-namespace", place.name()]);
     command.args(["--health-probe-bind-address", &probes.to_string(), "--metrics-bind-address", &metrics.to_string()]);
     command.args(["--enable-metrics=true", "--metrics-labels=namespace"]);
-    // One of the flags without effect.
-    command.args(["--workqueue-ratelimiter-bucket-qps", "50"]);
+    // Flags of the existing operator.
+    command.args(["--workqueue-ratelimiter-bucket-qps", "50", "--kube-api-qps=100", "--cache-sync-timeout=60s"]);
+    command.args(["--zap-log-level=info", "--zap-time-encoding=epoch", "--pprof-bind-address=0"]);
     let mut operator = Ended(Some(command.start()));
     let began = Instant::now();
     for path in ["/healthz", "/readyz"] {
@@ -93,12 +94,11 @@ async fn operator_answers_probes_counts_and_names_the_application_in_each_line()
     assert!(Command::new("kill").arg(child.id().to_string()).status().expect("kill").success());
     let ran = finish(child);
     assert_eq!(ran.code, Some(0), "{ran:?}");
-    let mut lines = ran.stderr.lines();
-    let first = lines.next().unwrap_or_default();
-    assert!(first.starts_with("firesteel: --workqueue-ratelimiter-bucket-qps has no effect: "), "{first}");
     let mut moves = Vec::new();
-    for line in lines {
+    for line in ran.stderr.lines() {
         let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let time = line["timestamp"].as_str().and_then(|time| time.parse::<f64>().ok());
+        assert!(time.is_some_and(|time| time > 1e9), "{line}");
         let Some(to) = line["fields"]["to"].as_str() else { continue };
         assert_eq!(line["span"]["application"], "pi", "{line}");
         assert_eq!(line["span"]["namespace"], place.name(), "{line}");
@@ -106,4 +106,19 @@ async fn operator_answers_probes_counts_and_names_the_application_in_each_line()
     }
     assert_eq!(moves.first().map(String::as_str), Some("SUBMITTED"), "{moves:?}");
     assert_eq!(moves.last().map(String::as_str), Some("COMPLETED"), "{moves:?}");
+}
+
+#[test]
+fn a_flag_for_what_does_not_exist_ends_the_operator_with_what_to_use_instead() {
+    for (flag, remedy) in [
+        ("--pprof-bind-address=:6060", "profile the process with perf"),
+        ("--submitter-service-url=http://submitter", "remove it"),
+        ("--feature-gates=LoadSparkDefaults=true", "put the settings into spec.sparkConf"),
+        ("--default-batch-scheduler=volcano", "add --enable-batch-scheduler"),
+    ] {
+        let ran = firesteel(["operator", "--kubeconfig", "/nowhere", flag]).run();
+        assert_eq!(ran.code, Some(2), "{flag}: {ran:?}");
+        assert!(ran.stderr.contains(flag.split('=').next().unwrap_or_default()), "{ran:?}");
+        assert!(ran.stderr.contains(remedy), "{ran:?}");
+    }
 }

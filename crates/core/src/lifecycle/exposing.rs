@@ -1,4 +1,4 @@
-//! The driver's exposure: its Services, Ingresses and PodDisruptionBudget, from when the driver runs until it ends. They
+//! The driver's exposure: its Services, Ingresses or HTTPRoutes, and PodDisruptionBudget, from when the driver runs until it ends. They
 //! are created and deleted in the background and never hold up the application. This module decides what the status
 //! says about them, and when to retry.
 //!
@@ -26,6 +26,7 @@ const RETRYING: &str = "Retrying";
 const REFUSED: &str = "Refused";
 const REMOVING: &str = "Removing";
 const GIVEN_UP: &str = "GivenUp";
+const KIND_MISSING: &str = "KindMissing";
 
 /// Work on a driver's exposure.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +55,8 @@ pub struct ExposureJob {
     pub last: Timestamp,
     /// The outcome of the last try, if one has ended.
     pub outcome: Option<ExposureOutcome>,
+    /// A kind that the cluster lacked then is there now.
+    pub kind_appeared: bool,
 }
 
 /// The outcome of one try.
@@ -70,6 +73,8 @@ pub struct ExposureOutcome {
     pub refused: Vec<String>,
     /// Objects that may succeed later, with a message each.
     pub failed: Vec<String>,
+    /// Objects of a kind that the cluster does not have, with a message each.
+    pub missing: Vec<String>,
 }
 
 impl ExposureJob {
@@ -122,9 +127,23 @@ impl DecisionBuilder<'_> {
         info.web_ui_ingress_name.clone_from(&outcome.web_ingress);
         info.web_ui_ingress_address.clone_from(&outcome.web_url);
         if let Some(outcome) = job.failed() {
-            let sentences = outcome.failed.iter().chain(&outcome.refused).cloned().collect::<Vec<_>>().join("; ");
+            let sentences = outcome
+                .failed
+                .iter()
+                .chain(&outcome.missing)
+                .chain(&outcome.refused)
+                .cloned()
+                .collect::<Vec<_>>()
+                .join("; ");
             if self.try_again(job, RETRYING, &format!("the driver runs without them for now: {sentences}")) {
                 self.effects.push(Effect::Expose);
+            }
+        } else if !outcome.missing.is_empty() {
+            let sentences = outcome.missing.iter().chain(&outcome.refused).cloned().collect::<Vec<_>>().join("; ");
+            self.say_exposed("False", KIND_MISSING, &sentences, true);
+            if job.kind_appeared && !job.under_way {
+                self.effects.push(Effect::Expose);
+                self.wake_in(UNDER_WAY);
             }
         } else if outcome.refused.is_empty() {
             self.say_exposed("True", APPLIED, "", false);

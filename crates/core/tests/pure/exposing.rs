@@ -49,7 +49,17 @@ fn running(now: i64, job: Option<ExposureJob>) -> Observation {
 fn job(work: Work, failures: u32, last: i64, failed: &[&str]) -> ExposureJob {
     let failed = failed.iter().map(|&why| why.to_owned()).collect();
     let outcome = ExposureOutcome { web_service: Some("pi-ui-svc".to_owned()), failed, ..ExposureOutcome::default() };
-    ExposureJob { work, objects: 2, under_way: false, failures, first: at(10), last: at(last), outcome: Some(outcome) }
+    let (first, last) = (at(10), at(last));
+    ExposureJob {
+        work,
+        objects: 2,
+        under_way: false,
+        failures,
+        first,
+        last,
+        outcome: Some(outcome),
+        kind_appeared: false,
+    }
 }
 
 fn made(failures: u32, last: i64, failed: &[&str]) -> Option<ExposureJob> {
@@ -109,6 +119,28 @@ fn rejections_are_reported_and_not_retried() {
     assert_eq!((told.effects.len(), told.events.len()), (0, 1));
     assert_eq!(world.condition("Exposed").unwrap().1, "Refused");
     assert!(world.look(&running(500, None)).effects.is_empty());
+}
+
+#[test]
+fn a_missing_kind_is_reported_once_and_awaited_for_as_long_as_it_takes() {
+    let mut world = Pi::new(json!({}), submitted_once("RUNNING"));
+    let words = "HTTPRoute pi-ui-route: the cluster has no HTTPRoutes";
+    let mut job = made(0, 10, &[]).unwrap();
+    job.outcome.as_mut().unwrap().missing = vec![words.to_owned()];
+    let told = world.look(&running(10, Some(job.clone())));
+    assert_eq!((told.effects.len(), told.events.len()), (0, 1), "{told:?}");
+    assert_eq!(world.condition("Exposed").unwrap(), ("False".to_owned(), "KindMissing".to_owned(), words.to_owned()));
+    assert_eq!(world.state(), "RUNNING");
+    let later = 10 + 2 * EXPOSURE_BUDGET.as_secs();
+    let quiet = world.look(&running(later, Some(job.clone())));
+    assert!(quiet.effects.is_empty() && quiet.events.is_empty(), "{quiet:?}");
+    // It is there now.
+    let again = world.look(&running(later, Some(ExposureJob { kind_appeared: true, ..job })));
+    assert_eq!(again.effects, [Effect::Expose]);
+    // Another operator looks for itself.
+    assert_eq!(world.look(&running(later, None)).effects, [Effect::Expose]);
+    world.look(&running(later, made(0, later, &[])));
+    assert_eq!(world.condition("Exposed").unwrap().1, "Applied");
 }
 
 #[test]

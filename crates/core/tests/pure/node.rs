@@ -36,7 +36,16 @@ fn look(status: &SparkApplicationStatus, pod: &Value, node: DriverNode, now: i64
     // It has no exposure.
     let work = Work::Make { submission_id: "s".to_owned() };
     let (first, last) = (at(0), at(0));
-    let job = ExposureJob { work, objects: 0, under_way: false, failures: 0, first, last, outcome: None };
+    let job = ExposureJob {
+        work,
+        objects: 0,
+        under_way: false,
+        failures: 0,
+        first,
+        last,
+        outcome: None,
+        kind_appeared: false,
+    };
     let driver = Seen::Present(read(pod));
     let seen = Observation { node: Some(node), exposure_job: Some(job), ..Observation::of(driver, at(now)) };
     with_app(&spec, status, |app| step(app, &seen, limits))

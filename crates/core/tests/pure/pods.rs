@@ -327,13 +327,8 @@ fn shows_with(spec: &Value, fields: &Value, pointer: &str, expected: &Value) {
 }
 
 #[test]
-fn d13_the_batch_scheduler_reaches_both_pods() {
-    shows_with(
-        &json!({"batchScheduler": "volcano"}),
-        &json!({"schedulerName": "mine"}),
-        "/spec/schedulerName",
-        &json!("volcano"),
-    );
+fn d13_a_scheduler_reaches_both_pods() {
+    shows_with(&json!({}), &json!({"schedulerName": "volcano"}), "/spec/schedulerName", &json!("volcano"));
 }
 
 #[test]

@@ -49,7 +49,10 @@ pub(super) async fn reconcile(
     ctx.services.synced().await;
     let waiting = ctx.metrics.queue(Reporter::Connects.name());
     let _turn = tokio::select! {
-        turn = ctx.turns.take(if has_server { Kind::Follow } else { Kind::Start }) => turn,
+        turn = async {
+            ctx.limit.wait().await;
+            ctx.turns.take(if has_server { Kind::Follow } else { Kind::Start }).await
+        } => turn,
         () = ctx.ending.cancelled() => return Ok(Action::await_change()),
     };
     // It may have waited for long.

@@ -25,6 +25,7 @@ use kube::runtime::controller::Action;
 use tracing::Instrument;
 
 use super::admission::{Answer, admit};
+use super::edits::Current;
 use super::ledger::Ledger;
 use super::{Allocator, GrantRef, slots, writes};
 use crate::error::Error;
@@ -42,6 +43,8 @@ pub(super) struct AppState {
     /// What the driver published while no other driver could have, and the profiles that have changed since.
     heard: Heard,
     doubted: Vec<String>,
+    /// What its application says about new executors.
+    current: Current,
 }
 
 /// Reconciles one grant.
@@ -100,6 +103,8 @@ async fn pass(grant: &Arc<ExecutorGrant>, allocator: &Arc<Allocator>) -> Result<
         Answer::Later(action) => return Ok(action),
     };
     let grant = believed(grant, allocator, &key, &mut state, &pods).await;
+    let (grant, news) = state.current.grant(grant, allocator);
+    record(allocator, &grant, pods.driver.as_ref().map(|driver| driver.uid.as_str()), news.as_slice());
     let Some(seen) = observe(allocator, grant, key, ledger) else { return Ok(Action::requeue(slots::NOT_LISTED)) };
     state.memory.observe(seen.demand(), &seen.executors, &seen.pods.in_flight, seen.now);
     let sight = seen.sight(allocator, &state.memory);

@@ -47,7 +47,7 @@ pub(super) async fn reconcile(schedule: Arc<Scheduled>, ctx: Arc<Schedules>) -> 
     }
     let waiting = shared.metrics.queue(Reporter::Schedules.name());
     let _turn = tokio::select! {
-        turn = shared.turns.take(kind) => turn,
+        turn = async { shared.limit.wait().await; shared.turns.take(kind).await } => turn,
         () = shared.ending.cancelled() => return Ok(Action::await_change()),
     };
     // It may have waited for long, so check again with current data.

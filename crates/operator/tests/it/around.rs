@@ -197,6 +197,65 @@ fn a_field_without_effect_is_reported_by_a_condition_and_an_event() {
 }
 
 #[test]
+fn an_application_that_needs_a_batch_scheduler_fails_with_what_to_use_instead() {
+    block_on(async {
+        let Some(f) = Fixture::new("batch").await else { return };
+        f.create(
+            "pi",
+            &json!({"batchScheduler": "volcano", "restartPolicy": {"type": "OnFailure", "onFailureRetries": 3}}),
+        )
+        .await;
+        let app = f.wait_state("pi", "FAILED").await;
+        let said = "spec.batchScheduler: \"volcano\": Firesteel does not create pod groups and queues for it yet; remove \
+                    spec.batchScheduler and set spec.driver.schedulerName and spec.executor.schedulerName to volcano, which \
+                    then places each pod on its own";
+        assert!(app.status.as_ref().unwrap().application_state.error_message.contains(said), "{:?}", app.status);
+        assert!(condition(&app, "Succeeded", "False").unwrap().1.contains(said), "{:?}", app.status);
+        assert!(f.event("SparkApplicationFailed").await.contains(said));
+        assert!(f.pods.get_opt("pi-driver").await.unwrap().is_none(), "no driver waits for ever");
+        // What the sentence says works.
+        f.edit("pi", &json!({"batchScheduler": null, "driver": {"schedulerName": "volcano"}})).await;
+        let pod = f.driver("pi", 1).await;
+        assert_eq!(pod.spec.unwrap().scheduler_name.as_deref(), Some("volcano"));
+        // While it runs, such an edit ends nothing.
+        f.run_driver("pi").await;
+        f.wait_state("pi", "RUNNING").await;
+        f.edit("pi", &json!({"batchScheduler": "yunikorn"})).await;
+        let app = f.wait("pi", "refused", |app| condition(app, "SpecAccepted", "False").is_some()).await;
+        assert!(condition(&app, "SpecAccepted", "False").unwrap().1.contains("spec.batchScheduler: \"yunikorn\""));
+        assert_eq!(app.status.unwrap().application_state.state, "RUNNING");
+    });
+}
+
+#[test]
+fn the_default_batch_scheduler_of_an_operator_is_named_as_the_cause() {
+    block_on(async {
+        let tune = |options: &mut firesteel_operator::Options| {
+            options.runs.batch_schedulers.default = Some("yunikorn".to_owned());
+        };
+        let Some(f) = Fixture::tuned("batches", tune).await else { return };
+        f.create("pi", &json!({})).await;
+        let app = f.wait_state("pi", "FAILED").await;
+        let message = app.status.unwrap().application_state.error_message;
+        assert!(message.contains("--default-batch-scheduler=yunikorn"), "{message}");
+    });
+}
+
+#[test]
+fn an_operator_whose_caches_stay_empty_ends_with_what_to_check() {
+    block_on(async {
+        let config = kube::Config::new("http://127.0.0.1:1".parse().unwrap());
+        let client = kube::Client::try_from(config).unwrap();
+        let mut options = crate::fixture::options("nowhere");
+        options.cache_sync_timeout = Some(Duration::from_secs(1));
+        let until = tokio_util::sync::CancellationToken::new();
+        let ended = tokio::time::timeout(PATIENCE, firesteel_operator::run(client, options, until)).await;
+        let said = ended.expect("it ends").unwrap_err().to_string();
+        assert!(said.starts_with("the caches were not filled within 1 s (--cache-sync-timeout); check"), "{said}");
+    });
+}
+
+#[test]
 fn suspicious_settings_are_reported_in_one_event() {
     block_on(async {
         let Some(f) = Fixture::new("remarks").await else { return };

@@ -8,6 +8,7 @@ use std::time::Duration;
 use firesteel_api::{ScheduledSparkApplication, ScheduledSparkApplicationStatus, SparkApplication};
 use firesteel_core::schedule::Precision;
 use firesteel_testenv::TestEnv;
+use k8s_openapi::api::admissionregistration::v1::{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
@@ -453,21 +454,47 @@ fn a_refused_run_says_why_and_starts_once_the_cluster_allows_it() {
     block_on(async {
         let Some(f) = Fixture::new("refused").await else { return };
         let schedules = Schedules::of(&f);
-        let quotas: Api<k8s_openapi::api::core::v1::ResourceQuota> =
-            Api::namespaced(f.client.clone(), f.namespace.name());
-        let quota = json!({"metadata": {"name": "none"}, "spec": {"hard": {"count/sparkapplications.sparkoperator.k8s.io": "0"}}});
-        quotas.create(&PostParams::default(), &serde_json::from_value(quota).unwrap()).await.unwrap();
+        // A policy, because its rule holds for every kind from the start; a quota controller first has to discover it.
+        let name = f.namespace.name();
+        let policies: Api<ValidatingAdmissionPolicy> = Api::all(f.client.clone());
+        let bindings: Api<ValidatingAdmissionPolicyBinding> = Api::all(f.client.clone());
+        let rule = json!({"apiGroups": ["sparkoperator.k8s.io"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": ["sparkapplications"]});
+        let policy = json!({"metadata": {"name": name}, "spec": {
+            "matchConstraints": {"resourceRules": [rule]}, "validations": [{"expression": "false", "message": "no runs this week"}]}});
+        let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": name}});
+        let binding = json!({"metadata": {"name": name}, "spec": {
+            "policyName": name, "validationActions": ["Deny"], "matchResources": {"namespaceSelector": selector}}});
+        policies.create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
+        bindings.create(&PostParams::default(), &serde_json::from_value(binding).unwrap()).await.unwrap();
         let deadline = tokio::time::Instant::now() + PATIENCE;
-        while quotas.get("none").await.unwrap().status.is_none_or(|s| s.hard.is_none()) {
-            assert!(tokio::time::Instant::now() < deadline, "nothing computes the quota");
+        let probe = PostParams { dry_run: true, ..PostParams::default() };
+        let spec = json!({"type": "Python", "sparkVersion": "4.1.4", "image": "i", "mainApplicationFile": "local:///a.py",
+            "driver": {}, "executor": {}});
+        while f.try_create(&json!({"name": "probe"}), &spec, &probe).await.is_ok() {
+            assert!(tokio::time::Instant::now() < deadline, "the policy never comes into force");
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
         schedules.create("pi", &json!({"schedule": "@every 1s"})).await;
         let status = schedules.wait("pi", "refused", |s| condition(s).1 == "RunRefused").await;
-        assert!(status.reason.unwrap().contains("exceeded quota: none"));
-        assert!(f.event("RunRefused").await.contains("exceeded quota: none"));
-        quotas.delete("none", &DeleteParams::default()).await.unwrap();
+        assert!(status.reason.unwrap().contains("no runs this week"));
+        assert!(f.event("RunRefused").await.contains("no runs this week"));
+        bindings.delete(name, &DeleteParams::default()).await.unwrap();
+        policies.delete(name, &DeleteParams::default()).await.unwrap();
         schedules.wait_runs("pi", 1).await;
         schedules.wait("pi", "recovered", |s| condition(s).1 == "Scheduled" && s.reason.is_none()).await;
+    });
+}
+
+#[test]
+fn a_run_that_needs_a_batch_scheduler_fails_with_what_to_use_instead() {
+    block_on(async {
+        let Some(f) = Fixture::new("batch-runs").await else { return };
+        let schedules = Schedules::of(&f);
+        schedules.create("pi", &json!({"schedule": "@every 1s", "template": {"batchScheduler": "volcano"}})).await;
+        let runs = schedules.wait_runs("pi", 1).await;
+        let name = runs.keys().next().unwrap();
+        let app = f.wait_state(name, "FAILED").await;
+        let message = app.status.unwrap().application_state.error_message;
+        assert!(message.contains("spec.batchScheduler: \"volcano\"") && message.contains("schedulerName"), "{message}");
     });
 }
