@@ -24,6 +24,8 @@ use std::time::Instant;
 use firesteel_api::executors::Cause;
 use firesteel_api::{SparkApplication, SparkApplicationStatus};
 use firesteel_cluster::requests::RequestCounts;
+use firesteel_core::allocation::ending::{LOSS_WORDS, loss_word};
+use firesteel_core::allocation::pod::ExecutorPod;
 use firesteel_core::lifecycle::Submission;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -307,9 +309,9 @@ impl Metrics {
         self.add(&EXECUTORS_REFUSED, namespace, &[], String::new(), 1.0);
     }
 
-    /// Counts an executor that was lost.
-    pub(crate) fn executor_lost(&self, namespace: &str, cause: Cause) {
-        self.add(&EXECUTORS_LOST, namespace, &[], pair("cause", cause_word(cause)), 1.0);
+    /// Counts an executor that was lost; its pod may say more about the cause.
+    pub(crate) fn executor_lost(&self, namespace: &str, cause: Cause, pod: Option<&ExecutorPod>) {
+        self.add(&EXECUTORS_LOST, namespace, &[], pair("cause", loss_word(cause, pod)), 1.0);
     }
 
     /// Counts a write that the webhook judged.
@@ -616,7 +618,7 @@ fn first_counters(set: &LabelSet) -> Vec<(&'static Family, String)> {
             with(&TRANSITIONS, "state", &["SUBMITTED", "COMPLETED", "FAILED", "SUBMISSION_FAILED"])
         }
         LabelSet::Namespace(_) => [
-            with(&EXECUTORS_LOST, "cause", &["application", "platform", "withdrawn"]),
+            with(&EXECUTORS_LOST, "cause", &LOSS_WORDS),
             with(&SUBMISSIONS, "outcome", &["created", "refused", "impossible", "hindered"]),
             plain(&[&EXECUTORS_CREATED, &EXECUTORS_REFUSED, &RUNS_STARTED, &RUNS_MISSED]),
         ]
@@ -626,14 +628,6 @@ fn first_counters(set: &LabelSet) -> Vec<(&'static Family, String)> {
 
 fn queue_labels(controller: &str) -> String {
     format!("{},{}", pair("controller", controller), pair("name", controller))
-}
-
-fn cause_word(cause: Cause) -> &'static str {
-    match cause {
-        Cause::Application => "application",
-        Cause::Platform => "platform",
-        Cause::Withdrawn => "withdrawn",
-    }
 }
 
 /// The states entered between two statuses, in order, each with its time. One write may pass through several.

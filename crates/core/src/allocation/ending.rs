@@ -5,7 +5,7 @@
 
 use firesteel_api::executors::Cause;
 
-use super::pod::{End, ExecutorPod};
+use super::pod::{End, ExecutorPod, State};
 use crate::pod::{OUT_OF_MEMORY, Role, Words, exit_meaning, is_start_failure};
 
 /// The end of one executor.
@@ -82,6 +82,28 @@ pub fn of_end(pod: &ExecutorPod, end: &End) -> Ending {
         text += &format!(" ({})", tail(end.message.trim()));
     }
     Ending { code: end.code, cause: Cause::Application, text, kind: EndingKind::Failed }
+}
+
+/// Every word of [`loss_word`].
+pub const LOSS_WORDS: [&str; 7] =
+    ["application", "out_of_memory", "evicted", "preempted", "node", "platform", "withdrawn"];
+
+/// The cause of a loss as one word for metrics, more exact if the pod says more.
+pub fn loss_word(cause: Cause, pod: Option<&ExecutorPod>) -> &'static str {
+    let end = pod.and_then(|pod| match &pod.state {
+        State::Ended(end) => Some(end),
+        State::Pending { .. } | State::Running { .. } => None,
+    });
+    match cause {
+        Cause::Withdrawn => "withdrawn",
+        Cause::Application if end.is_some_and(|end| end.reason == OUT_OF_MEMORY) => "out_of_memory",
+        Cause::Application => "application",
+        Cause::Platform => {
+            let of_pod = end.and_then(|end| end.pod.as_ref()).and_then(Words::taker);
+            let of_condition = || pod.and_then(|pod| pod.disruption.as_ref()).and_then(Words::taker);
+            of_pod.or_else(of_condition).unwrap_or("platform")
+        }
+    }
 }
 
 /// The end of an executor whose pod no longer exists.

@@ -103,6 +103,16 @@ impl Words {
         self.class() == Some(Class::Taken)
     }
 
+    /// What took the pod away, as one word for metrics.
+    pub(crate) fn taker(&self) -> Option<&'static str> {
+        match self.reason.as_str() {
+            "Evicted" | "EvictionByEvictionAPI" => Some("evicted"),
+            "Preempting" | "Preempted" | "PreemptionByScheduler" => Some("preempted"),
+            _ if self.is_taken() => Some("node"),
+            _ => None,
+        }
+    }
+
     /// A node rejected the pod.
     pub(crate) fn is_node_refusal(&self) -> bool {
         self.class() == Some(Class::Refused)

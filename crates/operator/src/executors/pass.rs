@@ -195,7 +195,10 @@ async fn perform(allocator: &Arc<Allocator>, seen: &Seen, state: &mut AppState, 
         state.ledger.write(client, grant, &effects.ledger).await?;
         state.memory.wrote(&effects, &seen.ledger, *now);
         let fresh = effects.ledger.losses.iter().filter(|loss| loss.seq > seen.ledger.loss_seq);
-        fresh.for_each(|loss| allocator.shared.metrics.executor_lost(&key.0, loss.cause));
+        fresh.for_each(|loss| {
+            let pod = seen.executors.iter().find(|pod| pod.id.is_some_and(|id| id.to_string() == loss.id));
+            allocator.shared.metrics.executor_lost(&key.0, loss.cause, pod);
+        });
     }
     allocator.index.forget(key, &seen.pods.departed);
     state.memory.begin(&effects);

@@ -86,7 +86,7 @@ families! {
     Counter Application CORE_SECONDS = "firesteel_requested_core_seconds_total" ["role"]: "CPU requests of drivers and executors multiplied by the time their pods existed on a node, in core-seconds.";
     Counter Application GIB_SECONDS = "firesteel_requested_gib_seconds_total" ["role"]: "The same for memory, in GiB-seconds.";
 
-    Counter Namespace EXECUTORS_LOST = "firesteel_executors_lost_total" ["cause"]: "Executors lost, by cause: application (exit code, out of memory), platform (evicted, preempted, deleted, node lost), withdrawn (pending and no longer wanted; only with executors outside the driver).";
+    Counter Namespace EXECUTORS_LOST = "firesteel_executors_lost_total" ["cause"]: "Executors lost, by cause. The application's: application (exit code), out_of_memory. The platform's: evicted, preempted, node (lost, shut down or tainted), platform (deleted, or for no known reason). And withdrawn: pending and no longer wanted, only with executors outside the driver.";
     Counter Namespace EXECUTORS_CREATED = "firesteel_executors_created_total" []: "Executor pods created by the operator.";
     Counter Namespace EXECUTORS_REFUSED = "firesteel_executors_refused_total" []: "Executors that the cluster rejected.";
     Histogram Namespace CREATION_TIME = "firesteel_executor_creation_duration_seconds" []: "Time from the decision to create an executor to the API server's response.";

@@ -22,7 +22,7 @@ use kube::runtime::watcher::Event;
 
 use super::families::{CORE_SECONDS, EXECUTORS_LOST, GIB_SECONDS};
 use super::labels::{LabelNames, pair};
-use super::{Census, Tally, cause_word, lock, seconds};
+use super::{Census, Tally, lock, seconds};
 use crate::relist::{Change, Relist};
 use crate::scope::Scope;
 
@@ -97,8 +97,8 @@ impl Pods {
         }
     }
 
-    fn lose(&mut self, namespace: &str, cause: Cause) {
-        *self.lost.entry((namespace.to_owned(), cause_word(cause))).or_default() += 1;
+    fn lose(&mut self, namespace: &str, cause: &'static str) {
+        *self.lost.entry((namespace.to_owned(), cause)).or_default() += 1;
     }
 
     fn put(&mut self, pod: &Pod, since: Timestamp, now: Timestamp, names: &LabelNames) {
@@ -129,9 +129,10 @@ impl Pods {
         }
         let used = known.used(now);
         self.owe(&known.group, used);
-        let disrupted = last.and_then(|pod| pod::disruption(pod.status.as_ref()?)).is_some();
-        if disrupted && known.group.role == EXECUTOR && !known.is_allocated {
-            self.lose(&key.0, Cause::Platform);
+        let last = last.filter(|_| known.group.role == EXECUTOR && !known.is_allocated);
+        let last = last.and_then(|pod| ExecutorPod::read(pod, SparkContainer::of(pod).name()));
+        if let Some(pod) = last.filter(|pod| pod.disruption.is_some()) {
+            self.lose(&key.0, ending::loss_word(Cause::Platform, Some(&pod)));
         }
     }
 }
@@ -162,15 +163,16 @@ fn track(pod: &Pod, since: Timestamp, now: Timestamp, names: &LabelNames) -> Opt
 }
 
 /// The cause, if an executor that has ended counts as lost.
-fn loss(pod: &Pod, tracked: &Tracked) -> Option<Cause> {
+fn loss(pod: &Pod, tracked: &Tracked) -> Option<&'static str> {
     if tracked.group.role != EXECUTOR || tracked.is_allocated || tracked.phase != PodPhase::Failed {
         return None;
     }
     let executor = ExecutorPod::read(pod, SparkContainer::of(pod).name())?;
-    Some(match &executor.state {
+    let cause = match &executor.state {
         State::Ended(end) => ending::of_end(&executor, end).cause,
         State::Pending { .. } | State::Running { .. } => Cause::Platform,
-    })
+    };
+    Some(ending::loss_word(cause, Some(&executor)))
 }
 
 impl PodMetrics {
@@ -354,7 +356,7 @@ mod tests {
     fn losses_have_a_cause_and_are_counted_when_they_happen() {
         let (metrics, pods) = operator(100);
         pods.apply(&Event::InitApply(pod("before", "executor", &ended(1, 50))), at(100));
-        for name in ["crashed", "oom", "evicted", "finished", "deleted"] {
+        for name in ["crashed", "oom", "evicted", "finished", "deleted", "preempted"] {
             pods.apply(&Event::InitApply(pod(name, "executor", &running())), at(100));
         }
         pods.apply(&Event::InitDone, at(100));
@@ -367,12 +369,19 @@ mod tests {
         pods.apply(&Event::Apply(pod("evicted", "executor", &evicted)), at(110));
         pods.apply(&Event::Apply(pod("finished", "executor", &ended(0, 110))), at(110));
         pods.apply(&Event::Delete(pod("deleted", "executor", &running())), at(110));
+        let mut preempted = running();
+        preempted["conditions"] =
+            json!([{"type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler", "message": ""}]);
+        pods.apply(&Event::Delete(pod("preempted", "executor", &preempted)), at(110));
         shows(
             &metrics,
             120,
             &[
-                "firesteel_executors_lost_total{namespace=\"n\",cause=\"application\"} 2",
-                "firesteel_executors_lost_total{namespace=\"n\",cause=\"platform\"} 1",
+                "firesteel_executors_lost_total{namespace=\"n\",cause=\"application\"} 1",
+                "firesteel_executors_lost_total{namespace=\"n\",cause=\"out_of_memory\"} 1",
+                "firesteel_executors_lost_total{namespace=\"n\",cause=\"evicted\"} 1",
+                "firesteel_executors_lost_total{namespace=\"n\",cause=\"preempted\"} 1",
+                "firesteel_executors_lost_total{namespace=\"n\",cause=\"platform\"} 0",
             ],
         );
     }

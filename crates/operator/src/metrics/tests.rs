@@ -202,7 +202,7 @@ fn executors_are_counted_by_what_became_of_them() {
     metrics.executor_refused("n");
     [Cause::Platform, Cause::Platform, Cause::Application, Cause::Withdrawn]
         .into_iter()
-        .for_each(|cause| metrics.executor_lost("n", cause));
+        .for_each(|cause| metrics.executor_lost("n", cause, None));
     shows(
         &metrics,
         &[
