@@ -1,6 +1,12 @@
 //! `firesteel`: run Apache Spark on Kubernetes.
 //!
-//! This file only finds the verb and turns its outcome into an exit code; each verb has its own file.
+//! This file only finds the verb and turns its outcome into an exit code; each verb has its own file. Without the cargo feature
+//! `local`, which is on by default, the verbs of the local cluster are left out: the operator's image needs none of them.
+
+#![cfg_attr(
+    not(feature = "local"),
+    allow(dead_code, reason = "some modules have more for the verbs of the local cluster")
+)]
 
 mod connect;
 mod context;
@@ -8,17 +14,23 @@ mod crds;
 mod creation;
 mod disk;
 mod exit;
+#[cfg(feature = "local")]
 mod image;
 mod interrupt;
+#[cfg(feature = "local")]
 mod local;
 mod logging;
+mod manifests;
+#[cfg(feature = "local")]
 mod node;
 mod operator;
 mod output;
 #[cfg(test)]
 mod reference;
+#[cfg(feature = "local")]
 mod run;
 mod setup;
+#[cfg(feature = "local")]
 mod shim;
 mod submit;
 mod tunnel;
@@ -43,10 +55,12 @@ enum Verb {
     #[command(disable_help_flag = true)]
     Submit(submit::SubmitArgs),
     /// Run an application on this machine and follow it until it ends
+    #[cfg(feature = "local")]
     Run(run::RunArgs),
     /// Open a tunnel to a Spark Connect server in a cluster
     Connect(connect::ConnectArgs),
     /// Start, stop and inspect the local cluster
+    #[cfg(feature = "local")]
     Local(local::LocalArgs),
     /// Print or apply what drivers need in a namespace: a service account and its permissions
     Setup(setup::SetupArgs),
@@ -54,9 +68,13 @@ enum Verb {
     Operator(operator::OperatorArgs),
     /// Print the custom resource definitions and the admission policy
     Crds(crds::CrdsArgs),
+    /// Print everything the operator needs in a cluster, for kubectl apply --server-side
+    Manifests(manifests::ManifestsArgs),
     /// Run a cluster's pods as processes on this machine
+    #[cfg(feature = "local")]
     Node(node::NodeArgs),
     /// Hold the processes of one pod (started by the node agent)
+    #[cfg(feature = "local")]
     #[command(hide = true)]
     Shim(shim::ShimArgs),
 }
@@ -71,13 +89,18 @@ fn main() -> std::process::ExitCode {
 fn dispatch(verb: Verb) -> anyhow::Result<ExitStatus> {
     match verb {
         Verb::Submit(args) => submit::main(&args),
+        #[cfg(feature = "local")]
         Verb::Run(args) => run::main(args),
         Verb::Connect(args) => connect::main(&args),
+        #[cfg(feature = "local")]
         Verb::Local(args) => local::main(args),
         Verb::Setup(args) => setup::main(&args),
         Verb::Operator(args) => operator::main(args),
         Verb::Crds(args) => crds::main(&args),
+        Verb::Manifests(args) => manifests::main(&args),
+        #[cfg(feature = "local")]
         Verb::Node(args) => node::main(args),
+        #[cfg(feature = "local")]
         Verb::Shim(args) => shim::main(&args),
     }
 }

@@ -1,9 +1,10 @@
-//! `docs/reference/`: pages rendered from the code and compared with what is committed.
+//! `docs/reference/` and generated files in `deploy/`: rendered from the code and compared with what is committed.
 //!
 //! `UPDATE_REFERENCE=1 cargo test -p firesteel-cli --bins reference` writes them. The code is the only source: after adding
 //! a flag, field, metric, event or exit code, regenerate the pages, or the test fails.
 
 mod conf;
+mod deploy;
 mod fields;
 mod flags;
 mod prose;
@@ -123,16 +124,16 @@ fn pages() -> Vec<(&'static str, String)> {
 
 #[test]
 fn the_reference_is_what_the_code_says() {
-    let directory = root().join("docs/reference");
     let update = std::env::var_os("UPDATE_REFERENCE").is_some();
     let mut stale = String::new();
-    for (name, text) in pages() {
-        let path = directory.join(name);
+    let pages = pages().into_iter().map(|(name, text)| (format!("docs/reference/{name}"), text));
+    for (name, text) in pages.chain(deploy::files()) {
+        let path = root().join(&name);
         if update {
-            std::fs::create_dir_all(&directory).unwrap();
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(&path, &text).unwrap();
         } else if std::fs::read_to_string(&path).unwrap_or_default() != text {
-            let _ = write!(stale, " docs/reference/{name}");
+            let _ = write!(stale, " {name}");
         }
     }
     assert!(

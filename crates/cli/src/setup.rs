@@ -124,9 +124,28 @@ fn objects(args: &SetupArgs) -> anyhow::Result<Vec<Value>> {
     Ok(objects)
 }
 
-/// What Spark's driver does in its namespace: it creates, watches, labels and deletes executor pods; creates their ConfigMap and
-/// volume claims (and, from 4.2, resizes these); and when it ends deletes what is left by label, including its own Service.
+/// Who creates a driver's executors, and so what the driver needs permission for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Allocator {
+    /// The driver: it creates, watches, labels and deletes executor pods; creates their ConfigMap and volume claims (and, from
+    /// 4.2, resizes these); and when it ends deletes what is left by label, including its own Service.
+    Spark,
+    /// The driver, as StatefulSets.
+    StatefulSet,
+    /// The operator.
+    Firesteel,
+}
+
 fn rules(args: &SetupArgs) -> Vec<PolicyRule> {
+    driver_rules(match (args.executors_outside, args.statefulset) {
+        (true, _) => Allocator::Firesteel,
+        (false, true) => Allocator::StatefulSet,
+        (false, false) => Allocator::Spark,
+    })
+}
+
+/// What a driver may do in its namespace.
+pub(crate) fn driver_rules(allocator: Allocator) -> Vec<PolicyRule> {
     let strings = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     let rule = |group: &str, resources: &[&str], verbs: &[&str]| PolicyRule {
         api_groups: Some(strings(&[group])),
@@ -134,24 +153,27 @@ fn rules(args: &SetupArgs) -> Vec<PolicyRule> {
         verbs: strings(verbs),
         ..PolicyRule::default()
     };
-    let outside = [
-        rule("firesteel.dev", &["executorgrants/status"], &["patch"]),
-        rule("firesteel.dev", &["executorledgers"], &["get", "watch"]),
-    ];
-    if args.executors_outside {
-        return outside.into();
+    let pods = || {
+        vec![
+            rule("", &["pods"], &["create", "delete", "deletecollection", "get", "list", "patch", "watch"]),
+            rule("", &["configmaps"], &["create", "delete", "deletecollection", "get", "list"]),
+            rule("", &["persistentvolumeclaims"], &["create", "delete", "deletecollection", "get", "list", "patch"]),
+            rule("", &["services"], &["delete", "deletecollection", "get", "list"]),
+        ]
+    };
+    match allocator {
+        Allocator::Spark => pods(),
+        Allocator::StatefulSet => {
+            let mut rules = pods();
+            rules.push(rule("apps", &["statefulsets"], &["create", "delete", "get", "list", "patch", "watch"]));
+            rules.push(rule("apps", &["statefulsets/scale"], &["get", "patch", "update"]));
+            rules
+        }
+        Allocator::Firesteel => vec![
+            rule("firesteel.dev", &["executorgrants/status"], &["patch"]),
+            rule("firesteel.dev", &["executorledgers"], &["get", "watch"]),
+        ],
     }
-    let mut rules = vec![
-        rule("", &["pods"], &["create", "delete", "deletecollection", "get", "list", "patch", "watch"]),
-        rule("", &["configmaps"], &["create", "delete", "deletecollection", "get", "list"]),
-        rule("", &["persistentvolumeclaims"], &["create", "delete", "deletecollection", "get", "list", "patch"]),
-        rule("", &["services"], &["delete", "deletecollection", "get", "list"]),
-    ];
-    if args.statefulset {
-        rules.push(rule("apps", &["statefulsets"], &["create", "delete", "get", "list", "patch", "watch"]));
-        rules.push(rule("apps", &["statefulsets/scale"], &["get", "patch", "update"]));
-    }
-    rules
 }
 
 async fn apply(args: &SetupArgs, objects: &[Value]) -> anyhow::Result<ExitStatus> {
@@ -234,7 +256,7 @@ fn resource(kind: &str) -> ApiResource {
 }
 
 /// A DNS label.
-fn is_name(name: &str) -> bool {
+pub(crate) fn is_name(name: &str) -> bool {
     let inner = name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
     !name.is_empty() && name.len() <= 63 && inner && !name.starts_with('-') && !name.ends_with('-')
 }

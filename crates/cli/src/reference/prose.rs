@@ -30,6 +30,17 @@ const OTHER_FLAGS: &[&str] = &[
     "--bin",
     "--watch",
     "--base",
+    // helm
+    "--create-namespace",
+    "--set",
+    "--values",
+    "--reset-values",
+    "--reset-then-reuse-values",
+    "--take-ownership",
+    // deploy/image, deploy/image-spark
+    "--binary",
+    "--arch",
+    "--name",
     // bench/*, tests/*, testenv/*, bridge/build, ./test
     "--executors",
     "--rounds",
@@ -56,6 +67,8 @@ const OTHER_FLAGS: &[&str] = &[
     "--only-spark",
     "--change",
     "--list",
+    "--update",
+    "--without-cluster",
 ];
 
 /// Every document of the project, by path.
