@@ -19,7 +19,7 @@ pub(crate) fn start(verbose: bool) {
     match wish() {
         Some(wish) => install(&wish, &Log::default()),
         None if verbose => {
-            install("firesteel=debug,firesteel_spark=debug,kube_client=info,object_store=info,warn", &Log::default())
+            install("firesteel=debug,firesteel_spark=debug,kube_client=info,object_store=info,warn", &Log::default());
         }
         None => {}
     }

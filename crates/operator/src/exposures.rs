@@ -105,9 +105,17 @@ impl Exposures {
         let gateway_api = self.gateway_api.clone();
         let run = async move {
             // Also without Gateways: an operator that had some may have created routes.
-            let addressed = exposed.web_ingress.is_some() || exposed.ingresses;
-            let routes = addressed && gateway_api.has_routes().await.unwrap_or(true);
-            writes::delete_exposure(&client, &namespace, &name, &uid, &exposed, made, routes).await
+            let routes = async {
+                let addressed = exposed.web_ingress.is_some() || exposed.ingresses;
+                if !addressed || !gateway_api.has_routes().await.unwrap_or(true) {
+                    return Vec::new();
+                }
+                writes::delete_routes(&client, &namespace, &name, &uid, &exposed).await
+            };
+            let others = writes::delete_exposure(&client, &namespace, &name, &uid, &exposed, made);
+            let (mut outcome, routes) = futures::join!(others, routes);
+            outcome.failed.extend(routes);
+            outcome
         };
         self.begin(app, Work::Remove, 1, true, Box::pin(run));
         self.wait(app).await

@@ -316,7 +316,7 @@ async fn look_after(
                     let _ = send.send(ObjectRef::<Application>::new(&name).within(&namespace));
                 }
             }
-            std::future::pending::<()>().await
+            std::future::pending::<()>().await;
         }
     };
     let (edited, mut edits) = (touched.clone(), Edits::default());

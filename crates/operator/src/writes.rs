@@ -434,8 +434,8 @@ async fn delete_kinds(client: &Client, namespace: &str, selector: &str) -> Resul
     configs.and(services).and(secrets).and(claims).and(policies)
 }
 
-/// Deletes the exposure objects of an application's driver; `service_uid` is that of the web UI's Service, if this operator
-/// made it, and `routes` says whether the cluster has HTTPRoutes. Objects that do not belong to the application are left alone.
+/// Deletes the exposure objects of an application's driver, except HTTPRoutes; `service_uid` is that of the web UI's Service,
+/// if this operator made it. Objects that do not belong to the application are left alone.
 pub(crate) async fn delete_exposure(
     client: &Client,
     namespace: &str,
@@ -443,26 +443,43 @@ pub(crate) async fn delete_exposure(
     app_uid: &str,
     kinds: &Exposed,
     service_uid: Option<String>,
-    routes: bool,
 ) -> ExposureOutcome {
-    let selector = format!("{}={app},{}=driver", names::LABEL_APP_NAME, names::LABEL_EXPOSES);
+    let selector = exposes(app);
     let services: Api<Service> = Api::namespaced(client.clone(), namespace);
     let ingresses: Api<Ingress> = Api::namespaced(client.clone(), namespace);
-    let http_routes: Api<HTTPRoute> = Api::namespaced(client.clone(), namespace);
     let budgets: Api<PodDisruptionBudget> = Api::namespaced(client.clone(), namespace);
     let selector = selector.as_str();
-    let web_address = kinds.web_ingress.as_deref();
-    let (a, b, c, d, e, f, g) = futures::join!(
+    let (a, b, c, d, e) = futures::join!(
         delete_own(&services, app_uid, kinds.web_service.as_deref().map(|name| Which::Named(name, service_uid))),
         delete_own(&services, app_uid, kinds.services.then_some(Which::Labelled(selector))),
-        delete_own(&ingresses, app_uid, web_address.map(|name| Which::Named(name, None))),
+        delete_own(&ingresses, app_uid, kinds.web_ingress.as_deref().map(|name| Which::Named(name, None))),
         delete_own(&ingresses, app_uid, kinds.ingresses.then_some(Which::Labelled(selector))),
-        delete_own(&http_routes, app_uid, web_address.filter(|_| routes).map(|name| Which::Named(name, None))),
-        delete_own(&http_routes, app_uid, (kinds.ingresses && routes).then_some(Which::Labelled(selector))),
         delete_own(&budgets, app_uid, kinds.budget.then_some(Which::Labelled(selector))),
     );
-    let failed = [a, b, c, d, e, f, g].into_iter().flatten().collect();
+    let failed = [a, b, c, d, e].into_iter().flatten().collect();
     ExposureOutcome { failed, ..ExposureOutcome::default() }
+}
+
+/// Deletes the HTTPRoutes of an application's driver; returns messages about those that could not be deleted.
+pub(crate) async fn delete_routes(
+    client: &Client,
+    namespace: &str,
+    app: &str,
+    app_uid: &str,
+    kinds: &Exposed,
+) -> Vec<String> {
+    let selector = exposes(app);
+    let routes: Api<HTTPRoute> = Api::namespaced(client.clone(), namespace);
+    let (a, b) = futures::join!(
+        delete_own(&routes, app_uid, kinds.web_ingress.as_deref().map(|name| Which::Named(name, None))),
+        delete_own(&routes, app_uid, kinds.ingresses.then_some(Which::Labelled(&selector))),
+    );
+    [a, b].into_iter().flatten().collect()
+}
+
+/// The label selector of an application's exposure objects.
+fn exposes(app: &str) -> String {
+    format!("{}={app},{}=driver", names::LABEL_APP_NAME, names::LABEL_EXPOSES)
 }
 
 /// Which objects of a kind to delete.

@@ -68,12 +68,13 @@ fn merge(granted: &PodTemplateSpec, planned: PodTemplateSpec, partial_restart: b
     let labels = meta.labels.get_or_insert_default();
     labels.retain(|name, _| reserved(name));
     labels.extend(new.labels.unwrap_or_default().into_iter().filter(|(name, _)| !reserved(name)));
-    let annotations = meta.annotations.get_or_insert_default();
     let kept = |name: &String| reserved(name) || name == names::ANNOTATION_DEFAULT_CONTAINER;
+    let mut annotations = meta.annotations.clone().unwrap_or_default();
     annotations.retain(|name, _| kept(name));
     annotations.extend(new.annotations.unwrap_or_default().into_iter().filter(|(name, _)| !kept(name)));
-    if annotations.is_empty() {
-        meta.annotations = granted.metadata.as_ref().and_then(|meta| meta.annotations.clone()).filter(|a| a.is_empty());
+    // None stays none: templates are compared.
+    if meta.annotations.is_some() || !annotations.is_empty() {
+        meta.annotations = Some(annotations);
     }
     if partial_restart && let (Some(spec), Some(new)) = (&mut out.spec, planned.spec) {
         spec.priority_class_name = new.priority_class_name;

@@ -201,7 +201,11 @@ async fn config(client: &Client, namespace: &str, driver: &Pod) -> String {
     let id = &driver.labels()["sparkoperator.k8s.io/submission-id"];
     let list = ListParams::default().labels(&format!("sparkoperator.k8s.io/submission-id={id}"));
     let maps = maps.list(&list).await.unwrap().items;
-    maps.into_iter().filter_map(|map| map.data).flat_map(|data| data.into_values()).collect::<Vec<_>>().join("\n")
+    maps.into_iter()
+        .filter_map(|map| map.data)
+        .flat_map(std::collections::BTreeMap::into_values)
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 fn uuid() -> String {

@@ -47,7 +47,7 @@ fn labels<'a>(pods: &'a BTreeMap<u64, Pod>, id: u64, names: &[&str]) -> Vec<Opti
 #[test]
 fn labels_reach_new_executors_also_after_a_restart_of_the_operator() {
     block_on(async {
-        let executor = json!({"executor": {"labels": {"stage": "one"}}});
+        let executor = json!({"executor": {"instances": 5, "labels": {"stage": "one"}}});
         let Some(mut stage) = Stage::new("live", &executor).await else { return };
         let driver = stage.driver_uid().await;
         stage.want(1).await;
