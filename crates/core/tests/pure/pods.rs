@@ -454,6 +454,60 @@ fn monitoring() {
     assert!(container(&template, names::EXECUTOR_CONTAINER).ports.is_none());
 }
 
+/// The data of the exporter's ConfigMap.
+fn exporter_files(run: &Run) -> Option<BTreeMap<String, String>> {
+    run.objects.iter().find_map(|object| match object {
+        Object::ConfigMap(map) if map.metadata.name.as_deref() == Some("pi-prom-conf") => map.data.clone(),
+        _ => None,
+    })
+}
+
+#[test]
+fn the_jmx_exporter_is_wired_as_the_existing_operator_wires_it() {
+    let run = run(&json!({"monitoring": {"exposeDriverMetrics": true, "exposeExecutorMetrics": true,
+        "prometheus": {"jmxExporterJar": "/x.jar"}}}));
+    let files = exporter_files(&run).unwrap();
+    assert!(files["metrics.properties"].contains("*.sink.jmx.class=org.apache.spark.metrics.sink.JmxSink"));
+    assert!(files["metrics.properties"].contains("driver.source.jvm.class=org.apache.spark.metrics.source.JvmSource"));
+    for name in ["spark_driver_", "spark_executor_", "spark_streaming_driver_", "spark_structured_streaming_driver_"] {
+        assert!(files["prometheus.yaml"].contains(&format!("name: {name}$")), "{name}");
+    }
+    for label in ["app_namespace", "app_id", "executor_id", "query_name"] {
+        assert!(files["prometheus.yaml"].contains(&format!("{label}: $")), "{label}");
+    }
+    assert_eq!(property(&run, "spark.metrics.conf"), "/etc/metrics/conf/metrics.properties");
+    assert_eq!(property(&run, "spark.metrics.namespace"), "jobs.pi");
+    let agent = "-javaagent:/x.jar=8090:/etc/metrics/conf/prometheus.yaml";
+    assert!(property(&run, "spark.executor.extraJavaOptions").contains(agent));
+    let template = executor_template(&run).unwrap();
+    for (pod, name) in [(&run.pod, names::DRIVER_CONTAINER), (&template, names::EXECUTOR_CONTAINER)] {
+        let main = container(pod, name);
+        let ports = main.ports.iter().flatten();
+        let port: Vec<_> = ports.filter(|p| p.name.as_deref() == Some("jmx-exporter")).collect();
+        assert_eq!((port[0].container_port, port[0].protocol.as_deref()), (8090, Some("TCP")), "{name}");
+        let mounts = main.volume_mounts.iter().flatten();
+        assert_eq!(mounts.filter(|m| m.mount_path == "/etc/metrics/conf").count(), 1, "{name}");
+    }
+    for (key, value) in [("scrape", "true"), ("port", "8090"), ("path", "/metrics")] {
+        assert_eq!(run.pod.metadata.annotations.as_ref().unwrap()[&format!("prometheus.io/{key}")], value);
+        assert_eq!(property(&run, &format!("spark.kubernetes.executor.annotation.prometheus.io/{key}")), value);
+    }
+}
+
+#[test]
+fn files_of_the_image_replace_those_of_the_exporter() {
+    let given = run(&json!({"monitoring": {"exposeDriverMetrics": true, "exposeExecutorMetrics": false,
+        "metricsPropertiesFile": "/m.properties",
+        "prometheus": {"jmxExporterJar": "/x.jar", "port": 9999, "portName": "jmx", "configFile": "/c.yaml"}}}));
+    assert_eq!(property(&given, "spark.metrics.conf"), "/m.properties");
+    assert!(property(&given, "spark.driver.extraJavaOptions").ends_with("-javaagent:/x.jar=9999:/c.yaml"));
+    assert!(exporter_files(&given).is_none());
+    let written = run(&json!({"monitoring": {"exposeDriverMetrics": true, "exposeExecutorMetrics": false,
+        "metricsProperties": "a=b", "prometheus": {"jmxExporterJar": "/x.jar", "configuration": "rules: []"}}}));
+    let files = exporter_files(&written).unwrap();
+    assert_eq!((files["metrics.properties"].as_str(), files["prometheus.yaml"].as_str()), ("a=b", "rules: []"));
+}
+
 #[test]
 fn templates_are_merged_with_typed_fields() {
     let template = json!({
