@@ -227,8 +227,13 @@ async fn exercise(place: &Place, labels: &[String]) -> Run {
     command.arg("--kubeconfig").arg(place.env.kubeconfig()).args(["--leader-election-lock-namespace", place.name()]);
     command.args(["--health-probe-bind-address", "0", "--metrics-bind-address", &metrics.to_string()]);
     command.args(["--enable-metrics=true", &format!("--metrics-labels={}", labels.join(","))]);
+    // The webhook has metrics of its own. While it does not answer, everything is stored.
+    let webhook = free();
+    command.args(["--enable-webhook", "--webhook-failure-policy=Ignore", "--webhook-secret-namespace", place.name()]);
+    command.args(["--webhook-url", &format!("https://{webhook}"), "--webhook-port", &webhook.port().to_string()]);
+    command.args(["--validating-webhook-name", place.name()]);
     command.stderr(Stdio::null());
-    let _operator = Ended(Some(command.spawn().expect("the operator starts")));
+    let operator = Ended(Some(command.spawn().expect("the operator starts")));
 
     let fails = json!({"annotations": {"testenv.firesteel.dev/exit-code": "1"}});
     let slow = json!({"annotations": {"testenv.firesteel.dev/run-for": "20s"}});
@@ -284,7 +289,10 @@ async fn exercise(place: &Place, labels: &[String]) -> Run {
     std::thread::sleep(Duration::from_secs(7));
     let events: Api<Event> = Api::namespaced(place.client.clone(), place.name());
     let events = events.list(&ListParams::default()).await.unwrap().items;
-    Run { text: scrape(metrics, ""), open_metrics: scrape(metrics, "application/openmetrics-text"), events }
+    let run = Run { text: scrape(metrics, ""), open_metrics: scrape(metrics, "application/openmetrics-text"), events };
+    drop(operator);
+    kubectl(place, &["delete", "validatingwebhookconfiguration", place.name()], "");
+    run
 }
 
 fn scrape(at: SocketAddr, accept: &str) -> String {
