@@ -16,6 +16,7 @@ const OTHER_FLAGS: &[&str] = &[
     "--for",
     "--timeout",
     "--previous",
+    "--all",
     "--namespace",
     "--package",
     "--bins",
