@@ -111,6 +111,8 @@ pub fn review(question: &Question<'_>, settings: &Settings<'_>) -> Answer {
     };
     match judged {
         Ok(mut accepted) => {
+            let of_pods = accepted.needs.iter_mut().flat_map(|(needs, _)| std::mem::take(&mut needs.warnings));
+            accepted.warnings.extend(of_pods);
             let more = accepted.warnings.len().saturating_sub(MOST_WARNINGS);
             accepted.warnings.truncate(MOST_WARNINGS);
             if more > 0 {

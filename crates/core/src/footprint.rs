@@ -21,6 +21,8 @@ pub struct Footprint {
     pub objects: BTreeMap<String, Quantity>,
     /// What could not be taken into account, and why.
     pub remarks: Vec<String>,
+    /// What Spark will not be able to create, and why.
+    pub warnings: Vec<String>,
 }
 
 /// Pods of one kind.
@@ -68,7 +70,8 @@ impl Footprint {
         let plan = match plan {
             Ok(plan) => plan,
             Err(error) => {
-                self.remarks.push(format!("the executors could not be planned and are not counted: {error}"));
+                self.warnings.push(format!("executors cannot be created like this: {error}"));
+                self.remarks.push("executors could not be planned and are not counted".to_owned());
                 return;
             }
         };

@@ -141,8 +141,8 @@ fn what_cannot_work_is_refused_with_its_field() {
         ),
         (
             Kind::Schedule,
-            json!({"template": {"executor": {"labels": {"a": "not a label"}}}}),
-            "spec.template.executor.labels[a]",
+            json!({"template": {"driver": {"labels": {"a": "not a label"}}}}),
+            "spec.template.driver.labels[a]",
         ),
         (Kind::Connect, json!({"server": {"memory": "lots"}}), "spec.server.memory"),
         (Kind::Connect, json!({"sparkConf": {"spark.master": "x"}}), "spec.sparkConf[spark.master]"),
@@ -214,6 +214,9 @@ fn what_has_no_effect_is_a_warning() {
     let has = |words: &str| assert!(warnings.iter().any(|warning| warning.contains(words)), "{words}: {warnings:?}");
     has("\"spec.driver.template.spec.containers[0].imagee\"");
     has("\"spec.driver.template.spec.hostnetwork\"");
+    let spec = application(&json!({"executor": {"labels": {"a": "not a label"}}}));
+    let Answer::Allowed { warnings, .. } = ask(Kind::Application, &spec) else { panic!("refused") };
+    assert!(warnings[0].starts_with("executors cannot be created like this: "), "{warnings:?}");
 }
 
 #[test]
@@ -343,7 +346,8 @@ fn d11_every_amount_is_counted_once() {
         let with = |hard: &str| namespace(&[quota(&json!({resource: hard}), &json!({resource: "0"}), &json!({}))]);
         assert_eq!(over(Kind::Application, &spec, &with(amount)), [""; 0], "{patch} {resource}");
         let least: firesteel_spark::value::Quantity = amount.parse().unwrap();
-        let less = least.minus("1m".parse().unwrap()).to_string();
+        let step = if amount.ends_with('i') { "1" } else { "1m" };
+        let less = least.minus(step.parse().unwrap()).to_string();
         let found = over(Kind::Application, &spec, &with(&less));
         assert_eq!(found.len(), 1, "{patch} {resource} {less}");
         assert!(found[0].contains(&format!("ResourceQuota \"q\": {resource} needed {amount}")), "{found:?}");

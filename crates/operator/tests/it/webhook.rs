@@ -32,6 +32,17 @@ use crate::witness;
 const SECRET: &str = "spark-operator-webhook-certs";
 const PATH: &str = "/validate-sparkoperator-k8s-io-v1beta2-sparkapplication";
 
+/// Waits until a condition holds.
+macro_rules! until {
+    ($what:literal, $holds:expr) => {{
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while !$holds {
+            assert!(tokio::time::Instant::now() < deadline, "never {}", $what);
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }};
+}
+
 fn free_port() -> u16 {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -110,15 +121,6 @@ impl Hooked {
         bundle.map(|bundle| String::from_utf8(bundle.0).unwrap()).unwrap_or_default()
     }
 
-    /// Waits until a condition on the webhook's objects holds.
-    async fn until(&self, what: &str, mut holds: impl AsyncFnMut() -> bool) {
-        let deadline = tokio::time::Instant::now() + PATIENCE;
-        while !holds().await {
-            assert!(tokio::time::Instant::now() < deadline, "never {what}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-
     async fn data(&self) -> Option<std::collections::BTreeMap<String, ByteString>> {
         self.secrets().get_opt(SECRET).await.unwrap().and_then(|secret| secret.data)
     }
@@ -127,7 +129,7 @@ impl Hooked {
     async fn end(mut self) {
         let name = self.options.webhook.as_ref().unwrap().configuration.clone();
         self.f.stop_operator();
-        self.until("stopped", async || is_refused(self.port).await).await;
+        until!("stopped", is_refused(self.port).await);
         self.configurations().delete(&name, &DeleteParams::default()).await.unwrap();
     }
 }
@@ -332,16 +334,16 @@ fn applications_that_do_not_fit_the_quota_are_refused() {
         // Its own pods do not count against an edit.
         h.f.create("fits", &json!({"executor": {"instances": 1}})).await;
         h.f.driver("fits", 1).await;
-        let used = async || {
+        until!("counted", {
             let quota = quotas.get("compute").await.unwrap();
             quota.status.and_then(|status| status.used?.get("pods").map(|used| used.0 == "1")).unwrap_or_default()
-        };
-        h.until("counted", used).await;
+        });
         h.f.edit("fits", &json!({"driver": {"memory": "1500m"}})).await;
         let more = json!({"driver": {"memory": "2g"}});
-        let refused =
-            async || h.try_app("more", &more, true).await.is_err_and(|e| e.to_string().contains("used 1884Mi"));
-        h.until("refused with the new pod counted", refused).await;
+        until!("refused with the new pod counted", {
+            let refused = h.try_app("more", &more, true).await;
+            refused.is_err_and(|error| error.to_string().contains("used 1884Mi"))
+        });
         // Suspended, it takes nothing.
         h.try_app("later", &json!({"executor": {"instances": 50}, "suspend": true}), true).await.unwrap();
         h.end().await;
@@ -404,12 +406,12 @@ fn an_operator_that_restarts_serves_what_it_served_before() {
         let before = h.secrets().get(SECRET).await.unwrap();
         let certificate = served(h.port, &h.bundle().await).await.unwrap();
         h.f.stop_operator();
-        h.until("stopped", async || is_refused(h.port).await).await;
+        until!("stopped", is_refused(h.port).await);
         let failed = h.try_app("meanwhile", &json!({}), true).await.unwrap_err().to_string();
         assert!(failed.contains("failed calling webhook"), "{failed}");
         let operator = start_with(h.f.client.clone(), h.options.clone());
         h.f.run_operator(operator);
-        h.until("back", async || h.try_app("again", &json!({}), true).await.is_ok()).await;
+        until!("back", h.try_app("again", &json!({}), true).await.is_ok());
         let after = h.secrets().get(SECRET).await.unwrap();
         assert_eq!(before.metadata.resource_version, after.metadata.resource_version, "nothing was issued again");
         assert_eq!(served(h.port, &h.bundle().await).await.unwrap(), certificate);
@@ -432,19 +434,19 @@ fn what_others_do_to_the_webhook_is_mended() {
             webhook.failure_policy = Some("Ignore".to_owned());
         }
         configurations.replace(h.name(), &PostParams::default(), &found).await.unwrap();
-        h.until("mended", async || h.bundle().await == bundle).await;
+        until!("mended", h.bundle().await == bundle);
         let found = configurations.get(h.name()).await.unwrap();
         assert!(found.webhooks.unwrap().iter().all(|webhook| webhook.failure_policy.as_deref() == Some("Fail")));
         configurations.delete(h.name(), &DeleteParams::default()).await.unwrap();
-        h.until("there again", async || h.bundle().await == bundle).await;
+        until!("there again", h.bundle().await == bundle);
         // The Secret comes back with what is served, so nothing is distrusted in between.
         h.secrets().delete(SECRET, &DeleteParams::default()).await.unwrap();
-        h.until("written again", async || h.data().await.is_some()).await;
+        until!("written again", h.data().await.is_some());
         assert_eq!((h.bundle().await, served(h.port, &bundle).await.unwrap()), (bundle.clone(), certificate.clone()));
         let broken = json!({"stringData": {"server-cert.pem": "nonsense"}});
         h.secrets().patch(SECRET, &PatchParams::default(), &Patch::Merge(broken)).await.unwrap();
         let nonsense = ByteString(b"nonsense".to_vec());
-        h.until("whole again", async || h.data().await.is_some_and(|data| data["server-cert.pem"] != nonsense)).await;
+        until!("whole again", h.data().await.is_some_and(|data| data["server-cert.pem"] != nonsense));
         assert_eq!(served(h.port, &bundle).await.unwrap(), certificate);
         let note = h.f.event("WebhookCertificateUnusable").await;
         assert!(note.contains(SECRET) && note.contains("it was replaced"), "{note}");
@@ -461,7 +463,7 @@ fn replicas_share_one_certificate() {
         let mut options = h.options.clone();
         options.webhook.as_mut().unwrap().listen = Listen::At("127.0.0.1".to_owned(), other);
         let _second = start_with(h.f.client.clone(), options);
-        h.until("served twice", async || connect(other, &h.bundle().await).await.is_ok()).await;
+        until!("served twice", connect(other, &h.bundle().await).await.is_ok());
         // Over several rotations both serve what the bundle of that moment trusts.
         for _ in 0..60 {
             let bundle = h.bundle().await;
@@ -470,11 +472,10 @@ fn replicas_share_one_certificate() {
             }
             tokio::time::sleep(Duration::from_millis(150)).await;
         }
-        let settled = async || {
+        until!("the same", {
             let bundle = h.bundle().await;
             served(h.port, &bundle).await.unwrap() == served(other, &bundle).await.unwrap()
-        };
-        h.until("the same", settled).await;
+        });
         h.end().await;
     });
 }
@@ -525,7 +526,7 @@ fn files_of_cert_manager_are_read_again_and_bad_ones_change_nothing() {
         assert_eq!(served(h.port, &first[0]).await.unwrap(), certificate);
         h.in_force().await;
         write(directory.path(), &second);
-        h.until("renewed", async || served(h.port, &second[0]).await.is_ok()).await;
+        until!("renewed", served(h.port, &second[0]).await.is_ok());
         assert!(h.bundle().await.contains(second[0].trim()));
         h.in_force().await;
         assert!(h.data().await.is_none(), "nothing is stored");
@@ -550,7 +551,7 @@ fn cert_manager_injects_the_bundle_if_it_is_asked_to() {
         let secret = json!({"metadata": {"name": SECRET}, "type": "kubernetes.io/tls",
             "stringData": {"ca.crt": authority, "tls.crt": certificate, "tls.key": key}});
         h.secrets().create(&PostParams::default(), &serde_json::from_value(secret).unwrap()).await.unwrap();
-        h.until("configured", async || h.configurations().get_opt(h.name()).await.unwrap().is_some()).await;
+        until!("configured", h.configurations().get_opt(h.name()).await.unwrap().is_some());
         let mut found = h.configurations().get(h.name()).await.unwrap();
         let annotations = found.metadata.annotations.clone().unwrap_or_default();
         assert_eq!(annotations["cert-manager.io/inject-ca-from"], format!("{}/webhook", h.name()));
@@ -560,11 +561,10 @@ fn cert_manager_injects_the_bundle_if_it_is_asked_to() {
         }
         h.configurations().replace(h.name(), &PostParams::default(), &found).await.unwrap();
         // Until then the API server did not trust it, and stored nothing.
-        let refused = async || {
+        until!("asked", {
             let refused = h.try_app("bad", &bad_image(), true).await;
             refused.is_err_and(|error| error.to_string().contains("containers[0].image"))
-        };
-        h.until("asked", refused).await;
+        });
         tokio::time::sleep(Duration::from_secs(2)).await;
         assert_eq!(h.bundle().await, authority, "it is left to cert-manager");
         h.end().await;
@@ -648,7 +648,7 @@ fn the_role_has_every_right_that_the_webhook_uses() {
         h.f.create("pi", &json!({})).await;
         h.f.edit("pi", &json!({"arguments": ["1"]})).await;
         let first = h.data().await;
-        h.until("renewed", async || h.data().await != first).await;
+        until!("renewed", h.data().await != first);
         h.f.event("WebhookCertificateRenewed").await;
         assert_eq!(forbidden.requests(), [""; 0]);
         h.end().await;
