@@ -34,6 +34,8 @@ const OTHER_FLAGS: &[&str] = &[
     // helm
     "--create-namespace",
     "--set",
+    // bench
+    "--seconds",
     "--values",
     "--reset-values",
     "--reset-then-reuse-values",
