@@ -58,7 +58,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn path(given: Value, pod: Value) -> Option<String> {
+    fn path(given: Value, pod: &Value) -> Option<String> {
         let given = serde_json::from_value(given).unwrap();
         let pod = serde_json::from_value(json!({"spec": pod})).unwrap();
         check(&pod, "spec.driver", &given).err().map(|problem| problem.path)
@@ -69,12 +69,12 @@ mod tests {
         let mounts = json!([{"name": "good", "mountPath": "/g"}, {"name": "bad", "mountPath": "/b"}]);
         let container = json!({"name": "log", "image": "i", "volumeMounts": mounts});
         let pod = json!({"containers": [{"name": "spark"}, container], "volumes": [{"name": "good"}]});
-        let found = path(json!({"sidecars": [{"name": "other"}, container]}), pod.clone());
+        let found = path(json!({"sidecars": [{"name": "other"}, container]}), &pod);
         assert_eq!(found.as_deref(), Some("spec.driver.sidecars[1].volumeMounts[1].name"));
-        let found = path(json!({"template": {"spec": {"containers": [container]}}}), pod);
+        let found = path(json!({"template": {"spec": {"containers": [container]}}}), &pod);
         assert_eq!(found.as_deref(), Some("spec.driver.template.spec.containers[0].volumeMounts[1].name"));
         let pod = json!({"containers": [{"name": "spark", "volumeMounts": mounts}], "volumes": [{"name": "good"}]});
-        let found = path(json!({"volumeMounts": mounts}), pod);
+        let found = path(json!({"volumeMounts": mounts}), &pod);
         assert_eq!(found.as_deref(), Some("spec.driver.volumeMounts[1].name"));
     }
 
@@ -84,6 +84,6 @@ mod tests {
         let pod = json!({
             "containers": [{"name": "a", "volumeMounts": mounts}],
             "initContainers": [{"name": "b", "volumeMounts": mounts}], "volumes": [{"name": "good"}]});
-        assert_eq!(path(json!({}), pod), None);
+        assert_eq!(path(json!({}), &pod), None);
     }
 }

@@ -61,7 +61,7 @@ impl Webhook {
         ready.wait_for_webhook();
         let served = Arc::new(Served::default());
         let stop = CancellationToken::new();
-        let keeper = keeper::Keeper::new(client, options, &webhook, served.clone(), metrics.clone(), ready.clone())
+        let keeper = keeper::Keeper::new(client, options, &webhook, served.clone(), metrics, ready.clone())
             .map_err(|problem| anyhow::anyhow!("--namespace-selector: {problem}"))?;
         let reviewer = Arc::new(review::Reviewer::new(client.clone(), options, &webhook, metrics.clone()));
         let at = &webhook.listen;

@@ -293,12 +293,12 @@ fn d11_every_amount_is_counted_once() {
         (
             json!({"type": "Python", "mainApplicationFile": "local:///a.py", "executor": {"memory": "10g"}}),
             "requests.memory",
-            "30080Mi",
+            "30105Mi",
         ),
         (
             json!({"type": "Python", "mainApplicationFile": "local:///a.py", "sparkConf": {"spark.executor.pyspark.memory": "1g"}}),
             "requests.memory",
-            "6272Mi",
+            "6347Mi",
         ),
         (
             json!({"sparkConf": {"spark.memory.offHeap.enabled": "true", "spark.memory.offHeap.size": "1g"}}),

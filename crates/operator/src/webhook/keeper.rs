@@ -98,7 +98,7 @@ impl Keeper {
         all: &Options,
         options: &WebhookOptions,
         served: Arc<Served>,
-        metrics: Arc<Metrics>,
+        metrics: &Metrics,
         ready: Ready,
     ) -> Result<Self, String> {
         let (namespaces, selector) = (all.namespaces.clone(), all.namespace_selector.clone());

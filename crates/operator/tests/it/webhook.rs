@@ -103,7 +103,7 @@ impl Hooked {
 
     async fn try_app(&self, name: &str, patch: &Value, dry_run: bool) -> Result<DynamicObject, kube::Error> {
         let params = PostParams { dry_run, field_manager: None };
-        self.api::<SparkApplication>().create(&params, &object("v1beta2", "SparkApplication", name, app(patch))).await
+        self.api::<SparkApplication>().create(&params, &object("v1beta2", "SparkApplication", name, &app(patch))).await
     }
 
     async fn refusal(&self, patch: &Value) -> kube::core::Status {
@@ -147,7 +147,7 @@ fn hooked_options(namespace: &str, tune: impl FnOnce(&mut WebhookOptions)) -> (O
     (Options { webhook: Some(webhook), ..options(namespace) }, port)
 }
 
-fn object(version: &str, kind: &str, name: &str, spec: Value) -> DynamicObject {
+fn object(version: &str, kind: &str, name: &str, spec: &Value) -> DynamicObject {
     let object = json!({
         "apiVersion": format!("sparkoperator.k8s.io/{version}"), "kind": kind, "metadata": {"name": name}, "spec": spec,
     });
@@ -249,7 +249,7 @@ fn refusals_of_every_kind_name_the_field() {
                     "v1beta2",
                     "ScheduledSparkApplication",
                     "bad",
-                    json!({"schedule": "61 * * * *", "template": app(&json!({}))}),
+                    &json!({"schedule": "61 * * * *", "template": app(&json!({}))}),
                 ),
                 "spec.schedule: ",
             ),
@@ -259,7 +259,7 @@ fn refusals_of_every_kind_name_the_field() {
                     "v1beta2",
                     "ScheduledSparkApplication",
                     "bad",
-                    json!({"schedule": "@daily", "timeZone": "Europe/Atlantis", "template": app(&json!({}))}),
+                    &json!({"schedule": "@daily", "timeZone": "Europe/Atlantis", "template": app(&json!({}))}),
                 ),
                 "spec.timeZone: ",
             ),
@@ -269,7 +269,7 @@ fn refusals_of_every_kind_name_the_field() {
                     "v1alpha1",
                     "SparkConnect",
                     "bad",
-                    json!({
+                    &json!({
                     "sparkVersion": "4.1.4", "image": "i", "server": {"service": {"spec": {"ports": [{"port": 0}]}}}, "executor": {}}),
                 ),
                 "spec.server.service.spec.ports[0].port: ",
