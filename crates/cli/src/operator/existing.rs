@@ -1,7 +1,7 @@
 //! Every flag of the existing operator's controller: it works here, or it is refused with a sentence that says what to use
 //! instead. None is ignored. Its default value is always accepted, so that its argument lists run unchanged.
 //!
-//! [`FLAGS`] is the source of the page in `docs/reference`, and tests hold it against the flags of that operator's binary.
+//! `FLAGS` is the source of the page in `docs/reference`, and tests hold it against the flags of that operator's binary.
 
 use crate::exit::BadInput;
 use crate::operator::flags::{Duration, Toggle};

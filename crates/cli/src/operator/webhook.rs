@@ -23,8 +23,7 @@ pub(crate) struct WebhookArgs {
     /// Namespace of that Service
     #[arg(long, value_name = "NAMESPACE", default_value = "spark-operator")]
     webhook_svc_namespace: String,
-    /// Where API servers reach the webhook without a Service, such as https://operator.example:9443, for an operator outside
-    /// the cluster
+    /// Where API servers reach the webhook without a Service, for an operator outside the cluster; begins with https
     #[arg(long, value_name = "URL")]
     webhook_url: Option<String>,
     /// Name of the ValidatingWebhookConfiguration, which the operator creates and keeps current
