@@ -142,6 +142,17 @@ impl WebhookArgs {
     /// One line for each flag that was given and has no effect.
     pub(crate) fn lines(&self) -> Vec<String> {
         let mut lines = Vec::new();
+        let given = self.enable_cert_manager.0 || self.webhook_cert_dir.is_some() || self.webhook_url.is_some();
+        if given && !self.enable_webhook.0 {
+            lines.push("the webhook's flags have no effect: add --enable-webhook".to_owned());
+        }
+        let renamed = self.webhook_cert_name != "tls.crt" || self.webhook_key_name != "tls.key";
+        if renamed && self.webhook_cert_dir.is_none() {
+            lines.push(
+                "--webhook-cert-name and --webhook-key-name have no effect: they name files in --webhook-cert-dir"
+                    .to_owned(),
+            );
+        }
         let own = self.enable_webhook.0 && !self.enable_cert_manager.0;
         if self.webhook_cert_dir.is_some() && own {
             lines.push(
@@ -217,6 +228,8 @@ mod tests {
         assert!(refusal("--webhook-tls-min-version=VersionTLS11").starts_with("--webhook-tls-min-version: "));
         assert!(refusal("--webhook-tls-cipher-suites=NULL").starts_with("--webhook-tls-cipher-suites: "));
         let lines = args("--enable-webhook --webhook-cert-dir=/c --webhook-certificate-name=x").lines();
+        assert!(args("--enable-cert-manager").lines()[0].contains("--enable-webhook"));
+        assert!(args("--enable-webhook --webhook-cert-name=a").lines()[0].contains("--webhook-cert-dir"));
         assert!(lines.len() == 2 && lines.iter().all(|line| line.contains("--enable-cert-manager")), "{lines:?}");
     }
 }
