@@ -205,8 +205,15 @@ pub(crate) async fn look_after(
         .reflect(writer)
         .touched_objects();
     let controller = async {
-        ctx.pods.synced().await;
-        ctx.scope.synced().await;
+        let synced = async {
+            ctx.pods.synced().await;
+            ctx.scope.synced().await;
+        };
+        tokio::select! {
+            () = synced => {}
+            // It has started nothing that it would have to finish.
+            () = ctx.ending.cancelled() => return,
+        }
         Controller::for_stream(stream, ctx.connects.clone())
             .with_config(controller::Config::default().concurrency(0))
             .reconcile_on(UnboundedReceiverStream::new(triggers))

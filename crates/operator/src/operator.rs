@@ -363,8 +363,15 @@ async fn look_after(
         })
         .touched_objects();
     let controller = async {
-        ctx.pods.synced().await;
-        ctx.scope.synced().await;
+        let synced = async {
+            ctx.pods.synced().await;
+            ctx.scope.synced().await;
+        };
+        tokio::select! {
+            () = synced => {}
+            // It has started nothing that it would have to finish.
+            () = ctx.ending.cancelled() => return,
+        }
         // `turns` decides which applications are reconciled, and how many at a time.
         Controller::for_stream(stream, ctx.apps.clone())
             .with_config(controller::Config::default().concurrency(0))

@@ -170,8 +170,15 @@ pub(crate) async fn look_after(
         .reflect(writer)
         .touched_objects();
     let control = async {
-        runs.synced().await;
-        shared.scope.synced().await;
+        let synced = async {
+            runs.synced().await;
+            shared.scope.synced().await;
+        };
+        tokio::select! {
+            () = synced => {}
+            // It has started nothing that it would have to finish.
+            () = shared.ending.cancelled() => return,
+        }
         // `turns` decides which schedules are reconciled, and how many at a time.
         Controller::for_stream(stream, cache)
             .with_config(controller::Config::default().concurrency(0))

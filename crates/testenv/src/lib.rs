@@ -60,18 +60,17 @@ impl TestEnv {
     /// A separate control plane for this process, for tests that change shared state. `None` if this machine cannot run one or the
     /// tests are to be skipped.
     pub fn own() -> Option<&'static TestEnv> {
-        static OWN: OnceLock<Result<TestEnv, String>> = OnceLock::new();
-        let begin = || match env::var_os(SKIP) {
+        static OWN: OnceLock<Option<TestEnv>> = OnceLock::new();
+        OWN.get_or_init(TestEnv::another).as_ref()
+    }
+
+    /// Another control plane until this process ends, for a test that changes what no other may see.
+    pub fn another() -> Option<TestEnv> {
+        let started = match env::var_os(SKIP) {
             Some(reason) => Err(reason.to_string_lossy().into_owned()),
             None => start().map(TestEnv::started),
         };
-        match OWN.get_or_init(begin) {
-            Ok(env) => Some(env),
-            Err(reason) => {
-                eprintln!("SKIPPED, no Kubernetes: {reason}");
-                None
-            }
-        }
+        started.inspect_err(|reason| eprintln!("SKIPPED, no Kubernetes: {reason}")).ok()
     }
 
     /// The directory with the existing operator's custom resource definitions, or `None` if they cannot be fetched.

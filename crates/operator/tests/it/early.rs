@@ -283,7 +283,7 @@ async fn survives(point: Point) -> bool {
     tokio::pin!(story);
     tokio::select! {
         () = &mut story => false,
-        () = death.token.cancelled() => {
+        () = death.settled() => {
             let _next = start(client, &ns);
             story.await;
             true

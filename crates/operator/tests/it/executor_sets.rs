@@ -384,7 +384,7 @@ async fn survives(point: Point) -> bool {
     tokio::pin!(story);
     let (told, died) = tokio::select! {
         told = &mut story => (told, false),
-        () = death.token.cancelled() => {
+        () = death.settled() => {
             let _next = start(s.f.client.clone(), s.f.namespace.name());
             (story.await, true)
         }

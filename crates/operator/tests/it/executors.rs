@@ -604,7 +604,7 @@ async fn survives(point: Point) -> bool {
     tokio::pin!(story);
     let (outcome, died) = tokio::select! {
         outcome = &mut story => (outcome, false),
-        () = death.token.cancelled() => {
+        () = death.settled() => {
             let _next = start(s.f.client.clone(), s.f.namespace.name());
             (story.await, true)
         }

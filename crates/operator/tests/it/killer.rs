@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use http::{Method, Request, StatusCode};
 use kube::client::Body;
@@ -24,7 +25,33 @@ pub(crate) struct Point {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Death {
     writes: Arc<AtomicUsize>,
+    /// Requests that were sent and have no response yet.
+    under_way: Arc<AtomicUsize>,
     pub(crate) token: CancellationToken,
+}
+
+impl Death {
+    /// Waits for the death, and until nothing that was sent before can still change the cluster: the next operator has to wait
+    /// for the lease of the dead one, which lasts longer than any request.
+    pub(crate) async fn settled(&self) {
+        self.token.cancelled().await;
+        while self.under_way.load(Ordering::SeqCst) > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    }
+}
+
+/// A request without a response.
+pub(crate) struct Sent {
+    /// Whether it is the last write.
+    last: bool,
+    under_way: Arc<AtomicUsize>,
+}
+
+impl Drop for Sent {
+    fn drop(&mut self) {
+        self.under_way.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// A client that dies at a point, and its death.
@@ -40,10 +67,9 @@ struct Killer {
 }
 
 impl Witness for Killer {
-    /// Whether this is the last write.
-    type Note = bool;
+    type Note = Sent;
 
-    fn asked(&self, request: &Request<Body>) -> Option<bool> {
+    fn asked(&self, request: &Request<Body>) -> Option<Sent> {
         let dead = self.death.token.is_cancelled();
         // Events are not state.
         let counts = request.method() != Method::GET && !request.uri().path().contains("/events");
@@ -52,13 +78,14 @@ impl Witness for Killer {
             self.death.token.cancel();
             return None;
         }
-        Some(last)
+        self.death.under_way.fetch_add(1, Ordering::SeqCst);
+        Some(Sent { last, under_way: self.death.under_way.clone() })
     }
 
-    fn answered(&self, last: bool, _: StatusCode) -> bool {
-        if last {
+    fn answered(&self, sent: Sent, _: StatusCode) -> bool {
+        if sent.last {
             self.death.token.cancel();
         }
-        !last
+        !sent.last
     }
 }

@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use std::sync::{OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
+use firesteel_api::ScheduledSparkApplicationStatus;
 use firesteel_api::crds::{self, UPDATE_COMMAND};
 use firesteel_testenv::TestEnv;
 use k8s_openapi::api::core::v1::Pod;
@@ -370,7 +371,11 @@ fn a_schedule_on_kubeflow_definitions_starts_runs_and_takes_edits() {
         let old = json!({"scheduleState": "FailedValidation", "reason": "old", "nextRun": "2026-01-02T03:04:05Z"});
         schedules.set_status("pi", &old).await;
         schedules.edit("pi", &json!({"suspend": false})).await;
-        let status = schedules.wait("pi", "scheduled", |s| s.schedule_state.as_deref() == Some("Scheduled")).await;
+        // While it is suspended it has no next run.
+        let scheduled = |s: &ScheduledSparkApplicationStatus| {
+            s.schedule_state.as_deref() == Some("Scheduled") && s.next_run.is_some()
+        };
+        let status = schedules.wait("pi", "scheduled", scheduled).await;
         assert!(status.conditions.is_empty() && status.observed_schedule.is_none(), "the definition drops them");
         assert!(status.next_run.unwrap().0.to_string().ends_with("-01-01T00:00:00Z"));
         schedules.edit("pi", &json!({"schedule": "@every 2s"})).await;

@@ -134,7 +134,8 @@ fn a_namespace_is_worked_in_while_its_labels_match_the_selector() {
 
         // It no longer matches: whatever happens there, nothing is written, and running applications keep running.
         label(&client, changing.namespace.name(), None).await;
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        // Events about what happened before may still come: those of a run that goes well are collected for five seconds.
+        tokio::time::sleep(Duration::from_secs(7)).await;
         written.take(changing.namespace.name());
         demand(&changing, 5).await;
         changing.end_driver("pi", 1).await;
