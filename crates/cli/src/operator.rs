@@ -578,10 +578,11 @@ mod tests {
     use clap::Parser;
     use firesteel_operator::Listen;
 
+    /// The operator's flags alone.
     #[derive(Debug, clap::Parser)]
-    struct Only {
+    pub(super) struct Only {
         #[command(flatten)]
-        args: OperatorArgs,
+        pub(super) args: OperatorArgs,
     }
 
     #[test]

@@ -209,10 +209,9 @@ pub(crate) async fn look_after(
             ctx.pods.synced().await;
             ctx.scope.synced().await;
         };
-        tokio::select! {
-            () = synced => {}
+        if ctx.ending.run_until_cancelled(synced).await.is_none() {
             // It has started nothing that it would have to finish.
-            () = ctx.ending.cancelled() => return,
+            return;
         }
         Controller::for_stream(stream, ctx.connects.clone())
             .with_config(controller::Config::default().concurrency(0))

@@ -367,10 +367,9 @@ async fn look_after(
             ctx.pods.synced().await;
             ctx.scope.synced().await;
         };
-        tokio::select! {
-            () = synced => {}
+        if ctx.ending.run_until_cancelled(synced).await.is_none() {
             // It has started nothing that it would have to finish.
-            () = ctx.ending.cancelled() => return,
+            return;
         }
         // `turns` decides which applications are reconciled, and how many at a time.
         Controller::for_stream(stream, ctx.apps.clone())

@@ -174,10 +174,9 @@ pub(crate) async fn look_after(
             runs.synced().await;
             shared.scope.synced().await;
         };
-        tokio::select! {
-            () = synced => {}
+        if shared.ending.run_until_cancelled(synced).await.is_none() {
             // It has started nothing that it would have to finish.
-            () = shared.ending.cancelled() => return,
+            return;
         }
         // `turns` decides which schedules are reconciled, and how many at a time.
         Controller::for_stream(stream, cache)

@@ -154,14 +154,9 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::operator::{OperatorArgs, flags, settings};
+    use crate::operator::tests::Only;
+    use crate::operator::{flags, settings};
     use clap::Parser;
-
-    #[derive(Debug, clap::Parser)]
-    struct Only {
-        #[command(flatten)]
-        args: OperatorArgs,
-    }
 
     const LIST: &str = include_str!("existing-flags.tsv");
 
